@@ -1,0 +1,63 @@
+"""Airsplit: where to cut a neural network for every wireless device, how to share the radio, and training that way.
+
+The numpy layer is here at once; what needs torch or pydantic is loaded on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airsplit.clock import Clock
+from airsplit.compute import ComputeFit, fit_compute
+from airsplit.convergence import paper_convergence_expression, split_limit
+from airsplit.errors import AirsplitError, FileProblem, Infeasible, InvalidValue, UnknownName
+from airsplit.fleet import Cell, Device, Fleet
+from airsplit.planning.methods import METHODS, plan
+from airsplit.planning.plans import Plan
+from airsplit.planning.stopping import StoppingTable, stopping_table
+from airsplit.profiles import Profile
+from airsplit.traces import Trace
+
+if TYPE_CHECKING:
+    from airsplit.models.profiling import profile
+    from airsplit.scenario import Scenario
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "AirsplitError",
+    "Cell",
+    "Clock",
+    "ComputeFit",
+    "Device",
+    "FileProblem",
+    "Fleet",
+    "Infeasible",
+    "InvalidValue",
+    "Plan",
+    "Profile",
+    "Scenario",
+    "StoppingTable",
+    "Trace",
+    "UnknownName",
+    "fit_compute",
+    "paper_convergence_expression",
+    "plan",
+    "profile",
+    "split_limit",
+    "stopping_table",
+]
+
+_ON_FIRST_USE = {"profile": "airsplit.models.profiling", "Scenario": "airsplit.scenario"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_FIRST_USE:
+        return getattr(import_module(_ON_FIRST_USE[name]), name)
+    raise AttributeError(f"module 'airsplit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,56 @@
+"""What one iteration is charged for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airsplit.errors import require_choice, require_integer, require_number
+
+BARRIERS = ("iteration", "round")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The costs that count, and when devices wait for each other.  The defaults are the paper's.
+
+    barrier                 "iteration": all wait after every iteration; "round": each runs its E iterations freely
+    iterations_per_round    E
+    downlink                whether the gradient's way back takes time, at the same share of the downlink
+    backward_macs_ratio     backward work on the device as a multiple of forward work; one draw of c (1 + ratio)
+    server_seconds_per_mac  the server's pace on the back ends; zero in the paper
+    server_parallel         how many back ends it runs at once without slowing down; None: all of them
+    """
+
+    barrier: str = "iteration"
+    iterations_per_round: int = 1
+    downlink: bool = False
+    backward_macs_ratio: float = 0.0
+    server_seconds_per_mac: float = 0.0
+    server_parallel: int | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("clock.barrier", self.barrier, BARRIERS)
+        require_integer("clock.iterations_per_round", self.iterations_per_round, low=1)
+        require_number("clock.backward_macs_ratio", self.backward_macs_ratio, low=0)
+        require_number("clock.server_seconds_per_mac", self.server_seconds_per_mac, low=0)
+        if self.server_parallel is not None:
+            require_integer("clock.server_parallel", self.server_parallel, low=1)
+
+    def replace(self, **changes: Any) -> Clock:
+        """A variant of this clock."""
+        return replace(self, **changes)
+
+    @property
+    def draws(self) -> int:
+        """How many compute times pass before devices wait for each other."""
+        return self.iterations_per_round if self.barrier == "round" else 1
+
+    def server_pace(self, devices: int) -> float:
+        """Seconds per MAC of one back end while all `devices` of them share the server.
+
+        >>> Clock(server_seconds_per_mac=1e-12, server_parallel=4).server_pace(20)
+        5e-12
+        """
+        parallel = devices if self.server_parallel is None else self.server_parallel
+        return self.server_seconds_per_mac * max(1.0, devices / parallel)

@@ -1,0 +1,50 @@
+"""Reading and writing text files: clear errors, and never half a file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from airsplit.errors import FileProblem
+
+
+def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 << 30) -> str:
+    """The whole of a UTF-8 file; `what` says in an error which file was wanted."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > limit_bytes:
+            raise FileProblem(f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?")
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileProblem(f"{what} {str(file)!r} does not exist") from None
+    except UnicodeDecodeError:
+        raise FileProblem(f"{what} {str(file)!r} is not UTF-8 text") from None
+    except OSError as error:
+        raise FileProblem(f"{what} {str(file)!r} cannot be read: {error.strerror}") from None
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write beside the target, flush to disk, rename: the file is there whole or not at all."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], content: str) -> None:
+    """Write UTF-8 text, whole or not at all."""
+    write_bytes(path, content.encode("utf-8"))

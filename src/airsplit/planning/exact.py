@@ -1,0 +1,102 @@
+r"""The exact joint optimum of splits and shares.
+
+To finish by τ device k needs q_k(τ) = min_ℓ R_k⁻¹(D_ℓ / (τ - κ_k c_ℓ - server_ℓ)); a plan with latency τ exists exactly when
+Σ_k q_k(τ) ≤ 1, and q_k falls as τ grows.  Policy iteration finds the root: take the splits that are best at a feasible τ, let
+algorithm 1 finish them as early as possible, repeat; τ falls and stops at the optimum over all splits and shares together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from airsplit.planning.bandwidth import allocate
+from airsplit.planning.blocks import allocate_blocks
+from airsplit.planning.problem import Problem
+from airsplit.units import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Rows and shares of the optimum; `lower_s` is proven: no plan finishes by then."""
+
+    rows: Ints
+    shares: Floats
+    lower_s: float
+    iterations: int
+    history: tuple[float, ...]
+
+
+def solve(problem: Problem, risk: float) -> Solution:
+    """The plan that minimises max_k (x_k + s β_k) over all allowed splits and all shares."""
+    link, up, down = problem.link, problem.up_bits, problem.down_bits
+    rows = best_at_shares(problem, risk, np.full(problem.devices, 1 / problem.devices))
+    history: list[float] = []
+    shares, tau = np.empty(0), np.inf
+    while True:
+        done = allocate(link, up[rows], down[rows], problem.busy_s(rows, risk))
+        if done.finish_s >= tau * (1 - 1e-14) and history:
+            break
+        tau, shares = done.finish_s, done.shares
+        history.append(tau)
+        better = best_at(problem, risk, tau)
+        if (better == rows).all():
+            break
+        rows = better
+    lower = proven_lower(problem, risk, tau)
+    if problem.blocks is not None:
+        rows, shares, lower = allocate_blocks(lambda t: needed_shares(problem, risk, t), problem, risk, lower)
+    return Solution(rows, shares, lower, len(history), tuple(history))
+
+
+def best_at(problem: Problem, risk: float, tau: float) -> Ints:
+    """The row with which each device needs the least band to finish by τ; ties go to the smaller split."""
+    kappa = problem.pace(risk)
+    best = np.full(problem.devices, -np.inf)
+    rows = np.full(problem.devices, problem.rows[0])
+    capped = int(problem.deepest.min()) < int(problem.hull_rows[-1])
+    for row in problem.hull_rows:
+        score = kappa * -problem.work[row]
+        score += tau - problem.server_s[row]
+        if problem.one_payload:
+            score /= problem.up_bits[row]
+        else:
+            score = -problem.link.share(problem.up_bits[row], problem.down_bits[row], score)
+        better = score > best
+        if capped:
+            better &= problem.allowed(row)
+        np.copyto(best, score, where=better)
+        np.copyto(rows, row, where=better)
+    return rows
+
+
+def needed_shares(problem: Problem, risk: float, tau: float) -> tuple[Floats, Ints]:
+    """q_k(τ) and the rows that attain it; infinite for a device that cannot finish by then."""
+    rows = best_at(problem, risk, tau)
+    spare = tau - problem.busy_s(rows, risk)
+    return problem.link.share(problem.up_bits[rows], problem.down_bits[rows], spare), rows
+
+
+def best_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
+    """The row with which each device finishes first at given shares; ties go to the smaller split."""
+    best = np.full(problem.devices, np.inf)
+    rows = np.full(problem.devices, problem.rows[0])
+    kappa = problem.pace(risk)
+    for row in problem.rows:
+        ends = kappa * problem.work[row] + problem.server_s[row]
+        ends += problem.link.seconds(problem.up_bits[row], problem.down_bits[row], shares)
+        better = (ends < best) & problem.allowed(row)
+        np.copyto(best, ends, where=better)
+        np.copyto(rows, row, where=better)
+    return rows
+
+
+def proven_lower(problem: Problem, risk: float, tau: float) -> float:
+    """A time just below the optimum τ by which no plan can finish, because Σ q_k exceeds one there."""
+    margin = 1e-13
+    while True:
+        lower = tau * (1 - margin)
+        if float(needed_shares(problem, risk, lower)[0].sum()) > 1:
+            return lower
+        margin *= 10

@@ -1,0 +1,144 @@
+"""The planning methods by name, the only registry of them, and `plan`, which runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airsplit.clock import Clock
+from airsplit.errors import InvalidValue, require_choice
+from airsplit.fleet import Fleet
+from airsplit.planning import baselines
+from airsplit.planning.alternating import Alternation, alternate
+from airsplit.planning.exact import solve
+from airsplit.planning.expected_max import minimise_expected_max
+from airsplit.planning.plans import Plan, make_plan
+from airsplit.planning.problem import Problem, problem_of
+from airsplit.profiles import Profile
+from airsplit.units import Floats, Ints
+
+Method = Callable[[Problem], Plan]
+
+
+def exact(problem: Problem) -> Plan:
+    """The global optimum of max_k E[τ_k], or with `device_quantile` of the largest device quantile."""
+    best = solve(problem, problem.risk)
+    unit = "whole resource blocks" if problem.blocks is not None else "all splits and shares"
+    return make_plan(
+        problem,
+        best.rows,
+        best.shares,
+        method="exact",
+        objective_s=problem.worst_s(best.rows, best.shares, problem.risk),
+        lower_bound_s=best.lower_s,
+        status=f"optimal over {unit}, after {best.iterations} rounds of policy iteration",
+        history=best.history,
+    )
+
+
+def paper(problem: Problem) -> Plan:
+    """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
+    found = alternate(problem)
+    return _against_exact(problem, "paper", found.rows, found.shares, _alternation_status(found), found.history)
+
+
+def _alternation_status(found: Alternation) -> str:
+    visited = len(found.history)
+    if found.cycle == 1:
+        return f"converged after {visited} alternations"
+    if found.cycle is None:
+        return f"neither converged nor cycled within {visited} alternations; the best plan seen is kept"
+    return f"cycles: {found.cycle} plans repeat after {visited} alternations; the best plan seen is kept"
+
+
+def _baseline(name: str, choose: Callable[[Problem], tuple[Ints, Floats]], status: str) -> Method:
+    def method(problem: Problem) -> Plan:
+        rows, shares = choose(problem)
+        return _against_exact(problem, name, rows, shares, status, ())
+
+    method.__doc__ = choose.__doc__
+    return method
+
+
+def _against_exact(problem: Problem, name: str, rows: Ints, shares: Floats, status: str, history: tuple[float, ...]) -> Plan:
+    """A plan whose objective is the mean latency, bounded by the exact optimum of it."""
+    return make_plan(
+        problem,
+        rows,
+        shares,
+        method=name,
+        objective_s=problem.worst_s(rows, shares, 1.0),
+        lower_bound_s=solve(problem, 1.0).lower_s,
+        status=f"{status}; bound: the exact optimum",
+        history=history,
+    )
+
+
+METHODS: dict[str, Method] = {
+    "paper": paper,
+    "exact": exact,
+    "expected-max": minimise_expected_max,
+    "equal": _baseline("equal", baselines.equal, "equal shares, each device's best split"),
+    "fixed": _baseline("fixed", baselines.fixed, "given splits, optimal shares"),
+    "random": _baseline("random", baselines.random, "random splits, optimal shares"),
+    "exhaustive": _baseline("exhaustive", baselines.exhaustive, "every combination tried"),
+}
+
+
+def plan(
+    profile: Profile,
+    fleet: Fleet,
+    *,
+    method: str = "exact",
+    max_split: object = None,
+    min_split: object = 1,
+    batch_size: int = 1,
+    element_bits: int = 32,
+    clock: Clock | None = None,
+    split: object = None,
+    quantile: float | None = None,
+    device_quantile: float | None = None,
+    certify: bool = True,
+    seed: int = 0,
+) -> Plan:
+    """Choose every device's split and share of the band.
+
+    method           "exact", "expected-max", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"
+    max_split        deepest split allowed: a number, a name, or one for each device; None: the deepest that leaves a parameter
+                     to be averaged
+    split            what "fixed" takes: one for all or one for each device, numbers or names
+    quantile         with "expected-max": minimise this quantile of max_k τ_k instead of its mean
+    device_quantile  with "exact": minimise the largest device quantile instead of the largest mean
+    certify          with "expected-max": tighten the lower bound by branch and bound; False keeps the price bound
+
+    >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
+    >>> fleet = Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=[128.0, 128.0])
+    >>> p = plan(profile, fleet)
+    >>> p.splits.tolist(), p.shares.round(6).tolist(), round(p.mean_latency_s, 6)
+    ([1, 1], [0.5, 0.5], 10.0)
+    """
+    require_choice("method", method, METHODS)
+    _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
+    problem = problem_of(
+        profile,
+        fleet,
+        max_split=max_split,
+        min_split=min_split,
+        batch_size=batch_size,
+        element_bits=element_bits,
+        clock=clock,
+        split=split,
+        quantile=quantile,
+        device_quantile=device_quantile,
+        certify=certify,
+        seed=seed,
+    )
+    return METHODS[method](problem)
+
+
+def _require_match(method: str, **options: Any) -> None:
+    """Each of these options belongs to one method."""
+    owners = {"split": "fixed", "quantile": "expected-max", "device_quantile": "exact"}
+    for option, owner in owners.items():
+        if options[option] is not None and method != owner:
+            raise InvalidValue(f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them')

@@ -1,0 +1,233 @@
+"""Problem: everything that a planning method may look at, checked once, as arrays over devices and splits.
+
+Inside `planning` a split is a row of the profile, counted from zero; the outside counts splits from one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airsplit.clock import Clock
+from airsplit.compute import mean_compute_s
+from airsplit.errors import Infeasible, InvalidValue, require_integer, require_number, show
+from airsplit.fleet import Fleet
+from airsplit.latency import Fluctuation, LatencyLaw
+from airsplit.planning.pruning import lower_hull, pareto_front
+from airsplit.profiles import Profile
+from airsplit.radio import Link
+from airsplit.units import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One planning problem.  Build it with `problem_of`, which checks everything.
+
+    deepest   the deepest row that each device may take, after max_split and its memory; shallowest: the least for all
+    split     the rows that the method "fixed" takes
+    """
+
+    profile: Profile
+    fleet: Fleet
+    clock: Clock
+    batch_size: int
+    element_bits: int
+    shallowest: int
+    deepest: Ints
+    split: Ints | None = None
+    quantile: float | None = None
+    device_quantile: float | None = None
+    certify: bool = True
+    seed: int = 0
+
+    @property
+    def devices(self) -> int:
+        return len(self.fleet)
+
+    @property
+    def blocks(self) -> int | None:
+        """How many equal blocks the band comes in; None: it divides at will."""
+        return self.fleet.cell.resource_blocks
+
+    # ---- per split -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def work(self) -> Floats:
+        """c_ℓ: MACs of one iteration on the device, its backward pass included."""
+        return self.profile.macs * (self.batch_size * (1 + self.clock.backward_macs_ratio))
+
+    @cached_property
+    def up_bits(self) -> Floats:
+        """D_ℓ: what one iteration sends."""
+        return self.profile.activation_elements * float(self.batch_size * self.element_bits)
+
+    @cached_property
+    def down_bits(self) -> Floats:
+        """What comes back, where the clock counts it."""
+        return self.up_bits if self.clock.downlink else np.zeros(len(self.profile))
+
+    @cached_property
+    def server_s(self) -> Floats:
+        """The server's time for one back end."""
+        return self.clock.server_pace(self.devices) * (self.work[-1] - self.work)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The splits worth looking at: the Pareto front over work, server time and data, within the limits.
+
+        A split is left out only for one that every device may take in its stead.
+        """
+        inside = np.arange(self.shallowest, int(self.deepest.max()) + 1)
+        costs = [self.work, self.up_bits, self.down_bits]
+        if self.clock.server_pace(self.devices) > float(self.fleet.seconds_per_mac.min()):
+            costs.append(self.server_s)
+        return inside[pareto_front(np.stack(costs)[:, inside], always=inside <= int(self.deepest.min()))]
+
+    @cached_property
+    def hull_rows(self) -> Ints:
+        """The splits that can be best for a fixed risk: the lower convex hull of (work, data), where one limit holds for all."""
+        simple = int(self.deepest.min()) == int(self.deepest.max()) and self.one_payload
+        if not simple or self.clock.server_pace(self.devices) > float(self.fleet.seconds_per_mac.min()):
+            return self.rows
+        return self.rows[lower_hull(self.work[self.rows], self.up_bits[self.rows])]
+
+    @cached_property
+    def one_payload(self) -> bool:
+        """Whether data down is a fixed multiple of data up, so that one number says how large a split's payload is."""
+        return bool(np.ptp(self.down_bits / self.up_bits) == 0)
+
+    # ---- per device ------------------------------------------------------------------------------------------------------
+    @cached_property
+    def link(self) -> Link:
+        return self.fleet.link(downlink=self.clock.downlink)
+
+    @cached_property
+    def fluctuation(self) -> Fluctuation:
+        return Fluctuation(self.clock.draws)
+
+    @property
+    def risk(self) -> float:
+        """s in κ = a + s/ε: 1 for the mean, the quantile of X for a device quantile."""
+        return 1.0 if self.device_quantile is None else self.fluctuation.quantile(self.device_quantile)
+
+    def pace(self, risk: float) -> Floats:
+        """κ_k = a_k + s/ε_k, seconds per MAC at a risk."""
+        return self.fleet.seconds_per_mac + risk / self.fleet.fluctuation
+
+    def allowed(self, rows: int | Ints) -> NDArray[np.bool_]:
+        """Whether each device may take a row, or its row."""
+        return (self.deepest >= rows) & (rows >= self.shallowest)  # type: ignore[no-any-return]
+
+    # ---- per device, for chosen rows ---------------------------------------------------------------------------------------
+    def busy_s(self, rows: Ints, risk: float) -> Floats:
+        """Everything but the air time at a risk: κ_k c + server."""
+        return self.pace(risk) * self.work[rows] + self.server_s[rows]
+
+    def transmit_s(self, rows: Ints, shares: Floats) -> Floats:
+        return self.link.seconds(self.up_bits[rows], self.down_bits[rows], shares)
+
+    def compute_s(self, rows: Ints) -> Floats:
+        return mean_compute_s(self.work[rows], self.fleet.seconds_per_mac, self.fleet.fluctuation)
+
+    def law(self, rows: Ints, shares: Floats) -> LatencyLaw:
+        """The law of an iteration's latency under a plan."""
+        shift = self.fleet.seconds_per_mac * self.work[rows] + self.server_s[rows] + self.transmit_s(rows, shares)
+        return LatencyLaw(shift, self.work[rows] / self.fleet.fluctuation, self.fluctuation)
+
+    def worst_s(self, rows: Ints, shares: Floats, risk: float) -> float:
+        """max_k (x_k + s β_k): the objective of `exact` and the baselines."""
+        return float((self.busy_s(rows, risk) + self.transmit_s(rows, shares)).max())
+
+
+def problem_of(
+    profile: Profile,
+    fleet: Fleet,
+    *,
+    max_split: object = None,
+    min_split: object = 1,
+    batch_size: int = 1,
+    element_bits: int = 32,
+    clock: Clock | None = None,
+    split: object = None,
+    quantile: float | None = None,
+    device_quantile: float | None = None,
+    certify: bool = True,
+    seed: int = 0,
+) -> Problem:
+    """Check every argument of `plan` and put them together."""
+    if not isinstance(profile, Profile):
+        raise InvalidValue(f"profile must be an airsplit.Profile, got {show(profile)}; airsplit.profile(model) makes one")
+    if not isinstance(fleet, Fleet):
+        raise InvalidValue(f"fleet must be an airsplit.Fleet, got {show(fleet)}")
+    require_integer("batch_size", batch_size, low=1)
+    require_integer("element_bits", element_bits, low=1, high=64)
+    require_integer("seed", seed, low=0)
+    for field, p in (("quantile", quantile), ("device_quantile", device_quantile)):
+        if p is not None:
+            require_number(field, p, above=0, below=1)
+    blocks = fleet.cell.resource_blocks
+    if blocks is not None and blocks < len(fleet):
+        raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}")
+    shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
+    limits = split_limits(profile, len(fleet), max_split)
+    if (limits < shallowest).any():
+        k = int(np.flatnonzero(limits < shallowest)[0])
+        raise InvalidValue(f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other")
+    return Problem(
+        profile,
+        fleet,
+        clock or Clock(),
+        batch_size,
+        element_bits,
+        shallowest,
+        _memory_limits(profile, fleet, batch_size, shallowest, limits),
+        None if split is None else _given_rows(profile, len(fleet), "split", split),
+        quantile,
+        device_quantile,
+        certify,
+        seed,
+    )
+
+
+def split_limits(profile: Profile, devices: int, max_split: object) -> Ints:
+    """The deepest row of each device.  No limit means the deepest split that leaves a parameter to be averaged."""
+    if max_split is None:
+        return np.full(devices, profile.deepest_averaging_split() - 1)
+    rows = _given_rows(profile, devices, "max_split", max_split)
+    if profile.averaged_parameters(int(rows.max()) + 1) == 0:
+        warnings.warn(
+            f"max_split {int(rows.max()) + 1} lets devices keep every parameter: nothing is averaged and the result is "
+            f"{devices} separate models; {profile.deepest_averaging_split()} is the deepest split that averages something",
+            stacklevel=4,
+        )
+    return rows
+
+
+def _given_rows(profile: Profile, devices: int, field: str, given: object) -> Ints:
+    """One split for all, or one for each device; numbers or names."""
+    if isinstance(given, str) or np.ndim(given) == 0:  # type: ignore[arg-type]
+        return np.full(devices, profile.split_of(given, field) - 1)  # type: ignore[arg-type]
+    entries = list(given)  # type: ignore[call-overload]
+    if len(entries) != devices:
+        raise InvalidValue(f"{field} has {len(entries)} entries for {devices} devices; give one split, or one for each device")
+    splits = {entry: profile.split_of(entry, f"{field}[{k}]") for k, entry in reversed(list(enumerate(entries)))}
+    return np.array([splits[entry] - 1 for entry in entries])
+
+
+def _memory_limits(profile: Profile, fleet: Fleet, batch_size: int, shallowest: int, limits: Ints) -> Ints:
+    """Lower each device's limit to the deepest split that it can hold."""
+    if fleet.memory_bytes is None:
+        return limits
+    needed = profile.device_memory_bytes(batch_size)
+    fits = np.searchsorted(needed, fleet.memory_bytes, side="right") - 1
+    short = np.flatnonzero(fits < shallowest)
+    if len(short):
+        k = int(short[0])
+        raise Infeasible(
+            f"device {fleet.device_name(k)} has {fleet.memory_bytes[k]:.0f} bytes of memory, but split {shallowest + 1} "
+            f"({profile.names[shallowest]}) needs {needed[shallowest]} for a batch of {batch_size}; use a smaller batch or leave it out"
+        )
+    return np.minimum(limits, fits)

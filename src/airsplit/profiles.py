@@ -1,0 +1,161 @@
+"""Profile: what a model costs at each split.  Pure numpy; the profiles of the built-in models ship with the package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from airsplit.errors import FileProblem, InvalidValue, require_integer, show, unknown_name
+from airsplit.units import BYTES_PER_FLOAT32, Ints
+
+COLUMNS = ("layer_macs", "macs", "matmul_macs", "activation_elements", "parameters", "stored_elements")
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """One row per legal split, in order; row i is split i + 1.  All columns are per sample.
+
+    names                the layer after which the model is cut; a split's identity
+    layer_macs           work between the previous cut and this one, light operations included
+    matmul_macs          cumulative, convolutions and matrix products only: what published figures count
+    activation_elements  elements sent at this split
+    parameters           parameters between the previous cut and this one
+    stored_elements      cumulative: what the device keeps for the backward pass at this split, its input included;
+                         when not given, the sum of all activations so far
+
+    >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
+    >>> len(p), p.macs.tolist(), p.split_of("fc")
+    (2, [900, 1000], 2)
+    """
+
+    names: Sequence[str]
+    layer_macs: Ints
+    matmul_macs: Ints
+    activation_elements: Ints
+    parameters: Ints
+    stored_elements: Ints = field(default=None)  # type: ignore[arg-type]
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        names = tuple(self.names)
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise InvalidValue(f"profile.names must be one or more non-empty strings, got {show(self.names)}")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
+        object.__setattr__(self, "names", names)
+        given: Any = self.stored_elements
+        if given is None:
+            object.__setattr__(self, "stored_elements", np.cumsum(np.asarray(self.activation_elements)))
+        for column in ("layer_macs", "matmul_macs", "activation_elements", "parameters", "stored_elements"):
+            low = 1 if column == "activation_elements" else 0
+            object.__setattr__(self, column, _counts(f"profile.{column}", getattr(self, column), len(names), low))
+        for column in ("matmul_macs", "stored_elements"):
+            if (np.diff(getattr(self, column)) < 0).any():
+                raise InvalidValue(f"profile.{column} must not fall from row to row: it is cumulative")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Profile) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @cached_property
+    def macs(self) -> Ints:
+        """Cumulative work: what the device computes at this split."""
+        return np.cumsum(self.layer_macs)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change when a name or a number does."""
+        return hashlib.sha256(json.dumps(self._columns(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def device_memory_bytes(self, batch_size: int) -> Ints:
+        """Memory for training the front at each split: float32 weights, their gradients, and kept activations."""
+        return BYTES_PER_FLOAT32 * (2 * np.cumsum(self.parameters) + batch_size * self.stored_elements)
+
+    def averaged_parameters(self, deepest_split: int) -> int:
+        """Parameters deeper than a split: those that the server holds for every device."""
+        return int(self.parameters[deepest_split:].sum())
+
+    def deepest_averaging_split(self) -> int:
+        """The deepest split that leaves a parameter to be averaged; 1 where none does."""
+        behind = np.flatnonzero(self.parameters)
+        return max(int(behind[-1]), 1) if len(behind) else 1
+
+    def split_of(self, split: int | str, field: str = "split") -> int:
+        """A split's number from its name or number."""
+        if isinstance(split, str):
+            if split not in self.names:
+                raise unknown_name(field, split, self.names)
+            return self.names.index(split) + 1
+        hint = f"; {self.model or 'the model'} has {len(self)} splits"
+        return require_integer(field, split, low=1, high=len(self), hint=hint)
+
+    def to_json(self) -> str:
+        """The profile as JSON; keys are the names of the columns."""
+        return json.dumps({"model": self.model, "fingerprint": self.fingerprint} | self._columns(), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Profile:
+        """Read what `to_json` wrote.  A changed or truncated text is an error."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise FileProblem(f"profile is not JSON: {error}; was the file cut short?") from None
+        needed = {"names", "layer_macs", "matmul_macs", "activation_elements", "parameters"}
+        if not isinstance(data, dict) or not needed <= data.keys():
+            missing = sorted(needed - data.keys()) if isinstance(data, dict) else sorted(needed)
+            raise FileProblem(f"profile lacks {', '.join(missing)}; write it with to_json()")
+        for key in data.keys() - needed - {"macs", "stored_elements", "model", "fingerprint"}:
+            raise unknown_name("profile key", key, {*needed, "macs", "stored_elements", "model", "fingerprint"})
+        profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})
+        if "macs" in data and data["macs"] != profile.macs.tolist():
+            raise FileProblem("profile.macs is not the running sum of profile.layer_macs; one of them was changed")
+        if data.get("fingerprint", profile.fingerprint) != profile.fingerprint:
+            got = show(data["fingerprint"])
+            raise FileProblem(f"profile.fingerprint must be {profile.fingerprint} for these numbers, got {got}")
+        return profile
+
+    def _columns(self) -> dict[str, Any]:
+        return {"names": list(self.names)} | {column: getattr(self, column).tolist() for column in COLUMNS}
+
+
+def _counts(field: str, values: ArrayLike, length: int, low: int) -> Ints:
+    array = np.asarray(values)
+    if array.shape != (length,) or array.dtype.kind not in "iu":
+        raise InvalidValue(f"{field} must be {length} whole numbers, one a split, got {show(values)}")
+    if (array < low).any():
+        at = int(np.flatnonzero(array < low)[0])
+        raise InvalidValue(f"{field}[{at}] must be a whole number >= {low}, got {array[at]}")
+    array = array.astype(np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def shipped_names() -> list[str]:
+    """The models whose profiles come with the package."""
+    files = resources.files("airsplit.shipped").iterdir()
+    return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
+
+
+def shipped_profile(name: str) -> Profile:
+    """The profile of a built-in model, without importing torch.
+
+    >>> shipped_profile("alexnet").names[3]
+    'pool1'
+    """
+    if name not in shipped_names():
+        raise unknown_name("model", name, shipped_names())
+    return Profile.from_json(resources.files("airsplit.shipped").joinpath(f"{name}.json").read_text(encoding="utf-8"))

@@ -1,0 +1,76 @@
+"""Trace: measured full-band rates over time, to be replayed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airsplit.errors import FileProblem, InvalidValue, require_number, require_numbers
+from airsplit.files import read_text
+from airsplit.units import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Rates at T moments for K devices.
+
+    Between two moments the earlier holds; after the last, it holds on, or starts over with `loop`.
+
+    >>> trace = Trace(time_s=[0.0, 10.0], rate_bps=[[1e6, 2e6], [3e6, 4e6]])
+    >>> trace.at(9.9).tolist(), trace.at(99.0).tolist()
+    ([1000000.0, 2000000.0], [3000000.0, 4000000.0])
+    """
+
+    time_s: Floats
+    rate_bps: Floats
+    name: Sequence[str] | None = None
+    loop: bool = False
+
+    def __post_init__(self) -> None:
+        t = require_numbers("trace.time_s", self.time_s, low=0)
+        rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
+        if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
+            raise InvalidValue("trace.time_s must be a rising list of seconds with at least one entry")
+        if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
+            raise InvalidValue(f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}")
+        object.__setattr__(self, "time_s", t)
+        object.__setattr__(self, "rate_bps", rate)
+
+    @property
+    def devices(self) -> int:
+        return int(self.rate_bps.shape[1])
+
+    def at(self, time_s: float) -> Floats:
+        """The K rates in force at a time."""
+        t = require_number("time_s", time_s, low=0)
+        if self.loop and len(self.time_s) > 1:
+            start, step = self.time_s[0], self.time_s[-1] - self.time_s[-2]
+            period = self.time_s[-1] + step - start
+            t = start + (t - start) % period
+        row = int(np.searchsorted(self.time_s, t, side="right")) - 1
+        return self.rate_bps[max(row, 0)]  # type: ignore[no-any-return]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
+        """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
+        rows = [row for row in csv.reader(io.StringIO(read_text(path, what="trace file"))) if row]
+        where = f"trace file {str(path)!r}"
+        if len(rows) < 2 or rows[0][0].strip() != "time_s" or len(rows[0]) < 2:
+            raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")
+        for number, row in enumerate(rows[1:], start=2):
+            if len(row) != len(rows[0]):
+                columns = len(rows[0])
+                raise FileProblem(f"{where}, line {number}: {len(row)} entries, but the header names {columns} columns")
+        try:
+            table = np.array(rows[1:], dtype=np.float64)
+        except ValueError as error:
+            raise FileProblem(f"{where}: {error}") from None
+        try:
+            return cls(table[:, 0], table[:, 1:], tuple(h.strip() for h in rows[0][1:]), loop)
+        except InvalidValue as error:
+            raise InvalidValue(f"{where}: {error}") from None

@@ -1,0 +1,41 @@
+"""Decibels, bits and bytes.  Every conversion of the package is here; everything else computes in SI units."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Number = TypeVar("Number", float, Floats)
+
+BITS_PER_BYTE = 8
+BYTES_PER_FLOAT32 = 4
+
+
+def db_to_linear(db: Number) -> Number:
+    """A ratio of powers from its decibels.
+
+    >>> db_to_linear(20.0)
+    100.0
+    """
+    return 10.0 ** (db / 10.0)
+
+
+def dbm_to_watts(dbm: Number) -> Number:
+    """A power in watts from its level above one milliwatt.
+
+    >>> dbm_to_watts(30.0)
+    1.0
+    """
+    return 1e-3 * db_to_linear(dbm)
+
+
+def bits_to_bytes(size_bits: Number) -> Number:
+    """
+    >>> bits_to_bytes(32.0)
+    4.0
+    """
+    return size_bits / BITS_PER_BYTE
