@@ -133,11 +133,11 @@ def require_numbers(
 def _as_floats(field: str, values: ArrayLike) -> Floats:
     try:
         raw = np.asarray(values)
-        if raw.dtype.kind not in "iuf" or raw.dtype == bool:
-            raise TypeError
-        return raw.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidValue(f"{field} must be a number or an array of numbers, got {show(values)}") from None
+    except (TypeError, ValueError):  # rows of different lengths
+        raw = np.asarray(None)
+    if raw.dtype.kind not in "iuf":
+        raise InvalidValue(f"{field} must be a number or an array of numbers, got {show(values)}")
+    return raw.astype(np.float64)
 
 
 def _range(above: float | None, low: float | None, high: float | None, below: float | None) -> str:

@@ -335,7 +335,7 @@ def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, fl
         return pace, pace
     bounds = require_numbers("fleet.seconds_per_mac", seconds_per_mac, above=0)
     if bounds.shape != (2,) or bounds[0] > bounds[1]:
-        raise InvalidValue(f"fleet.seconds_per_mac must be a number or a range (low, high), got {show(bounds.tolist())}")
+        raise InvalidValue(f"fleet.seconds_per_mac must be one number or (low, high), got {show(bounds.tolist())}")
     return float(bounds[0]), float(bounds[1])
 
 

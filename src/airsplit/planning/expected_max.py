@@ -2,39 +2,101 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from airsplit.planning import exact
 from airsplit.planning.bandwidth import within_budget
-from airsplit.planning.branching import branch_and_bound, pure
+from airsplit.planning.branching import Candidate, Node, Objective, branch_and_bound
+from airsplit.planning.chance import QuantileOfMax
 from airsplit.planning.plans import Plan, make_plan
-from airsplit.planning.prices import price
 from airsplit.planning.problem import Problem
-from airsplit.planning.relaxation import relax
-from airsplit.planning.search import Candidate, improve, starts
-from airsplit.planning.tables import LocalAir, SplitTable
+from airsplit.planning.search import MOST_TO_POLISH, ExpectedMax, rounded_candidates, starting_candidates
+from airsplit.planning.tables import SplitTable
+from airsplit.planning.whole_blocks import to_whole_blocks
+from airsplit.units import Floats, Ints
 
 TARGET = 1e-3
+"""The gap at which branch and bound is content."""
+MOST_TO_BRANCH = 100
+"""With more devices than this the relaxation's gap is small anyway, and a node costs seconds."""
 
 
 def minimise_expected_max(problem: Problem) -> Plan:
-    """The plan with the least E[max_k τ_k] that the search finds, and a proven lower bound on the least there is."""
-    table = SplitTable.of(problem)
-    candidates = starts(table)
-    best = improve(table, candidates[0], most_tries=12)
-    root = relax(table, table.allowed, pure(table, best), enough_s=best.value_s / (1 + 1e-6), steps=30 if problem.certify else 1)
-    bound, nodes = root.bound_s, 1
-    if problem.certify:
-        done = branch_and_bound(table, best, root, target=TARGET, most_nodes=400)
-        best, bound, nodes = done.candidate, done.bound_s, done.nodes
-    rows = table.rows[best.choice]
+    """The plan with the least E[max_k τ_k], or quantile of max_k τ_k, that the search finds, and a proven bound on the least there is."""
+    search = _search_mean if problem.quantile is None else _search_quantile
+    best, bound, how, history = search(problem, SplitTable.of(problem))
+    rows = SplitTable.of(problem).rows_of(best.choice)
     shares = within_budget(best.shares)
+    if problem.blocks is not None:
+        shares, how = to_whole_blocks(problem, rows, shares), f"{how}; rounded to whole blocks, which the bound leaves out"
+    value = objective_value(problem, rows, shares)
     return make_plan(
         problem,
         rows,
         shares,
         method="expected-max",
-        objective_s=problem.law(rows, shares).expected_max_s,
+        objective_s=value,
         lower_bound_s=bound,
-        status=f"{nodes} nodes",
+        status=f"gap at most {max(value / bound - 1, 0):.2%}; bound: {how}",
+        history=(*history, value),
     )
+
+
+def objective_value(problem: Problem, rows: Ints, shares: Floats) -> float:
+    """E[max] of a plan, or the quantile that was asked for."""
+    law = problem.law(rows, shares)
+    return law.expected_max_s if problem.quantile is None else law.max_quantile_s(problem.quantile)
+
+
+Found = tuple[Candidate, float, str, list[float]]
+
+
+def _search_mean(problem: Problem, table: SplitTable) -> Found:
+    objective = ExpectedMax(table)
+    best = starting_candidates(objective)[0]
+    history = [best.value_s]
+    K = problem.devices
+    if K <= MOST_TO_POLISH:
+        best = objective.improved(best, most_tries=12 if K <= MOST_TO_BRANCH else 0)
+        history.append(best.value_s)
+    steps = 1 if not problem.certify or K > MOST_TO_POLISH else 30
+    root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=best.value_s / (1 + 1e-6), steps=steps)
+    jensen = exact.solve(problem, 1.0).lower_s
+    if steps == 1:
+        return best, max(jensen, root.bound_s), "prices" if root.bound_s > jensen else "Jensen's inequality", history
+    if K > MOST_TO_BRANCH:
+        best = min([best, *rounded_candidates(objective, root)], key=lambda c: c.value_s)
+        return best, max(jensen, root.bound_s), "convex relaxation", history
+    return *_certify(objective, best, root, jensen), history
+
+
+def _search_quantile(problem: Problem, table: SplitTable) -> Found:
+    """Between the optimum of the largest device quantile p, which is below, and that of p^(1/K), which keeps p for all together."""
+    assert problem.quantile is not None  # noqa: S101 - the caller looked
+    p, X = problem.quantile, problem.fluctuation
+    below = exact.solve(problem, X.quantile(p)).lower_s
+    each = exact.solve(problem, X.tail_quantile(-math.expm1(math.log(p) / problem.devices)))
+    above = problem.law(each.rows, each.shares).max_quantile_s(p)
+    best = Candidate(table.choice(each.rows), each.shares, above)
+    if problem.devices > MOST_TO_POLISH:
+        return best, below, "the exact optimum of the largest device quantile", [above]
+    objective = QuantileOfMax(table, p, below)
+    root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=above, steps=1)
+    best = min([best, *(objective.polished(c, root.shares) for c in objective.roundings(root))], key=lambda c: c.value_s)
+    history = [above, best.value_s]
+    if not problem.certify or problem.devices > MOST_TO_BRANCH:
+        return best, root.bound_s, "prices", history
+    return *_certify(objective, best, root, below), history
+
+
+def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float) -> tuple[Candidate, float, str]:
+    done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=400)
+    how = "prices and convex relaxation" if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"
+    return done.candidate, max(done.bound_s, other_bound), how
+
+
+def _pure(table: SplitTable, candidate: Candidate) -> Floats:
+    """A plan as a mixture with one split a device."""
+    return np.eye(table.shift_s.shape[1])[candidate.choice]

@@ -8,12 +8,14 @@ bound holds by itself, so it does not matter how far the iteration has come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from airsplit.latency import LatencyLaw
-from airsplit.planning.polishing import polish_shares
+from airsplit.planning.branching import Node
+from airsplit.planning.polishing import Air, polish_shares
 from airsplit.planning.prices import Pricing, price
 from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.radio import TransmitTime
@@ -22,49 +24,54 @@ from airsplit.units import Floats
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Weights K × R and shares."""
+    """Weights K × R and shares, and the device times that follow: x without the share's part, β, and Σ λ √A."""
 
     weights: Floats
     shares: Floats
+    x: Floats
+    beta: Floats
+    root: Floats
+
+    @classmethod
+    def of(cls, table: SplitTable, air: LocalAir, weights: Floats, shares: Floats) -> Mixture:
+        x = (weights * (table.shift_s + air.steady_s)).sum(axis=1)
+        root = (weights * np.sqrt(air.per_share_s)).sum(axis=1)
+        return cls(weights, shares, x, (weights * table.scale_s).sum(axis=1), root)
+
+    def towards(self, goal: Mixture, part: float) -> Mixture:
+        """The point a part of the way to another mixture; everything mixes linearly."""
+        mine, theirs = vars(self), vars(goal)
+        return Mixture(**{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine})
+
+    @property
+    def shift_s(self) -> Floats:
+        return self.x + self.root**2 / self.shares
 
 
-@dataclass(frozen=True, eq=False)
-class Relaxed:
-    """The best bound, the pricing that gave it, and the mixture where the iteration stopped."""
-
-    bound_s: float
-    pricing: Pricing
-    mixture: Mixture
-    steps: int
-
-
-def relax(table: SplitTable, allowed: Mask, start: Mixture, *, enough_s: float, steps: int = 25) -> Relaxed:
+def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
     """Bound E[max] from below over all plans with allowed splits; stop early once the bound exceeds `enough_s`."""
-    problem = table.problem
-    air = LocalAir.near(table, start.shares)
-    weights, b = start.weights, start.shares / start.shares.sum()
+    fluctuation = table.problem.fluctuation
+    air = LocalAir.near(table, shares)
+    mixture = Mixture.of(table, air, weights, shares / shares.sum())
     best: Pricing | None = None
-    taken = 0
-    for taken in range(1, steps + 1):  # noqa: B007 - reported
-        x, beta, root = _mixed(table, air, weights)
-        _, b = polish_shares(x, beta, problem.fluctuation, _air_of(root), b, most_steps=2, tolerance=1e-7)
-        here = LatencyLaw(x + root**2 / b, beta, problem.fluctuation).last_device()
+    for _ in range(steps):
+        # two steps of Newton on the shares are cheap and spare many slow ones
+        at = polish_shares(mixture.x, mixture.beta, fluctuation, _inverse(mixture.root), mixture.shares, most_steps=2, tolerance=1e-7)
+        mixture = Mixture(mixture.weights, at[1], mixture.x, mixture.beta, mixture.root)
+        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best
         if best.bound_s >= enough_s or here.expected_max_s <= best.bound_s * (1 + 1e-5):
             break
-        weights, b = _step(table, air, pricing, weights, b)
+        mixture = _descend(table, mixture, _cheapest(table, air, pricing))
     assert best is not None  # noqa: S101 - steps is at least one
-    return Relaxed(best.bound_s, best, Mixture(weights, b), taken)
+    forced = best.bound_s + best.costs_s - best.costs_s.min(axis=1, keepdims=True)
+    return Node(allowed, best.bound_s, mixture.weights, mixture.shares, forced)
 
 
-def _mixed(table: SplitTable, air: LocalAir, weights: Floats) -> tuple[Floats, Floats, Floats]:
-    """x without the share's part, β, and Σ λ √A of each device."""
-    x = (weights * (table.shift_s + air.steady_s)).sum(axis=1)
-    return x, (weights * table.scale_s).sum(axis=1), (weights * np.sqrt(air.per_share_s)).sum(axis=1)
+def _inverse(root: Floats) -> Air:
+    """Air time A/b as a function of the shares."""
 
-
-def _air_of(root: Floats):  # type: ignore[no-untyped-def]
     def air(b: Floats) -> TransmitTime:
         t = root**2 / b
         return TransmitTime(t, -t / b, 2 * t / b**2)
@@ -72,42 +79,44 @@ def _air_of(root: Floats):  # type: ignore[no-untyped-def]
     return air
 
 
-def _step(table: SplitTable, air: LocalAir, pricing: Pricing, weights: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Move the mixture towards the cheapest splits, as far as E[max] falls."""
-    devices = np.arange(len(b))
-    goal = np.zeros_like(weights)
-    goal[devices, pricing.greedy] += pricing.mix
-    goal[devices, pricing.frugal] += 1 - pricing.mix
-    goal_b = pricing.mix * pricing.shares_greedy + (1 - pricing.mix) * pricing.shares_frugal
-    goal_b = np.maximum(goal_b / goal_b.sum(), 1e-12)
-    ends = [_mixed(table, air, weights), _mixed(table, air, goal)]
-
-    def along(gamma: float) -> tuple[float, float]:
-        """E[max] and its slope at a fraction of the way."""
-        x, beta, root = (p + gamma * (q - p) for p, q in zip(*ends, strict=True))
-        share = b + gamma * (goal_b - b)
-        here = LatencyLaw(x + root**2 / share, beta, table.problem.fluctuation).last_device()
-        dx, dbeta, droot = (q - p for p, q in zip(*ends, strict=True))
-        air_slope = 2 * root * droot / share - (root / share) ** 2 * (goal_b - b)
-        return here.expected_max_s, float(here.last @ (dx + air_slope) + here.excess @ dbeta)
-
-    gamma = _least(along)
-    return weights + gamma * (goal - weights), b + gamma * (goal_b - b)
+def _cheapest(table: SplitTable, air: LocalAir, pricing: Pricing) -> Mixture:
+    """The mixture of the cheapest splits that uses the band once."""
+    devices, mix = np.arange(len(pricing.greedy)), pricing.mix
+    weights = np.zeros(table.shift_s.shape)
+    weights[devices, pricing.greedy] += mix
+    weights[devices, pricing.frugal] += 1 - mix
+    shares = np.maximum(mix * pricing.shares_greedy + (1 - mix) * pricing.shares_frugal, 1e-12)
+    return Mixture.of(table, air, weights, shares / shares.sum())
 
 
-def _least(along) -> float:  # type: ignore[no-untyped-def]
-    """Where a convex function on [0, 1] is least: halve by the sign of its slope, with secants."""
+def _descend(table: SplitTable, start: Mixture, goal: Mixture) -> Mixture:
+    """Go towards the goal as far as E[max] falls."""
+    dx, dbeta, droot, db = goal.x - start.x, goal.beta - start.beta, goal.root - start.root, goal.shares - start.shares
+
+    def slope(part: float) -> float:
+        at = start.towards(goal, part)
+        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).last_device()
+        air_slope = 2 * at.root * droot / at.shares - (at.root / at.shares) ** 2 * db
+        return float(here.last @ (dx + air_slope) + here.excess @ dbeta)
+
+    return start.towards(goal, _zero_of(slope))
+
+
+def _zero_of(slope: Callable[[float], float]) -> float:
+    """Where a rising function on [0, 1] crosses zero, or the end next to it: secants and halving in turns, to about 1 %.
+
+    >>> _zero_of(lambda part: part - 0.25)
+    0.25
+    """
     low, high = 0.0, 1.0
-    slope_low, slope_high = along(0.0)[1], along(1.0)[1]
-    if slope_high <= 0:
-        return 1.0
-    if slope_low >= 0:
-        return 0.0
+    at_low, at_high = slope(low), slope(high)
+    if at_high <= 0 or at_low >= 0:
+        return high if at_high <= 0 else low
     for turn in range(5):
-        middle = low - slope_low * (high - low) / (slope_high - slope_low) if turn % 2 == 0 else 0.5 * (low + high)
-        slope = along(middle)[1]
-        if slope > 0:
-            high, slope_high = middle, slope
+        middle = low - at_low * (high - low) / (at_high - at_low) if turn % 2 == 0 else 0.5 * (low + high)
+        at = slope(middle)
+        if at > 0:
+            high, at_high = middle, at
         else:
-            low, slope_low = middle, slope
-    return low - slope_low * (high - low) / (slope_high - slope_low)
+            low, at_low = middle, at
+    return low - at_low * (high - low) / (at_high - at_low)

@@ -1,4 +1,4 @@
-"""Good plans for E[max]: exact splits at several risk levels, polished shares, then single swaps of splits."""
+"""Good plans for E[max]: exact splits at several risk levels, polished shares, then swaps of splits by their reduced cost."""
 
 from __future__ import annotations
 
@@ -7,79 +7,100 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.planning import exact
+from airsplit.planning.branching import Candidate, Node
 from airsplit.planning.polishing import polish_shares
 from airsplit.planning.prices import price
-from airsplit.planning.tables import LocalAir, SplitTable
+from airsplit.planning.relaxation import relax
+from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.units import Floats, Ints
+
+MOST_TO_POLISH = 50_000
+"""Newton's method keeps a table of devices × some 170 nodes; beyond this many devices shares stay as `exact` made them."""
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A choice of splits with its best shares and their E[max]."""
+class ExpectedMax:
+    """E[max_k τ_k] as an objective for branch and bound."""
 
-    choice: Ints
-    shares: Floats
-    value_s: float
+    table: SplitTable
+
+    def polished(self, choice: Ints, shares: Floats) -> Candidate:
+        """The best shares for a choice."""
+        if len(choice) > MOST_TO_POLISH:
+            return Candidate(choice, shares, self.table.law(choice, shares).expected_max_s)
+        table, problem, rows = self.table, self.table.problem, self.table.rows_of(choice)
+        up, down = problem.up_bits[rows], problem.down_bits[rows]
+        value, b = polish_shares(
+            table.pick(table.shift_s, choice),
+            table.pick(table.scale_s, choice),
+            problem.fluctuation,
+            lambda b: problem.link.transmit(up, down, b),
+            shares,
+        )
+        return Candidate(choice, b, value)
+
+    def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
+        return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
+
+    def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
+        """Swap splits, cheapest first, until `most_tries` in a row do not help."""
+        while True:
+            better = self._better_neighbour(candidate, most_tries)
+            if better is None:
+                return candidate
+            candidate = better
+
+    def _better_neighbour(self, candidate: Candidate, most_tries: int) -> Candidate | None:
+        table = self.table
+        here = table.law(candidate.choice, candidate.shares).last_device()
+        costs = price(table, table.allowed, here, LocalAir.near(table, candidate.shares)).costs_s
+        for choice in _neighbours(costs, candidate.choice, most_tries):
+            swapped = self.polished(choice, candidate.shares)
+            if swapped.value_s < candidate.value_s * (1 - 1e-9):
+                return swapped
+        return None
 
 
-def polished(table: SplitTable, choice: Ints, shares: Floats) -> Candidate:
-    """The best shares for a choice."""
-    problem = table.problem
-    rows = table.rows[choice]
-    up, down = problem.up_bits[rows], problem.down_bits[rows]
-    value, b = polish_shares(
-        table.pick(table.shift_s, choice),
-        table.pick(table.scale_s, choice),
-        problem.fluctuation,
-        lambda b: problem.link.transmit(up, down, b),
-        shares,
-    )
-    return Candidate(choice, b, value)
+def _neighbours(costs: Floats, choice: Ints, most: int) -> list[Ints]:
+    """All devices at their cheapest split, then single swaps, the most promising first."""
+    cheapest = costs.argmin(axis=1)
+    found = [cheapest] if (cheapest != choice).sum() > 1 else []
+    rise = costs - np.take_along_axis(costs, choice[:, None], axis=1)
+    np.put_along_axis(rise, choice[:, None], np.inf, axis=1)
+    for at in np.argsort(rise, axis=None, kind="stable")[:most]:
+        k, r = np.unravel_index(at, rise.shape)
+        if not np.isfinite(rise[k, r]):
+            break
+        swapped = choice.copy()
+        swapped[k] = r
+        found.append(swapped)
+    return found
 
 
-def risk_levels(devices: int, count: int) -> Floats:
-    """From the best case to beyond the mean of the maximum: s in [0, ln K + 3]."""
-    return np.linspace(0.0, np.log(devices) + 3, count)
+def risk_levels(devices: int) -> list[float]:
+    """The mean, then from the best case to beyond the mean of the maximum: s in [0, ln K + 3].
+
+    >>> [round(s, 2) for s in risk_levels(20)]
+    [1.0, 0.0, 1.2, 2.4, 3.6, 4.8, 6.0]
+    """
+    return [1.0, *np.linspace(0.0, np.log(devices) + 3, 6).tolist()]
 
 
-def starts(table: SplitTable, *, count: int = 6) -> list[Candidate]:
+def starting_candidates(objective: ExpectedMax) -> list[Candidate]:
     """Exact plans for several risk levels, polished; the best first."""
-    problem = table.problem
+    problem, table = objective.table.problem, objective.table
     found: dict[bytes, Candidate] = {}
-    for risk in (1.0, *risk_levels(problem.devices, count)):
-        solution = exact.solve(problem, float(risk))
+    for risk in risk_levels(problem.devices):
+        solution = exact.solve(problem, risk)
         choice = table.choice(solution.rows)
         if choice.tobytes() not in found:
-            found[choice.tobytes()] = polished(table, choice, solution.shares)
+            found[choice.tobytes()] = objective.polished(choice, solution.shares)
     return sorted(found.values(), key=lambda c: c.value_s)
 
 
-def improve(table: SplitTable, candidate: Candidate, *, most_tries: int) -> Candidate:
-    """Swap splits, cheapest first by their reduced cost, until `most_tries` in a row do not help."""
-    while True:
-        better = _better_neighbour(table, candidate, most_tries)
-        if better is None:
-            return candidate
-        candidate = better
-
-
-def _better_neighbour(table: SplitTable, candidate: Candidate, most_tries: int) -> Candidate | None:
-    here = table.law(candidate.choice, candidate.shares).last_device()
-    pricing = price(table, table.allowed, here, LocalAir.near(table, candidate.shares))
-    cheapest = pricing.costs_s.argmin(axis=1)
-    if (cheapest != candidate.choice).sum() > 1:
-        together = polished(table, cheapest, candidate.shares)
-        if together.value_s < candidate.value_s * (1 - 1e-9):
-            return together
-    saving = table.pick(pricing.costs_s, candidate.choice)[:, None] - pricing.costs_s
-    saving[np.arange(len(saving)), candidate.choice] = -np.inf
-    order = np.argsort(-saving, axis=None, kind="stable")[:most_tries]
-    for k, r in zip(*np.unravel_index(order, saving.shape), strict=True):
-        if not table.allowed[k, r]:
-            break
-        choice = candidate.choice.copy()
-        choice[k] = r
-        swapped = polished(table, choice, candidate.shares)
-        if swapped.value_s < candidate.value_s * (1 - 1e-9):
-            return swapped
-    return None
+def rounded_candidates(objective: ExpectedMax, node: Node) -> list[Candidate]:
+    """Plans from a mixture: each device's heaviest split, and its split at two points of the cumulated weights."""
+    weights = np.where(node.allowed, node.weights, 0.0)
+    cumulated = weights.cumsum(axis=1) / weights.sum(axis=1, keepdims=True)
+    choices = [weights.argmax(axis=1), *((cumulated > part).argmax(axis=1) for part in (0.4, 0.6))]
+    return [objective.polished(choice, node.shares) for choice in choices]

@@ -17,41 +17,58 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class SplitTable:
-    """`shift_s` and `scale_s` are x (without air time) and β of device k at `rows[r]`; a choice is an index r for each device."""
+    """Costs of device k at its r-th split: `shift_s` is x without air time, `scale_s` is β; payloads broadcast to K × R.
+
+    A choice is an index r for each device.
+    """
 
     problem: Problem
     rows: Ints
     shift_s: Floats
     scale_s: Floats
+    up_bits: Floats
+    down_bits: Floats
     allowed: Mask
 
     @classmethod
     def of(cls, problem: Problem) -> SplitTable:
-        rows = problem.rows
+        """The table over the splits that are worth looking at."""
+        rows = problem.rows[None, :]
+        return cls._at(problem, rows, rows <= problem.deepest[:, None])
+
+    @classmethod
+    def _at(cls, problem: Problem, rows: Ints, allowed: Mask) -> SplitTable:
         a, eps = problem.fleet.seconds_per_mac[:, None], problem.fleet.fluctuation[:, None]
-        work, server = problem.work[rows], problem.server_s[rows]
-        return cls(problem, rows, a * work + server, work / eps, rows <= problem.deepest[:, None])
+        work = problem.work[rows]
+        shift = a * work + problem.server_s[rows]
+        return cls(problem, rows, shift, work / eps, problem.up_bits[rows], problem.down_bits[rows], allowed)
+
+    def only(self, choice: Ints) -> SplitTable:
+        """The table of one split for each device."""
+        return self._at(self.problem, self.rows_of(choice)[:, None], np.ones((len(choice), 1), dtype=bool))
+
+    def rows_of(self, choice: Ints) -> Ints:
+        return np.take_along_axis(np.broadcast_to(self.rows, self.shift_s.shape), choice[:, None], axis=1)[:, 0]
 
     def choice(self, rows: Ints) -> Ints:
-        """The index of each device's row in `rows`; a row that was left out is replaced by the one before it on the front."""
-        return np.maximum(np.searchsorted(self.rows, rows, side="right") - 1, 0)
+        """The index of each device's row; a row that was left out is replaced by the one before it on the front."""
+        return np.maximum(np.searchsorted(self.rows[0], rows, side="right") - 1, 0)
 
     def pick(self, table: Floats, choice: Ints) -> Floats:
-        return table[np.arange(len(choice)), choice]  # type: ignore[no-any-return]
+        return np.take_along_axis(table, choice[:, None], axis=1)[:, 0]
 
     def transmit_all(self, shares: Floats) -> TransmitTime:
-        """Air time of every split at each device's share, K × R; shares may be K or K × R."""
-        problem = self.problem
+        """Air time of every split, K × R, at shares that are K or K × R."""
         b = shares[:, None] if shares.ndim == 1 else shares
-        return problem.link.column().transmit(problem.up_bits[self.rows], problem.down_bits[self.rows], b)
+        return self.problem.link.column().transmit(self.up_bits, self.down_bits, b)
 
     def law(self, choice: Ints, shares: Floats) -> LatencyLaw:
-        return self.problem.law(self.rows[choice], shares)
+        return self.problem.law(self.rows_of(choice), shares)
 
 
 @dataclass(frozen=True, eq=False)
 class LocalAir:
-    """Air time near some shares as U + A/b: exact for a fixed SNR (U = 0), tangent to second order's ease for a noise density."""
+    """Air time near some shares as U + A/b, K × R: exact for a fixed SNR, where U = 0; of equal value and slope for a noise density."""
 
     steady_s: Floats
     per_share_s: Floats

@@ -1,0 +1,55 @@
+"""Figure 3: work and output size of each AlexNet layer.  Carries C1 and C2."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure as Canvas
+
+from airsplit import __version__
+from airsplit.figures import style
+from airsplit.figures.declaration import Data, Figure
+from airsplit.figures.sweeps import Progress, Scale
+from airsplit.profiles import shipped_profile
+from airsplit.units import BYTES_PER_FLOAT32
+
+KINDS = {"conv": style.BLUE, "relu": style.SKY, "norm": style.PURPLE, "pool": style.GREEN, "fc": style.ORANGE}
+
+
+def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing random, nothing slow
+    """The profile, layer by layer."""
+    profile = shipped_profile("alexnet")
+    return {
+        "settings": {"airsplit_version": __version__, "models": {profile.model: profile.fingerprint}, "samples": 1},
+        "layers": list(profile.names),
+        "layer_macs": profile.layer_macs,
+        "matmul_macs": profile.matmul_macs,
+        "activation_elements": profile.activation_elements,
+        "activation_bytes": profile.activation_elements * BYTES_PER_FLOAT32,
+    }
+
+
+def draw(data: Data) -> Canvas:
+    """Two rows of bars on logarithmic axes, coloured by the kind of layer."""
+    figure, axes = style.canvas(2, 1, 3.5, sharex=True)
+    kinds = [kind_of(name) for name in data["layers"]]
+    for axis, key, label in (
+        (axes[0, 0], "layer_macs", "work [MAC]"),
+        (axes[1, 0], "activation_bytes", "output [bytes]"),
+    ):
+        axis.bar(range(len(kinds)), data[key], color=[KINDS[kind] for kind in kinds], width=0.72)
+        axis.set_yscale("log")
+        axis.set_ylabel(label)
+        axis.grid(visible=False, axis="x")
+    axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
+    axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
+    swatches = [axes[0, 0].bar([0], [0], color=colour) for colour in KINDS.values()]
+    axes[0, 0].legend(swatches, KINDS, ncols=5, loc="lower right", bbox_to_anchor=(1, 1), columnspacing=1, handlelength=0.8)
+    style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
+    return figure
+
+
+def kind_of(layer: str) -> str:
+    """conv2 is a conv."""
+    return layer.rstrip("0123456789")
+
+
+FIGURE = Figure(3, "Work and output size of each AlexNet layer", compute, draw)

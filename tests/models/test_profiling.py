@@ -1,0 +1,152 @@
+"""profile: the three ways to name a model, and every way to get it wrong."""
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from airsplit.errors import InvalidValue, UnknownName
+from airsplit.models.profiling import profile
+from airsplit.models.registry import default_input_shape, model_names
+from airsplit.profiles import shipped_profile
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+# ---- by name ----
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_name_alone_is_its_own_input_size(name: str) -> None:
+    assert profile(name) == profile(name, default_input_shape(name)) == shipped_profile(name)
+    assert profile(name).model == name
+
+
+def test_built_in_names_load_no_torch() -> None:
+    printed = run(
+        """
+        import sys
+        from airsplit.models.profiling import profile
+        from airsplit.models.registry import model_names
+        for name in model_names():
+            profile(name)
+        profile("vgg16", (3, 32, 32))
+        profile("alexnet", [3, 227, 227])
+        print("torch" in sys.modules)
+        """
+    )
+    assert printed == "False\n"
+
+
+def test_a_shape_that_ships_is_not_counted_again() -> None:
+    assert profile("vgg16", (3, 32, 32)) == shipped_profile("vgg16-3x32x32")
+
+
+def test_another_shape_rebuilds_the_model() -> None:
+    # conv1_1 at 64 x 64: 9 · 3 · 64 · 64²; pool5 leaves 2 x 2, so that fc6 has 512 · 4 inputs
+    other = profile("vgg16", (3, 64, 64))
+    assert other.model == "vgg16"
+    assert other.names == profile("vgg16").names
+    assert other.layer_macs[0] == 9 * 3 * 64 * 64**2
+    assert other.layer_macs[other.split_of("fc6") - 1] == 512 * 4 * 4096
+
+
+def test_the_number_of_channels_may_differ_too() -> None:
+    grey = profile("alexnet32", (1, 28, 28))
+    assert grey.layer_macs[0] == 25 * 1 * 96 * 28 * 28
+
+
+def test_work_on_an_image_grows_with_its_area() -> None:
+    convolutions = slice(0, 31)
+    small_image, large_image = profile("vgg16", (3, 32, 32)), profile("vgg16", (3, 64, 64))
+    assert (large_image.macs[convolutions] == 4 * small_image.macs[convolutions]).all()
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="model 'vgg61' is not known; did you mean 'vgg16'"):
+        profile("vgg61")
+
+
+# ---- by module ----
+
+
+def test_a_module_is_known_by_its_class() -> None:
+    class Net(nn.Sequential):
+        pass
+
+    assert profile(small(), (3, 8, 8)).model == "Sequential"
+    assert profile(Net(nn.Linear(3, 2)), (3,)).model == "Net"
+
+
+@pytest.mark.parametrize("batch", [0, 1, 32])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_columns_are_per_sample_whatever_the_batch(batch: int, device: str) -> None:
+    by_inputs = profile(small(), inputs=torch.empty(batch, 3, 8, 8, device=device))
+    assert by_inputs == profile(small(), (3, 8, 8)) == profile(small(), inputs=(torch.empty(batch, 3, 8, 8),))
+
+
+def test_token_inputs_keep_their_type() -> None:
+    model = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 4))
+    assert profile(model, inputs=torch.zeros(2, 5, dtype=torch.int64)).layer_macs.tolist() == [0, 5 * 8 * 4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_shape_alone_takes_the_type_of_the_weights(dtype: torch.dtype) -> None:
+    assert profile(small().to(dtype), (3, 8, 8)) == profile(small(), (3, 8, 8))
+
+
+def test_a_module_without_weights_can_be_profiled() -> None:
+    assert profile(nn.Sequential(nn.ReLU()), (5,)).layer_macs.tolist() == [5]
+
+
+def test_a_built_in_model_as_a_module_has_the_profile_of_its_name() -> None:
+    from airsplit.models.registry import build
+
+    assert profile(build("alexnet32"), (3, 32, 32)) == profile("alexnet32")
+
+
+# ---- everything else ----
+
+
+@pytest.mark.parametrize("shape", [(), [], "3x8x8", 8, (3, 8, 0), (3, -8, 8), (3, 8.0, 8), (3, True, 8), (3, None, 8), {3}])
+@pytest.mark.parametrize("model", ["alexnet", small()], ids=["name", "module"])
+def test_a_shape_is_positive_whole_numbers(model: Any, shape: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^input_shape(\[\d\])? must be"):
+        profile(model, shape)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (small(), {}, "needs input_shape or inputs, got neither; write e.g. input_shape="),
+        (small(), {"input_shape": (3, 8, 8), "inputs": torch.zeros(1, 3, 8, 8)}, "needs input_shape or inputs, got both"),
+        ("alexnet", {"inputs": torch.zeros(1, 3, 227, 227)}, "inputs belong to a module.*give input_shape"),
+        (small(), {"inputs": [[1.0]]}, "inputs must be a tensor or a tuple of tensors"),
+        (small(), {"inputs": ()}, "inputs must be a tensor or a tuple of tensors"),
+        (small(), {"inputs": torch.tensor(1.0)}, "inputs must be a tensor with a batch axis"),
+        (3, {"input_shape": (3,)}, "model must be the name of a built-in model or a torch.nn.Module, got 3"),
+        (None, {}, "model must be the name"),
+        (nn.Sequential, {"input_shape": (3,)}, "model must be the name"),
+        (nn.Linear(3, 2), {"input_shape": (3,)}, "model must be an nn.Sequential, got Linear"),
+        (small(), {"input_shape": (4, 8, 8)}, r"input_shape \(4, 8, 8\) .*layer '0' \(Conv2d\) says"),
+        (small(), {"input_shape": (3, 9, 9)}, r"input_shape \(3, 9, 9\) .*layer '3' \(Linear\) says"),
+        (small(), {"inputs": torch.zeros(1, 3, 8, 8, dtype=torch.int64)}, r"torch.int64 .*layer '0' \(Conv2d\) says"),
+        ("alexnet", {"input_shape": (3, 32, 32)}, r"alexnet\.input_shape must be large enough"),
+        ("vgg16", {"input_shape": (3, 224)}, r"vgg16\.input_shape must be channels, height and width"),
+    ],
+)
+def test_every_mistake_is_one_line_that_names_it(model: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message) as caught:
+        profile(model, **arguments)
+    assert "\n" not in str(caught.value)
