@@ -108,5 +108,5 @@ def test_two_times_are_the_smallest_fit_and_can_be_worked_by_hand() -> None:
     ],
 )
 def test_measurements_that_say_nothing_are_refused(macs: object, seconds: object) -> None:
-    with pytest.raises(InvalidValue, match="macs|seconds"):
+    with pytest.raises(InvalidValue, match=r"macs|seconds"):
         fit_compute(macs, seconds)  # type: ignore[arg-type]

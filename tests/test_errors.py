@@ -38,8 +38,9 @@ def test_every_finite_number_passes_unchanged(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-10, 10))
 def test_a_number_passes_exactly_when_it_is_in_range(value: float, limit: float) -> None:
-    for rule, holds in (("above", value > limit), ("low", value >= limit), ("high", value <= limit), ("below", value < limit)):
-        if holds:
+    holds = {"above": value > limit, "low": value >= limit, "high": value <= limit, "below": value < limit}
+    for rule in holds:
+        if holds[rule]:
             assert require_number("x", value, **{rule: limit}) == value
         else:
             with pytest.raises(InvalidValue, match="x must be a finite number"):

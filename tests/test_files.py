@@ -79,7 +79,7 @@ def test_a_missing_file_is_named_with_what_was_wanted(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(FileProblem, match="fleet file .* cannot be read"):
+    with pytest.raises(FileProblem, match=r"fleet file .* cannot be read"):
         read_text(tmp_path, what="fleet file")
 
 

@@ -159,7 +159,7 @@ def test_measured_rates_have_their_fading_in_them() -> None:
 
 
 def test_a_downlink_rate_needs_an_uplink_rate() -> None:
-    with pytest.raises(InvalidValue, match="needs fleet.full_band_rate_bps"):
+    with pytest.raises(InvalidValue, match=r"needs fleet\.full_band_rate_bps"):
         fleet(full_band_downlink_bps=1e6)
 
 
@@ -201,7 +201,7 @@ def test_resource_blocks_are_counted(bad: Any) -> None:
 
 
 def test_two_kinds_of_noise_exclude_each_other() -> None:
-    with pytest.raises(InvalidValue, match=r"noise_dbm \(-114.0\) and cell.noise_dbm_per_hz \(-174.0\) exclude each other"):
+    with pytest.raises(InvalidValue, match=r"noise_dbm \(-114\.0\) .*noise_dbm_per_hz \(-174\.0\) exclude"):
         Cell(noise_dbm=-114.0, noise_dbm_per_hz=-174.0)
 
 
@@ -250,7 +250,7 @@ def test_measured_rates_are_proportional_to_the_share_both_ways() -> None:
 
 @pytest.mark.parametrize("shares", [[0.5], [0.5] * 3, [0.5, -0.1], [0.5, 1.1], [0.5, math.nan], "half", [[0.5, 0.5]]])
 def test_shares_are_one_number_a_device_from_zero_to_one(shares: Any) -> None:
-    with pytest.raises(InvalidValue, match="^shares"):
+    with pytest.raises(InvalidValue, match=r"^shares"):
         fleet().rate_bps(shares)
 
 
@@ -259,7 +259,7 @@ def test_a_traced_fleet_has_the_rates_of_the_moment() -> None:
     traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
     assert traced.rate_bps(1.0).tolist() == [1e6, 2e6]
     assert traced.at(12.0).rate_bps(1.0).tolist() == [3e6, 4e6]
-    with pytest.raises(InvalidValue, match="needs a trace"):
+    with pytest.raises(InvalidValue, match=r"needs a trace"):
         fleet().at(0.0)
 
 
@@ -343,7 +343,7 @@ def test_a_million_devices_are_cheap_columns() -> None:
     assert million.rate_bps(1e-6).shape == (1_000_000,)
     everyone = iter(million)
     assert [next(everyone).name for _ in range(1000)] == [str(k) for k in range(1000)]
-    scalar = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=None).replace(fading=np.ones(1_000_000))
+    scalar = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=np.ones(1_000_000))  # type: ignore[arg-type]
     assert scalar.seconds_per_mac.strides == (0,)
 
 
@@ -382,7 +382,8 @@ def test_a_sampled_fleet_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_columns_may_come_in_any_order_with_blank_lines_and_spaces(tmp_path: Path) -> None:
-    (tmp_path / "f.csv").write_text("distance_m, fluctuation ,name,seconds_per_mac\n\n100, 2e9 ,anna,1e-9\n\n200,1e9,ben,2e-9\n")
+    text = "distance_m, fluctuation ,name,seconds_per_mac\n\n100, 2e9 ,anna,1e-9\n\n200,1e9,ben,2e-9\n"
+    (tmp_path / "f.csv").write_text(text)
     read = Fleet.read(tmp_path / "f.csv")
     assert (read.name, read.distance_m.tolist()) == (("anna", "ben"), [100, 200])  # type: ignore[union-attr]
 
@@ -412,7 +413,7 @@ HEADER = "seconds_per_mac,fluctuation,distance_m\n"
         ("seconds_per_mac,fluctuation\n1e-9,2e9\n", "needs distance_m, full_band_rate_bps or a trace"),
         ("seconds_per_mac,fluctuation,distance_m,distance_m\n1,1,1,1\n", "named twice"),
         ("seconds_per_mac,fluctuation,distance_m,full_band_rate_bps\n1,1,1,1\n", "exclude each other"),
-        ("seconds_per_mac,fluctuation,distance\n1e-9,2e9,100\n", "column 'distance' is not known; did you mean 'distance_m'"),
+        ("seconds_per_mac,fluctuation,distance\n1e-9,2e9,100\n", "column 'distance' is not known; .* 'distance_m'"),
         (HEADER.replace("distance_m", '"distance_m') + "1e-9,2e9,100\n", "is not CSV"),
         (f"{'x' * 200_000}\n1\n", "is not CSV"),
     ],
@@ -429,7 +430,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_traced_fleet_has_no_file_of_its_own(tmp_path: Path) -> None:
-    traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=Trace(np.array([0.0]), np.array([[1e6]])))  # type: ignore[arg-type]
+    trace = Trace(np.array([0.0]), np.array([[1e6]]))
+    traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match=r"fleet\.trace"):
         traced.write(tmp_path / "f.csv")
     assert list(tmp_path.iterdir()) == []

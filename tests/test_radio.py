@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airsplit.radio import Direction, Link, channel_gain, free_space_path_loss_db, paper_path_loss_db, uma_nlos_path_loss_db
+from airsplit.radio import (
+    Direction,
+    Link,
+    channel_gain,
+    free_space_path_loss_db,
+    paper_path_loss_db,
+    uma_nlos_path_loss_db,
+)
 from airsplit.units import Floats
 
 snrs = st.floats(-60, 60).map(lambda db: 10 ** (db / 10))
@@ -34,9 +41,9 @@ links = st.builds(link, st.booleans(), snrs, st.none() | snrs)
 # ---- path loss ----
 
 
-@pytest.mark.parametrize(("distance_m", "loss_db"), [(1000, 128.1), (100, 90.5), (10, 52.9), (200, 128.1 - 37.6 * math.log10(5))])
+@pytest.mark.parametrize(("distance_m", "loss_db"), [(1000, 128.1), (100, 90.5), (10, 52.9), (200, 101.818728)])
 def test_the_papers_loss_is_128_db_at_a_kilometre_and_37_db_a_decade(distance_m: float, loss_db: float) -> None:
-    assert paper_path_loss_db(np.array(distance_m), 2e9) == pytest.approx(loss_db, abs=1e-10)
+    assert paper_path_loss_db(np.array(distance_m), 2e9) == pytest.approx(loss_db, abs=1e-6)
 
 
 def test_free_space_loss_is_92_db_at_one_kilometre_and_one_gigahertz() -> None:
@@ -120,7 +127,8 @@ def test_seconds_are_bits_over_rate_up_and_down() -> None:
 
 @given(links, bits, bits, shares)
 def test_transmit_and_seconds_are_the_same_time(way: Link, up: float, down: float, share: float) -> None:
-    assert way.transmit(one(up), one(down), one(share)).seconds == pytest.approx(way.seconds(one(up), one(down), one(share)))
+    seconds = way.seconds(one(up), one(down), one(share))
+    assert way.transmit(one(up), one(down), one(share)).seconds == pytest.approx(seconds)
 
 
 @given(links, bits, bits, st.floats(1e-4, 1.0))
@@ -131,7 +139,8 @@ def test_derivatives_are_those_of_finite_differences(way: Link, up: float, down:
     h = 1e-5 * share
     seconds, slope, curvature = t(share)
     assert slope == pytest.approx((t(share + h)[0] - t(share - h)[0]) / (2 * h), rel=1e-4, abs=1e-9 * seconds / h)
-    assert curvature == pytest.approx((t(share + h)[1] - t(share - h)[1]) / (2 * h), rel=1e-4, abs=1e-9 * abs(slope) / h)
+    second = (t(share + h)[1] - t(share - h)[1]) / (2 * h)
+    assert curvature == pytest.approx(second, rel=1e-4, abs=1e-9 * abs(slope) / h)
 
 
 @given(links, bits, bits, shares)
@@ -169,7 +178,7 @@ def test_share_is_found_on_channels_far_below_the_noise(full_band_snr: float, pa
 
 
 @given(links, bits, bits, st.floats(1e-3, 0.999))
-def test_less_time_than_the_full_band_needs_takes_more_than_the_band(way: Link, up: float, down: float, hurry: float) -> None:
+def test_less_time_than_the_full_band_needs_takes_more_than_it(way: Link, up: float, down: float, hurry: float) -> None:
     full = way.seconds(one(up), one(down), one(1.0))
     assert way.share(one(up), one(down), hurry * full) > 1
 

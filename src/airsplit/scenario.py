@@ -295,10 +295,8 @@ class Scenario(Section):
         """Settings from TOML; the files that it names are looked for in `folder`, or where the program runs."""
         try:
             tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileProblem(f"not valid TOML: {' '.join(str(error).split())}") from None
-        except RecursionError:
-            raise FileProblem("not a scenario: its values are nested too deeply") from None
         return cls(**_anchored(tables, Path(folder or ".")))
 
     def to_toml(self) -> str:
@@ -359,16 +357,18 @@ _RULES = {
 
 def _in_words(error: ValidationError, table: str) -> AirsplitError:
     """The first of pydantic's complaints as one of ours."""
-    first = error.errors(include_url=False)[0]
+    first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, AirsplitError):
         return cause
-    path, index = [str(part) for part in first["loc"] if isinstance(part, str)], [p for p in first["loc"] if isinstance(p, int)]
-    field = ".".join([*([table] if table else []), *path]) + "".join(f"[{i}]" for i in index)
+    field = table + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    field = field.removeprefix(".")
     if first["type"] == "missing":
         return InvalidValue('model.name must be given; write [model] and under it, e.g., name = "alexnet"')
     if first["type"] == "model_type":
-        return InvalidValue(f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it")
+        return InvalidValue(
+            f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it"
+        )
     return InvalidValue(f"{field} must be {_RULES.get(first['type'], first['msg'])}, got {show(first['input'])}")
 
 
@@ -380,7 +380,9 @@ def _unknown_key(table: str, key: str) -> UnknownName:
     hint = f"; did you mean {near[0]!r}?" if near else "."
     hint = f"; it belongs to {' or '.join(homes)}." if homes else hint
     name = f"{table}.{key}" if table else f"[{key}]"
-    return UnknownName(f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}")
+    return UnknownName(
+        f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}"
+    )
 
 
 def _no_scenario(name: str) -> AirsplitError:
@@ -430,7 +432,9 @@ def _require_plain(field: str, value: object) -> None:
         for key, entry in value.items():
             _require_plain(f"{field}.{key}", entry)
     elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise InvalidValue(f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}")
+        raise InvalidValue(
+            f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}"
+        )
 
 
 def _anchored(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -452,7 +456,9 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
     if table not in _SECTIONS:
         raise _unknown_key("", table)
     if not dot:
-        raise InvalidValue(f"scenario key {table!r} must name a setting of its table, e.g. '{table}.{min(_SECTIONS[table].model_fields)}'")
+        raise InvalidValue(
+            f"scenario key {table!r} must name a setting of its table, e.g. '{table}.{min(_SECTIONS[table].model_fields)}'"
+        )
     name, deeper, argument = key.partition(".")
     if name not in _SECTIONS[table].model_fields or (deeper and name != "arguments"):
         raise _unknown_key(table, key)

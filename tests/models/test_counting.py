@@ -63,10 +63,10 @@ def products(profile: Profile) -> dict[str, int]:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_alexnets_products_are_those_worked_by_hand(groups: int) -> None:
     found = products(on_meta("alexnet", groups=groups))
-    for name, (window, given, filters, side) in ALEXNET_CONVOLUTIONS.items():
-        assert found[name] == window * given * filters * side * side // (groups if name in GROUPED else 1)
-    for name, (given, features) in ALEXNET_FULL.items():
-        assert found[name] == given * features
+    for name, (window, channels, filters, side) in ALEXNET_CONVOLUTIONS.items():
+        assert found[name] == window * channels * filters * side * side // (groups if name in GROUPED else 1)
+    for name, (inputs, features) in ALEXNET_FULL.items():
+        assert found[name] == inputs * features
     assert all(macs == 0 for name, macs in found.items() if not name.startswith(("conv", "fc")))
 
 
@@ -95,18 +95,18 @@ def test_alexnet_sends_280_kilobytes_at_pool1() -> None:
 
 def test_alexnets_parameters_are_weights_and_biases() -> None:
     profile = on_meta("alexnet")
-    by_hand = sum(window * given * filters + filters for window, given, filters, _ in ALEXNET_CONVOLUTIONS.values())
-    by_hand += sum(given * features + features for given, features in ALEXNET_FULL.values())
+    by_hand = sum((window * channels + 1) * filters for window, channels, filters, _ in ALEXNET_CONVOLUTIONS.values())
+    by_hand += sum((inputs + 1) * features for inputs, features in ALEXNET_FULL.values())
     assert profile.parameters.sum() == by_hand == 62_378_344
 
 
 def test_vgg16_has_the_published_totals() -> None:
     profile = on_meta("vgg16")
-    side, given, by_hand = 224, 3, 0
+    side, channels, by_hand = 224, 3, 0
     for filters, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(convolutions):
-            by_hand += 9 * given * filters * side * side
-            given = filters
+            by_hand += 9 * channels * filters * side * side
+            channels = filters
         side //= 2
     by_hand += 512 * 7 * 7 * 4096 + 4096 * 4096 + 4096 * 1000
     assert profile.matmul_macs[-1] == by_hand == 15_470_264_320
@@ -333,7 +333,7 @@ def test_a_sequential_with_a_forward_of_its_own_is_one_layer() -> None:
     profile = count(nn.Sequential(nn.Linear(4, 4), Twice(nn.Linear(4, 4), nn.ReLU())), torch.empty(1, 4))
     assert profile.names == ("0", "1")
     assert profile.matmul_macs.tolist() == [16, 48]
-    with pytest.raises(InvalidValue, match="must be an nn.Sequential, got Twice"):
+    with pytest.raises(InvalidValue, match=r"must be an nn\.Sequential, got Twice"):
         count(Twice(nn.Linear(4, 4)), torch.empty(1, 4))
 
 

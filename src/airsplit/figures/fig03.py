@@ -42,7 +42,8 @@ def draw(data: Data) -> Canvas:
     axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
     axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
     swatches = [axes[0, 0].bar([0], [0], color=colour) for colour in KINDS.values()]
-    axes[0, 0].legend(swatches, KINDS, ncols=5, loc="lower right", bbox_to_anchor=(1, 1), columnspacing=1, handlelength=0.8)
+    where = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
+    axes[0, 0].legend(swatches, KINDS, ncols=len(KINDS), columnspacing=1, handlelength=0.8, **where)
     style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
     return figure
 

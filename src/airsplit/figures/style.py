@@ -11,9 +11,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
@@ -23,7 +24,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E0
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 INK, FAINT = "#222222", "#6b6b6b"
 
-MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16", "vgg16-3x32x32": "VGG16, 32×32 input"}
+MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16", "vgg16-3x32x32": "VGG16 at 32×32"}
 
 LOOK: dict[str, Any] = {
     "font.size": 7.5,
@@ -55,10 +56,11 @@ LOOK: dict[str, Any] = {
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Everything made or saved inside looks like this, whatever the user's matplotlib settings; they are restored after."""
+    """Whatever is made or saved inside looks like this; the user's own matplotlib settings are back afterwards."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(LOOK)
+        for key, value in LOOK.items():
+            matplotlib.rcParams[key] = value  # type: ignore[index]
         yield
 
 
@@ -72,29 +74,42 @@ def canvas(rows: int, columns: int, height_in: float, **options: Any) -> tuple[C
 
 def caption(figure: Canvas, text: str) -> None:
     """The line under a figure that says what it was drawn from."""
-    figure.supxlabel(textwrap.fill(text, 88), fontsize=5.6, color=FAINT, linespacing=1.25)
+    kept = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
+    figure.supxlabel(textwrap.fill(kept, 86), fontsize=5.6, color=FAINT, linespacing=1.25)
 
 
 def curve(axes: Axes, x: Sequence[float], values: dict[str, list[float]], colour: str, **options: Any) -> None:
     """A median with its 10–90 % band."""
     axes.fill_between(x, values["p10"], values["p90"], color=colour, alpha=0.13, linewidth=0)
-    axes.plot(x, values["median"], color=colour, **{"marker": "o", "markersize": 2.2} | options)
+    axes.plot(x, values["median"], color=colour, **options)
 
 
-def ring(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, **options: Any) -> None:
-    """Open circles around points: where they sit on a curve, two methods agree."""
-    axes.plot(x, y, linestyle="none", marker="o", markersize=5, markerfacecolor="none", color=colour, markeredgewidth=0.8, **options)
+def nested(count: int) -> list[float]:
+    """Line widths from wide to narrow, so that curves on top of each other can all be seen."""
+    return [0.9 + 0.55 * inside for inside in reversed(range(count))]
 
 
-def log_axis(axes: Axes, ticks: Sequence[float], *, which: str = "x", label: str = "") -> None:
-    """A logarithmic axis with exactly these ticks, written as plain numbers."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], colour: str) -> None:
+    """Open circles where y differs from a reference by more than 0.1 %."""
+    apart = [abs(v - r) > 1e-3 * abs(r) for v, r in zip(y, reference, strict=True)]
+    points = [(a, b) for a, b, here in zip(x, y, apart, strict=True) if here]
+    if points:
+        ring = {"linestyle": "none", "marker": "o", "markerfacecolor": "white", "color": colour, "zorder": 3}
+        axes.plot(*zip(*points, strict=True), **ring)
+
+
+def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
+    """A logarithmic axis with these ticks, or 1, 2, 5 of each decade, written as plain numbers."""
+    (axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale)("log")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if ticks is None else FixedLocator(list(ticks)))
+    axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
-    if label:
-        axis.set_label_text(label)
+
+
+def legend_above(axes: Axes, title: str) -> None:
+    """A legend in two columns above the axes, under the title of the panel."""
+    size = LOOK["axes.titlesize"]
+    axes.legend(title=title, title_fontsize=size, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, columnspacing=1)
 
 
 def pace_label(seconds_per_mac: float | Sequence[float]) -> str:
@@ -112,9 +127,13 @@ def sampled(settings: dict[str, Any]) -> str:
     return f"{settings['devices']} devices, medians and 10–90 % bands over {settings['fleets']} fleets"
 
 
-def thousands(value: float, _position: int = 0) -> str:
-    """12,000 instead of 12000.0."""
-    return f"{value:,g}"
+def plain(value: float, _position: int = 0) -> str:
+    """A number without powers of ten.
+
+    >>> plain(12000.0), plain(0.5)
+    ('12,000', '0.5')
+    """
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
 
 
 def png_bytes(figure: Canvas) -> bytes:

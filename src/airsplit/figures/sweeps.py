@@ -38,7 +38,7 @@ class Scale:
     certified_fleets: int
 
 
-SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 2), Scale("paper", 200, 100))}
+SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 200, 100))}
 
 
 def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet], T]) -> list[T]:
@@ -77,11 +77,11 @@ def band(values: ArrayLike) -> dict[str, list[float]]:
     return {"median": median.tolist(), "p10": p10.tolist(), "p90": p90.tolist()}
 
 
-def settings(fleets: int, profiles: Iterable[Profile] = (), **own: Any) -> dict[str, Any]:
+def settings(fleets: int, profiles: Mapping[str, Profile], **own: Any) -> dict[str, Any]:
     """What a figure's numbers depend on: this package, the models, the fleets, and the figure's own settings."""
     return {
         "airsplit_version": __version__,
-        "models": {p.model: p.fingerprint for p in profiles},
+        "models": {model: profile.fingerprint for model, profile in profiles.items()},
         "devices": DEVICES,
         "fleets": fleets,
         "first_seed": 0,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -90,9 +91,13 @@ def _on_meta(module: nn.Module) -> nn.Module:
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
     memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
     try:
-        return copy.deepcopy(module, memo).eval()
+        twin = copy.deepcopy(module, memo).eval()
     except Exception as error:
         raise InvalidValue(f"model must allow copy.deepcopy to be counted, got {_first_line(error)}") from error
+    for norm in twin.modules():
+        if isinstance(norm, _BatchNorm) and norm.running_mean is None:  # statistics of one sample alone do not exist
+            norm.running_mean = norm.running_var = torch.empty(norm.num_features, device="meta")
+    return twin
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ attained and the same search gives the best shares.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Response:
     shares: Floats
     choice: Ints
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Σ_k max_ℓ (ln F - ν b)."""
         return float(self.values.max(axis=1).sum())
@@ -35,6 +36,11 @@ class Response:
     def taken(self) -> Floats:
         """The share of each device at its choice."""
         return np.take_along_axis(self.shares, self.choice[:, None], axis=1)[:, 0]
+
+    @cached_property
+    def spare(self) -> float:
+        """1 - Σ b: what is left of the band; the slope of the bound in the price."""
+        return 1 - float(self.taken().sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,25 +55,25 @@ class Priced:
 
 
 def least_quantile(table: SplitTable, allowed: Mask, p: float, low: float, high: float) -> tuple[float, Priced]:
-    """The least τ that the bound does not exclude: a proven lower bound to 1e-10, and what devices do there.
+    """The least τ that the bound does not exclude: a proven lower bound to 1e-9, and what devices do there.
 
     No plan may keep `low`, and the bound must not exclude `high`.  Newton on the bound, whose slope is Σ_k (f/F)/β, within the bracket.
     """
     goal = float(np.log(p))
-    at = _best_price(table, allowed, high, 1.0)
+    at = _best_price(table, allowed, high, 1.0, goal)
     kept, tau = at, high
     for turn in range(60):
         tau = at.tau - (at.bound - goal) / _slope_in_time(table, at) if np.isfinite(at.bound) else low
         if turn % 2:  # look just below the root, so that the bracket closes from that side too
-            tau *= 1 - 1e-11
+            tau *= 1 - 3e-10
         if not low < tau < high:
             tau = 0.5 * (low + high)
-        at = _best_price(table, allowed, tau, kept.price)
+        at = _best_price(table, allowed, tau, kept, goal)
         if at.bound < goal:
             low = tau
         else:
             high, kept = tau, at
-        if high - low <= 1e-10 * high:
+        if high - low <= 1e-9 * high:
             break
     return low, kept
 
@@ -82,35 +88,50 @@ def _slope_in_time(table: SplitTable, at: Priced) -> float:
     return float(np.nan_to_num(hazard, nan=0.0, posinf=0.0).sum()) or 1e300
 
 
-def _best_price(table: SplitTable, allowed: Mask, tau: float, price: float) -> Priced:
+def _best_price(table: SplitTable, allowed: Mask, tau: float, near: Priced | float, goal: float) -> Priced:
+    """The price with the least bound, or one that settles on which side of `goal` the bound is.
+
+    The bound is convex in the price with slope 1 - Σ b; two tangents bound its least value from below.
+    """
+    price, guess = (near, None) if isinstance(near, float) else (near.price, near.frugal.shares)
     low = high = price
-    greedy = frugal = respond(table, allowed, tau, price)
+    greedy = frugal = respond(table, allowed, tau, price, guess)
     if not np.isfinite(greedy.total):
         return Priced(tau, price, greedy, frugal, -np.inf)
     factor = 1.2
-    while greedy.taken().sum() < 1 and low > 1e-12 * price:
-        high, frugal = low, greedy
-        low, factor = low / factor, factor**2
-        greedy = respond(table, allowed, tau, low)
-    while frugal.taken().sum() > 1 and high < 1e12 * price:
+    while greedy.spare < 0 and frugal.spare < 0 and high < 1e15 * price:
         low, greedy = high, frugal
         high, factor = high * factor, factor**2
-        frugal = respond(table, allowed, tau, high)
+        frugal = respond(table, allowed, tau, high, frugal.shares)
+    while frugal.spare > 0 and greedy.spare > 0 and low > 1e-15 * price:
+        high, frugal = low, greedy
+        low, factor = low / factor, factor**2
+        greedy = respond(table, allowed, tau, low, greedy.shares)
     for turn in range(60):
-        much, little = float(greedy.taken().sum()), float(frugal.taken().sum())
-        if high / low < 1 + 1e-11 or much - little < 1e-12:
+        bound = min(greedy.total + low, frugal.total + high)
+        if bound < goal or high / low < 1 + 1e-11 or frugal.spare - greedy.spare < 1e-11:
             break
-        fraction = np.log(much) / np.log(much / little) if turn % 4 < 3 else 0.5
-        middle = low * (high / low) ** float(np.clip(fraction, 1e-3, 1 - 1e-3))
-        response = respond(table, allowed, tau, middle)
-        if response.taken().sum() > 1:
+        floor, middle = _crossing(low, greedy, high, frugal)
+        if floor >= goal or bound - floor <= 1e-12:
+            break
+        if turn % 3 == 2 or not low < middle < high:
+            middle = np.sqrt(low * high)
+        response = respond(table, allowed, tau, middle, frugal.shares)
+        if response.spare < 0:
             low, greedy = middle, response
         else:
             high, frugal = middle, response
     return Priced(tau, high, greedy, frugal, min(greedy.total + low, frugal.total + high))
 
 
-def respond(table: SplitTable, allowed: Mask, tau: float, nu: float) -> Response:
+def _crossing(low: float, greedy: Response, high: float, frugal: Response) -> tuple[float, float]:
+    """Where the tangents of the bound at two prices meet: its value, which is below the least bound, and the price."""
+    left, right = greedy.total + low, frugal.total + high
+    price = (left - right - greedy.spare * low + frugal.spare * high) / (frugal.spare - greedy.spare)
+    return left + greedy.spare * (price - low), float(price)
+
+
+def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floats | None = None) -> Response:
     """max_b [ln F_k - ν b] for every device and split, by Newton on the logarithm of the slope within a bracket.
 
     The slope of ln F in b is (f/F)(z) · |t'(b)| / β at z = (τ - x - t(b)) / β; it falls from infinity at the least usable share.
@@ -121,7 +142,8 @@ def respond(table: SplitTable, allowed: Mask, tau: float, nu: float) -> Response
     usable = allowed & (least < 1)
     theta = np.where(usable, theta, np.inf)
     least = np.where(usable, least, 1e-3)
-    low, high, b = least, np.ones_like(least), np.sqrt(least)
+    low, high = least, np.ones_like(least)
+    b = np.sqrt(least) if guess is None else np.where((guess > least) & (guess < 1), guess, np.sqrt(least))
     with np.errstate(all="ignore"):
         for _ in range(60):
             t, hazard, slope = _slope(table, theta, beta, b)
@@ -177,7 +199,7 @@ class QuantileOfMax:
     def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:  # noqa: ARG002
         """The dual bound over the allowed splits, which does not need a point to start at."""
         high = enough_s
-        while _best_price(self.table, allowed, high, 1.0).bound < np.log(self.p):
+        while _best_price(self.table, allowed, high, 1.0, float(np.log(self.p))).bound < np.log(self.p):
             if high > enough_s:
                 return Node(allowed, high, weights, shares, np.zeros_like(weights))
             high = enough_s * (1 + 1e-6)

@@ -10,9 +10,10 @@ from airsplit.planning import exact
 from airsplit.planning.bandwidth import within_budget
 from airsplit.planning.branching import Candidate, Node, Objective, branch_and_bound
 from airsplit.planning.chance import QuantileOfMax
+from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.problem import Problem
-from airsplit.planning.search import MOST_TO_POLISH, ExpectedMax, rounded_candidates, starting_candidates
+from airsplit.planning.search import ExpectedMax, rounded_candidates, starting_candidates
 from airsplit.planning.tables import SplitTable
 from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.units import Floats, Ints
@@ -69,7 +70,7 @@ def _search_mean(problem: Problem, table: SplitTable) -> Found:
     if K > MOST_TO_BRANCH:
         best = min([best, *rounded_candidates(objective, root)], key=lambda c: c.value_s)
         return best, max(jensen, root.bound_s), "convex relaxation", history
-    return *_certify(objective, best, root, jensen), history
+    return *_certify(objective, best, root, jensen, "prices and convex relaxation"), history
 
 
 def _search_quantile(problem: Problem, table: SplitTable) -> Found:
@@ -88,12 +89,12 @@ def _search_quantile(problem: Problem, table: SplitTable) -> Found:
     history = [above, best.value_s]
     if not problem.certify or problem.devices > MOST_TO_BRANCH:
         return best, root.bound_s, "prices", history
-    return *_certify(objective, best, root, below), history
+    return *_certify(objective, best, root, below, "prices"), history
 
 
-def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float) -> tuple[Candidate, float, str]:
+def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float, at_root: str) -> tuple[Candidate, float, str]:
     done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=400)
-    how = "prices and convex relaxation" if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"
+    how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"
     return done.candidate, max(done.bound_s, other_bound), how
 
 

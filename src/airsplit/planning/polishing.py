@@ -16,12 +16,17 @@ from airsplit.units import Floats
 
 Air = Callable[[Floats], TransmitTime]
 
+MOST_TO_POLISH = 50_000
+"""Newton's method keeps a table of devices × some 170 nodes; beyond this many devices shares stay as they are."""
+
 
 def polish_shares(
     shift_s: Floats, scale_s: Floats, fluctuation: Fluctuation, air: Air, shares: Floats, *, most_steps: int = 40, tolerance: float = 1e-10
 ) -> tuple[float, Floats]:
     """The least E[max] over the shares, and those shares, which sum to one; `tolerance` is relative to E[max]."""
     b = shares / shares.sum()
+    if len(b) > MOST_TO_POLISH:
+        return LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation).expected_max_s, b
     value = np.inf
     for _ in range(most_steps):
         t = air(b)

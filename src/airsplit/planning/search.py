@@ -14,10 +14,6 @@ from airsplit.planning.relaxation import relax
 from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.units import Floats, Ints
 
-MOST_TO_POLISH = 50_000
-"""Newton's method keeps a table of devices × some 170 nodes; beyond this many devices shares stay as `exact` made them."""
-
-
 @dataclass(frozen=True, eq=False)
 class ExpectedMax:
     """E[max_k τ_k] as an objective for branch and bound."""
@@ -26,8 +22,6 @@ class ExpectedMax:
 
     def polished(self, choice: Ints, shares: Floats) -> Candidate:
         """The best shares for a choice."""
-        if len(choice) > MOST_TO_POLISH:
-            return Candidate(choice, shares, self.table.law(choice, shares).expected_max_s)
         table, problem, rows = self.table, self.table.problem, self.table.rows_of(choice)
         up, down = problem.up_bits[rows], problem.down_bits[rows]
         value, b = polish_shares(

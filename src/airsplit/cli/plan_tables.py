@@ -1,0 +1,197 @@
+"""Plans as people read them: device by device, in quantiles, or method against method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from airsplit.cli.quantities import at_most_percent, bar, digits, percent, seconds
+from airsplit.cli.render import facts, table
+from airsplit.fleet import Fleet
+from airsplit.planning.plans import Plan
+from airsplit.profiles import Profile
+from airsplit.scenario import Scenario
+from airsplit.units import Floats
+
+MOST_ROWS = 40
+QUANTILES = {"min": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "max": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan, what it is a plan of, and how long the planning took."""
+
+    scenario: Scenario
+    profile: Profile
+    fleet: Fleet
+    plan: Plan
+    planning_s: float
+
+
+def plan_report(planned: Planned) -> list[Text | Table]:
+    """Everything about one plan."""
+    few = len(planned.plan) <= MOST_ROWS
+    caption = Text(f"Mean times for {_iteration(planned.plan)}{'' if few else ', over the devices'}")
+    tables = [device_table(planned)] if few else [quantile_table(planned.plan), split_table(planned)]
+    return [_title(planned), caption, *tables, facts(_conclusions(planned))]
+
+
+def _title(planned: Planned) -> Text:
+    return Text(header(planned), style="bold")
+
+
+def header(planned: Planned) -> str:
+    """What was planned, on one line."""
+    scenario, fleet = planned.scenario, planned.fleet
+    devices = "1 device" if len(fleet) == 1 else f"{len(fleet):,} devices"
+    barrier = "waiting after every " + scenario.clock.barrier
+    parts = [
+        planned.profile.model or scenario.model.name,
+        devices,
+        *_radio(fleet),
+        _limit(planned),
+        _batch(planned.plan),
+        barrier,
+    ]
+    return " · ".join(parts)
+
+
+def _radio(fleet: Fleet) -> list[str]:
+    cell = fleet.cell
+    if fleet.distance_m is None:
+        return ["replayed rates" if fleet.trace is not None else "measured rates"]
+    noise = f"{cell.noise_dbm:g} dBm" if cell.noise_dbm is not None else f"{cell.noise_dbm_per_hz:g} dBm/Hz"
+    return [f"{cell.bandwidth_hz / 1e6:g} MHz", f"noise {noise}"]
+
+
+def _limit(planned: Planned) -> str:
+    limit, profile = planned.scenario.plan.max_split, planned.profile
+    if isinstance(limit, tuple):
+        return "a limit on each split"
+    deepest = profile.deepest_averaging_split() if limit is None else profile.split_of(limit)
+    return f"splits up to {deepest} ({profile.names[deepest - 1]})"
+
+
+def _batch(plan: Plan) -> str:
+    return f"batch of {plan.batch_size:,}"
+
+
+def _iteration(plan: Plan) -> str:
+    return f"an iteration of {plan.batch_size:,} sample{'s' if plan.batch_size > 1 else ''}"
+
+
+def _columns(plan: Plan) -> dict[str, Floats]:
+    """The mean times of the devices; the server's only where it takes any."""
+    server = {"server": plan.server_s} if plan.server_s.any() else {}
+    return {"compute": plan.compute_s, "transmit": plan.transmit_s} | server | {"total": plan.latency_s}
+
+
+def device_table(planned: Planned) -> Table:
+    plan, times = planned.plan, _columns(planned.plan)
+    made = table("device", "split", "name", "share", *times, left=("name",))
+    for k in range(len(plan)):
+        spent = (seconds(float(column[k])) for column in times.values())
+        name = planned.fleet.device_name(k)
+        made.add_row(name, str(plan.splits[k]), plan.split_names[k], percent(float(plan.shares[k]), 2), *spent)
+    return made
+
+
+def quantile_table(plan: Plan) -> Table:
+    """How shares and times are spread over a large fleet."""
+    made = table("", *QUANTILES, left=("",))
+    levels = list(QUANTILES.values())
+    made.add_row("share", *(f"{digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels)))
+    for name, column in _columns(plan).items():
+        made.add_row(name, *(seconds(float(q)) for q in np.quantile(column, levels)))
+    return made
+
+
+def split_table(planned: Planned) -> Table:
+    """How many devices take each split."""
+    splits, counts = np.unique(planned.plan.splits, return_counts=True)
+    made = table("split", "name", "devices", "of the fleet", left=("name", "of the fleet"))
+    for split, count in zip(splits.tolist(), counts.tolist(), strict=True):
+        share = count / len(planned.plan)
+        made.add_row(str(split), planned.profile.names[split - 1], f"{count:,}", f"{percent(share):>6} {bar(share)}")
+    return made
+
+
+def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
+    plan, settings = planned.plan, planned.scenario.plan
+    each = _iteration(plan)
+    yield "slowest device", f"{seconds(plan.mean_latency_s)} for {each}: the largest mean, max E"
+    yield "all devices", f"{seconds(plan.expected_latency_s)} for {each}: the mean until the last is done, E[max]"
+    if settings.quantile is not None:
+        kept = seconds(plan.quantile_s(settings.quantile))
+        yield f"{100 * settings.quantile:g} % quantile", f"{kept} or less for {each}, all devices together"
+    if settings.device_quantile is not None:
+        kept = seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
+        yield f"{100 * settings.device_quantile:g} % quantile", f"{kept} or less for {each}, each device by itself"
+    yield "bound", _bound(planned)
+    yield "averaged", _averaged(planned)
+    yield plan.method, f"{plan.status}; planned in {seconds(planned.planning_s)}"
+
+
+def _bound(planned: Planned) -> str:
+    return f"no plan can be more than {at_most_percent(planned.plan.gap)} faster in {_objective(planned)}"
+
+
+def _objective(planned: Planned) -> str:
+    """What the method minimised."""
+    settings = planned.scenario.plan
+    if settings.quantile is not None or settings.device_quantile is not None:
+        return "this quantile"
+    return "E[max]" if planned.plan.method == "expected-max" else "max E"
+
+
+def _averaged(planned: Planned) -> str:
+    number, total = planned.plan.averaged_parameters, int(planned.profile.parameters.sum())
+    if number == 0:
+        return f"nothing: every one of the {total:,} parameters is personal to its device"
+    return f"{number:,} of {total:,} parameters ({percent(number / total)}), those after {_deepest(planned)}"
+
+
+def _deepest(planned: Planned) -> str:
+    return planned.profile.names[int(planned.plan.splits.max()) - 1]
+
+
+def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
+    """One row a method; the best of each latency in bold."""
+    plans = [planned.plan for planned in all_planned]
+    caption = Text(f"Latencies of {_iteration(plans[0])}")
+    made = table("method", "max E", "E[max]", "gap", "planned in", "splits used", left=("method", "splits used"))
+    best_mean, best_max = min(p.mean_latency_s for p in plans), min(p.expected_latency_s for p in plans)
+    for planned, plan in zip(all_planned, plans, strict=True):
+        made.add_row(
+            plan.method,
+            _marked(plan.mean_latency_s, best_mean),
+            _marked(plan.expected_latency_s, best_max),
+            at_most_percent(plan.gap),
+            seconds(planned.planning_s),
+            _splits_used(planned),
+        )
+    return [
+        _title(all_planned[0]),
+        caption,
+        made,
+        Text(
+            "* best of its column.  gap: how much faster any plan could be in what the method minimises, at most",
+            style="dim",
+        ),
+    ]
+
+
+def _marked(value: float, best: float) -> Text:
+    """A latency; starred and bold where it is the best but for rounding."""
+    good = value <= best * (1 + 1e-9)
+    return Text(seconds(value) + (" *" if good else "  "), style="bold" if good else "")
+
+
+def _splits_used(planned: Planned) -> str:
+    splits, counts = np.unique(planned.plan.splits, return_counts=True)
+    used = [f"{planned.profile.names[s - 1]} ×{n:,}" for s, n in zip(splits.tolist(), counts.tolist(), strict=True)]
+    return ", ".join(used) if len(used) <= 4 else f"{len(used)}, from {used[0]} to {used[-1]}"

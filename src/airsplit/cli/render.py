@@ -1,0 +1,108 @@
+"""Tables for people: profiles, presets, claims; and the screen that they are printed on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from airsplit.cli.quantities import bar, percent, quantity
+from airsplit.profiles import Profile
+from airsplit.units import BYTES_PER_FLOAT32
+
+
+class ClaimLike(Protocol):
+    """A claim of the paper, as the figures report it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def claim(self) -> str: ...
+    @property
+    def measured(self) -> str: ...
+    @property
+    def holds(self) -> bool: ...
+
+
+def screen() -> Console:
+    """Standard output: as wide as the terminal; plain, and as wide as it takes, where it is none."""
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    return Console(file=sys.stdout, width=wide, highlight=False, markup=False, emoji=False)
+
+
+def table(*columns: str, left: Sequence[str] = ()) -> Table:
+    """An empty table; columns are numbers, set right, unless named in `left`."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(
+            column, justify="left" if column in left else "right", no_wrap=column not in ("claim", "measured")
+        )
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """What each thing is: words on the left, sentences on the right."""
+    made = Table.grid(padding=(0, 3))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column()
+    for word, sentence in pairs:
+        made.add_row(word, sentence)
+    return made
+
+
+def profile_table(profile: Profile) -> list[Text | Table]:
+    """One row a split, and the work of each layer as a bar."""
+    share = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
+    made = table(
+        "split",
+        "name",
+        "layer",
+        "so far",
+        "elements sent",
+        "as float32",
+        "parameters",
+        "of the work",
+        left=("name", "of the work"),
+    )
+    for i, name in enumerate(profile.names):
+        sent = int(profile.activation_elements[i])
+        made.add_row(
+            str(i + 1),
+            name,
+            quantity(int(profile.layer_macs[i]), "MAC"),
+            quantity(int(profile.macs[i]), "MAC"),
+            f"{sent:,}",
+            quantity(sent * BYTES_PER_FLOAT32, "B"),
+            f"{int(profile.parameters[i]):,}",
+            f"{percent(share[i]):>6} {bar(share[i])}",
+        )
+    return [Text(profile_line(profile), style="bold"), made]
+
+
+def profile_line(profile: Profile) -> str:
+    work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
+    return f"{profile.model or 'model'} · {len(profile)} splits · {quantity(work, 'MAC')} a sample · {parameters:,} parameters"
+
+
+def preset_table(descriptions: dict[str, str]) -> Table:
+    made = Table.grid(padding=(0, 3))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column()
+    for name, description in descriptions.items():
+        made.add_row(name, description)
+    return made
+
+
+def claims_table(claims: Iterable[ClaimLike]) -> Table:
+    """The paper's claims, what was measured, and whether they hold."""
+    made = table("id", "claim", "measured", "holds", left=("id", "claim", "measured", "holds"))
+    for claim in claims:
+        verdict = Text("yes", style="green") if claim.holds else Text("no", style="bold red")
+        made.add_row(claim.id, claim.claim, claim.measured, verdict)
+    return made

@@ -1,0 +1,226 @@
+"""The paper's claims about latency, each judged by a stated criterion on the numbers of the figures that carry it.
+
+A judgement sees the figures that were drawn, never other numbers, and returns a sentence and whether the claim holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from airsplit.figures import wording
+from airsplit.figures.style import MODEL_NAMES
+from airsplit.figures.wording import Numbers
+
+Drawn = Mapping[int, Numbers]
+"""The numbers of each drawn figure."""
+
+Verdict = tuple[str, bool]
+
+SAVING_OF_VGG = 0.75
+CLEARLY_BELOW = 0.25
+A_LITTLE_ABOVE = 2.0
+STRONGLY = 2.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, what was measured, and whether it holds."""
+
+    id: str
+    claim: str
+    measured: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim before it is judged: the figures that carry it, any of which is enough, and its judgement."""
+
+    id: str
+    claim: str
+    figures: tuple[int, ...]
+    judge: Callable[[Drawn], Verdict]
+
+
+def judged(drawn: Drawn) -> list[Claim]:
+    """The claims that the drawn figures carry, in order."""
+    return [_claim(statement, drawn) for statement in STATEMENTS if any(n in drawn for n in statement.figures)]
+
+
+def _claim(statement: Statement, drawn: Drawn) -> Claim:
+    here = {number: drawn[number] for number in statement.figures if number in drawn}
+    missing = ", ".join(str(number) for number in statement.figures if number not in drawn)
+    measured, holds = statement.judge(here)
+    note = f" Judged without figure {missing}, which was not drawn." if missing else ""
+    return Claim(statement.id, statement.claim, measured + note, bool(holds))
+
+
+def convolutions_dominate(drawn: Drawn) -> Verdict:
+    """C1 holds if convolutions are more than 90 % of the MACs, with and without the light operations."""
+    convolution = np.array([name.startswith("conv") for name in drawn[3]["layers"]])
+    products, work = np.diff(drawn[3]["matmul_macs"], prepend=0), np.array(drawn[3]["layer_macs"])
+    share, of_all = (float(w[convolution].sum() / w.sum()) for w in (products, work))
+    measured = (
+        f"{100 * share:.1f} % of the MACs of convolutions and matrix products, "
+        f"{100 * of_all:.1f} % when the light operations count too."
+    )
+    return measured, min(share, of_all) > 0.9
+
+
+def output_shrinks(drawn: Drawn) -> Verdict:
+    """C2 holds if the rank correlation of depth and output size is below -0.8; rises from layer to layer are listed."""
+    layers, sizes = drawn[3]["layers"], drawn[3]["activation_elements"]
+    correlation = rank_correlation(range(len(sizes)), sizes)
+    rises = [f"{layers[i + 1]} ({i + 2})" for i, (one, other) in enumerate(pairwise(sizes)) if other > one]
+    exceptions = f"it rises at {', '.join(rises)}" if rises else "it never rises"
+    return f"Spearman's rank correlation with depth is {correlation:.2f}; {exceptions}.", correlation < -0.8
+
+
+def nearer_splits_earlier(drawn: Drawn) -> Verdict:
+    """C3 holds if no median split falls as the distance grows, and for each model some rises."""
+    parts, holds = [], True
+    for data in drawn.values():
+        medians = [curve["mean_split"]["median"] for curve in data["curves"]]
+        falling = sum(any(b < a for a, b in pairwise(m)) for m in medians)
+        rising = [m for m in medians if m[-1] > m[0]]
+        holds = holds and falling == 0 and bool(rising)
+        ends = f"from {min(m[0] for m in medians):.3g} to {max(m[-1] for m in medians):.3g}"
+        parts.append(
+            f"{wording.setting(data)}, {wording.span(data['mean_distances_m'], ',g')} m: of {len(medians)} median curves "
+            f"(pace × method) {len(rising)} rise ({ends}), {falling} fall, the others stay; "
+            f"single fleets whose split falls somewhere: {wording.unruly(data)}."
+        )
+    return " ".join(parts), holds
+
+
+def slower_splits_earlier(drawn: Drawn) -> Verdict:
+    """C4 holds if a slower group is nowhere split deeper than a faster one, and for each model somewhere less deep.
+
+    The groups, at each distance and for each method: fleets of one pace by their medians, and in mixed fleets the
+    slowest and the fastest quarter by their means.
+    """
+    parts, holds = [], True
+    for data in drawn.values():
+        pairs = [pair for curves in wording.by_method(data) for pair in wording.faster_and_slower(curves)]
+        deeper, earlier = sum(s > f for f, s in pairs), sum(s < f for f, s in pairs)
+        holds = holds and deeper == 0 and earlier > 0
+        parts.append(
+            f"{wording.setting(data)}: in {len(pairs)} comparisons of a faster with a slower group, the slower one splits "
+            f"earlier in {earlier}, later in {deeper}, at the same layer in the others; in mixed fleets the fastest quarter "
+            f"is {wording.widest_gap(data)}."
+        )
+    return " ".join(parts), holds
+
+
+def better_is_faster(drawn: Drawn) -> Verdict:
+    """C5 holds if the median of max_k E[τ_k] rises with every step of distance and of a, where a is the same for all.
+
+    That is the latency which the paper's algorithms minimise; E[max_k τ_k] of the same plans is reported beside it.
+    """
+    parts, holds = [], True
+    for data in drawn.values():
+        wrong = wording.latency_exceptions(data, "mean_latency_s")
+        holds = holds and wrong == "none"
+        parts.append(
+            f"{wording.setting(data)}: exceptions in max E[τ]: {wrong}; "
+            f"in E[max τ] of the same plans: {wording.latency_exceptions(data, 'expected_latency_s')}."
+        )
+    return " ".join(parts), holds
+
+
+def limit_is_silent(drawn: Drawn) -> Verdict:
+    """C6 holds if at every frequency, for every L̂, model and method, at most 1 % of the devices are unlike.
+
+    A device is unlike if it is short of the deepest useful split within L̂, yet splits elsewhere than without a limit.
+    """
+    parts, worst = [], 0.0
+    for panel in drawn[6]["panels"]:
+        shares = np.array([curve["differs_before_limit"] for curve in panel["curves"]])
+        c, f = np.unravel_index(int(shares.argmax()), shares.shape)
+        worst = max(worst, float(shares[c, f]))
+        limit, frequency = panel["curves"][c]["max_split"], drawn[6]["frequencies_ghz"][f]
+        where = f" (L̂ = {limit}, {frequency:g} GHz)" if shares[c, f] > 0 else ""
+        parts.append(f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * shares[c, f]:.0f} %{where}")
+    lead = "Devices short of the limit that split elsewhere than without it, at the worst frequency and L̂, at "
+    return f"{lead}{drawn[6]['settings']['mean_distance_m']} m: {'; '.join(parts)}.", worst <= 0.01
+
+
+def vgg_beats_fedavg(drawn: Drawn) -> Verdict:
+    """C7 holds if for VGG16, with 224×224 and with 32×32 inputs, all three parts hold at every condition drawn.
+
+    The parts, as medians over fleets: SFL's compute time is below FedAvg's, its air time is below FedAvg's, and the total
+    saves more than 75 %.
+    """
+    entries = [(data, e) for data in drawn.values() for e in data["models"] if e["model"].startswith("vgg16")]
+    holds = all(
+        max(e["compute_ratio"]["median"]) < 1
+        and max(e["air_time_ratio"]["median"]) < 1
+        and min(e["saving"]["median"]) > SAVING_OF_VGG
+        for _, e in entries
+    )
+    return " ".join(wording.against_fedavg(data, e) for data, e in entries), holds
+
+
+def alexnet_beats_fedavg(drawn: Drawn) -> Verdict:
+    """C8 holds if for AlexNet the total saves more than 25 % at every condition drawn, and the air time is a little above.
+
+    A little: on the best channel drawn (figure 7) SFL's air time is above FedAvg's, but at most twice as long.
+    """
+    entries = {number: next(e for e in data["models"] if e["model"] == "alexnet") for number, data in drawn.items()}
+    holds = all(min(e["saving"]["median"]) > CLEARLY_BELOW for e in entries.values())
+    if 7 in entries:
+        holds = holds and 1 < entries[7]["air_time_ratio"]["median"][0] <= A_LITTLE_ABOVE
+    return " ".join(wording.against_fedavg(drawn[number], e) for number, e in entries.items()), holds
+
+
+def split_matters(drawn: Drawn) -> Verdict:
+    """C12 holds if for each model, at every distance drawn, the worst split's median latency is twice the best's or more."""
+    parts, least = [], np.inf
+    for entry in drawn[11]["models"]:
+        for curve in entry["curves"]:
+            latency = curve["total_s"]["median"][:-1]
+            best, worst = int(np.argmin(latency)), int(np.argmax(latency))
+            least = min(least, latency[worst] / latency[best])
+            names = f"{entry['layers'][worst]} over {entry['layers'][best]}"
+            where = f"{MODEL_NAMES[entry['model']]} at {curve['mean_distance_m']} m"
+            parts.append(f"{where} {latency[worst] / latency[best]:.1f} ({names})")
+    return f"Worst over best split, the last one left out: {'; '.join(parts)}.", least >= STRONGLY
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
+    """Spearman's: the correlation of the ranks, ties at their mean rank.
+
+    >>> rank_correlation([1, 2, 3, 4], [9, 7, 7, 1]) < -0.9
+    True
+    """
+    ranks = [
+        (v[:, None] > v).sum(axis=1) + 0.5 * (v[:, None] == v).sum(axis=1) for v in (np.asarray(x), np.asarray(y))
+    ]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+STATEMENTS = (
+    Statement("C1", "Convolutions are more than 90 % of AlexNet's MACs.", (3,), convolutions_dominate),
+    Statement("C2", "The data sent tends to fall with depth.", (3,), output_shrinks),
+    Statement("C3", "Shorter distance: split nearer the input.", (4, 5), nearer_splits_earlier),
+    Statement("C4", "Slower devices: split nearer the input.", (4, 5), slower_splits_earlier),
+    Statement("C5", "Latency falls with faster devices and shorter distance.", (4, 5), better_is_faster),
+    Statement("C6", "L̂ changes nothing until it binds.", (6,), limit_is_silent),
+    Statement(
+        "C7",
+        "VGG16: compute and transmit time both below FedAvg's, total saving above 75 %.",
+        (7, 8),
+        vgg_beats_fedavg,
+    ),
+    Statement(
+        "C8",
+        "AlexNet: total clearly below FedAvg's, transmit time a little above it on good channels.",
+        (7, 8),
+        alexnet_beats_fedavg,
+    ),
+    Statement("C12", "Latency depends strongly on the split point.", (11,), split_matters),
+)

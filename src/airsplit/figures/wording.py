@@ -1,0 +1,106 @@
+"""Parts of the sentences in which claims are measured, and the comparisons behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from airsplit.figures.style import MODEL_NAMES, pace_label, plain
+
+Numbers = dict[str, Any]
+
+FASTEST, SLOWEST = "fastest_quarter_mean_split_over_all", "slowest_quarter_mean_split_over_all"
+UNITS = {"mean_distance_m": "m", "nanoseconds_per_mac": "ns/MAC"}
+
+
+def setting(data: Numbers) -> str:
+    """The model and the limit of a figure over distances."""
+    return f"{MODEL_NAMES[data['settings']['model']]} with L̂ = {data['settings']['max_split']}"
+
+
+def span(values: Sequence[float], form: str = ",.2g") -> str:
+    """
+    >>> span([0.25, 0.5]), span([8.7, 8.704])
+    ('0.25–0.5', '8.7')
+    """
+    low, high = (format(v, form) for v in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"
+
+
+def percents(values: Sequence[float]) -> str:
+    """
+    >>> percents([0.829, 0.8])
+    '83, 80 %'
+    """
+    return ", ".join(f"{100 * v:.0f}" for v in values) + " %"
+
+
+def is_mixed(curve: Numbers) -> bool:
+    """Whether a curve's fleets mix fast and slow devices."""
+    return isinstance(curve["seconds_per_mac"], list)
+
+
+def by_method(data: Numbers) -> list[list[Numbers]]:
+    """The curves of each method."""
+    return [[c for c in data["curves"] if c["method"] == method] for method in data["settings"]["methods"]]
+
+
+def faster_and_slower(curves: list[Numbers]) -> Iterator[tuple[float, float]]:
+    """Splits of a faster and a slower group at each distance: fleets of one pace, and the quarters of mixed fleets."""
+    for faster, slower in pairwise(c for c in curves if not is_mixed(c)):
+        yield from zip(faster["mean_split"]["median"], slower["mean_split"]["median"], strict=True)
+    for curve in filter(is_mixed, curves):
+        yield from zip(curve[FASTEST], curve[SLOWEST], strict=True)
+
+
+def widest_gap(data: Numbers) -> str:
+    """How much deeper the fastest quarter of mixed fleets splits than the slowest, where that is most."""
+    mixed = next(c for c in data["curves"] if is_mixed(c) and c["method"] == "exact")
+    gap = np.subtract(mixed[FASTEST], mixed[SLOWEST])
+    return f"up to {gap.max():.2g} layers deeper than the slowest (at {data['mean_distances_m'][int(gap.argmax())]} m)"
+
+
+def unruly(data: Numbers) -> str:
+    """How many single fleets split earlier at some larger distance, of each method."""
+    return ", ".join(
+        f"{sum(c['fleets_with_falling_split'] for c in curves)} of {data['settings']['fleets'] * len(curves)} "
+        f"with {curves[0]['method']}"
+        for curves in by_method(data)
+    )
+
+
+def latency_exceptions(data: Numbers, key: str) -> str:
+    """Where a median latency does not rise with the distance or with a."""
+    found = [*_not_rising_with_distance(data, key), *_not_rising_with_pace(data, key)]
+    return "; ".join(found) if found else "none"
+
+
+def _not_rising_with_distance(data: Numbers, key: str) -> Iterator[str]:
+    for curve in data["curves"]:
+        who = f"{curve['method']}, {pace_label(curve['seconds_per_mac'])}"
+        for (d, one), (e, other) in pairwise(zip(data["mean_distances_m"], curve[key]["median"], strict=True)):
+            if other <= one:
+                yield f"{who}: {one:.3g} s at {d} m but {other:.3g} s at {e} m"
+
+
+def _not_rising_with_pace(data: Numbers, key: str) -> Iterator[str]:
+    for curves in by_method(data):
+        for faster, slower in pairwise(c for c in curves if not is_mixed(c)):
+            fast, slow = (pace_label(c["seconds_per_mac"]) for c in (faster, slower))
+            for d, one, other in zip(data["mean_distances_m"], faster[key]["median"], slower[key]["median"], strict=True):
+                if other <= one:
+                    yield f"{faster['method']}, {d} m: {one:.3g} s with {fast} but {other:.3g} s with {slow}"
+
+
+def against_fedavg(data: Numbers, entry: Numbers) -> str:
+    """Every part of the comparison for one model, condition by condition."""
+    conditions = ", ".join(plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
+    ratio = {key: span(entry[f"{key}_ratio"]["median"]) for key in ("compute", "air_time", "transmit")}
+    return (
+        f"{MODEL_NAMES[entry['model']]} at {conditions}: SFL ÷ FedAvg is {ratio['compute']} in compute time, "
+        f"{ratio['air_time']} in air time ({ratio['transmit']} in the devices' transmit time), "
+        f"saving {percents(entry['saving']['median'])} ({percents(entry['expected_max_saving']['median'])} in E[max])."
+    )
