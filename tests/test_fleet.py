@@ -353,9 +353,7 @@ positive = st.floats(min_value=1e-300, max_value=1e300)
 
 
 @given(st.data(), st.integers(1, 5))
-def test_a_file_gives_every_column_back_to_the_last_bit(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, K: int
-) -> None:
+def test_a_file_gives_every_column_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, K: int) -> None:
     def column(values: st.SearchStrategy[float]) -> list[float]:
         return data.draw(st.lists(values, min_size=K, max_size=K))
 

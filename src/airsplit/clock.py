@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airsplit.errors import require_choice, require_integer, require_number
+from airsplit.errors import InvalidValue, require_choice, require_integer, require_number, show
 
 BARRIERS = ("iteration", "round")
 
@@ -32,6 +32,8 @@ class Clock:
     def __post_init__(self) -> None:
         require_choice("clock.barrier", self.barrier, BARRIERS)
         require_integer("clock.iterations_per_round", self.iterations_per_round, low=1)
+        if not isinstance(self.downlink, bool):
+            raise InvalidValue(f"clock.downlink must be True or False, got {show(self.downlink)}")
         require_number("clock.backward_macs_ratio", self.backward_macs_ratio, low=0)
         require_number("clock.server_seconds_per_mac", self.server_seconds_per_mac, low=0)
         if self.server_parallel is not None:

@@ -47,9 +47,7 @@ def compute_cdf(seconds: Floats, macs: Floats, seconds_per_mac: Floats, fluctuat
     return -np.expm1(-np.maximum(x, 0))
 
 
-def draw_compute_s(
-    rng: np.random.Generator, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats, draws: int
-) -> Floats:
+def draw_compute_s(rng: np.random.Generator, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats, draws: int) -> Floats:
     """Independent draws, shape (draws, …broadcast shape of the arguments…)."""
     c, a, eps = np.broadcast_arrays(macs, seconds_per_mac, fluctuation)
     seconds: Floats = a * c + c / eps * rng.exponential(size=(draws, *c.shape))
@@ -76,16 +74,14 @@ def fit_compute(macs: ArrayLike, seconds: ArrayLike) -> ComputeFit:
     >>> fit.seconds_per_mac, round(fit.fluctuation)
     (1e-09, 1000000000)
     """
-    c = require_numbers("macs", np.atleast_1d(np.asarray(macs)), above=0)
-    t = require_numbers("seconds", np.atleast_1d(np.asarray(seconds)), above=0)
-    if c.shape != t.shape or c.ndim != 1:
+    c, t = require_numbers("macs", macs, above=0), require_numbers("seconds", seconds, above=0)
+    if c.shape != t.shape or c.ndim != 1 or not c.size:
         raise InvalidValue(f"macs and seconds must be two lists of one length, got shapes {c.shape} and {t.shape}")
     pace = np.sort(t / c)
     a, extra = float(pace[0]), float(pace.mean() - pace[0])
     if extra <= 1e-12 * a:
         raise InvalidValue(
-            f"seconds must differ from each other to show a fluctuation, got {len(pace)} times of one pace; "
-            "measure more often"
+            f"seconds must differ from each other to show a fluctuation, got {len(pace)} times of one pace; measure more often"
         )
     law = -np.expm1(-(pace - a) / extra)
     above, below = np.arange(1, len(pace) + 1) / len(pace), np.arange(len(pace)) / len(pace)

@@ -32,9 +32,7 @@ def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) 
     growth = (1 - 1 / devices) * phi_squared
     deepest = min(layers, math.floor(limit / growth * (1 + 1e-12)))
     if deepest < 1:
-        raise InvalidValue(
-            f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it"
-        )
+        raise InvalidValue(f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it")
     return deepest
 
 
@@ -72,15 +70,15 @@ def paper_convergence_expression(
     require_integer("iterations_per_round", iterations_per_round, low=1)
     beta = require_number("smoothness", smoothness, above=0)
     mu = require_number("strong_convexity", strong_convexity, above=0)
-    Z2 = require_number("gradient_squared", gradient_squared, low=0)
+    Z_squared = require_number("gradient_squared", gradient_squared, low=0)
     sigma2 = require_number("gradient_variance", gradient_variance, low=0)
-    Gamma = require_number("heterogeneity", heterogeneity, low=0)  # noqa: N806 - the paper's symbol
+    Gamma = require_number("heterogeneity", heterogeneity, low=0)
     distance2 = require_number("initial_distance_squared", initial_distance_squared, low=0)
     if mu > beta:
         raise InvalidValue(f"strong_convexity must be at most smoothness, got {mu:g} > {beta:g}")
     E, K, L, ell = iterations_per_round, devices, layers, split
     alpha = beta / mu
     gamma = max(8 * alpha, E)
-    spread = (ell + (L - ell) / K) * (Z2 + sigma2)
-    P = 2 * (E - 1) ** 2 * L * Z2 + 6 * beta * Gamma + spread
+    spread = (ell + (L - ell) / K) * (Z_squared + sigma2)
+    P = 2 * (E - 1) ** 2 * L * Z_squared + 6 * beta * Gamma + spread
     return alpha / (gamma + iterations) * (2 * P / mu + mu * (gamma + 1) / 2 * distance2)

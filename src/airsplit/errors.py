@@ -94,7 +94,7 @@ def require_number(
     >>> require_number("cell.bandwidth_hz", 20e6, above=0)
     20000000.0
     """
-    if np.ndim(value) != 0:  # type: ignore[arg-type]
+    if _as_floats(field, value).ndim != 0:  # type: ignore[arg-type]
         raise InvalidValue(f"{field} must be one number, got {show(value)}{hint}")
     return float(require_numbers(field, value, above=above, low=low, high=high, below=below, hint=hint))
 
@@ -145,9 +145,5 @@ def _range(above: float | None, low: float | None, high: float | None, below: fl
     >>> _range(0, None, None, 1)
     ' > 0 and < 1'
     """
-    parts = [
-        f"{sign} {limit:g}"
-        for sign, limit in ((">", above), (">=", low), ("<=", high), ("<", below))
-        if limit is not None
-    ]
+    parts = [f"{sign} {limit:g}" for sign, limit in ((">", above), (">=", low), ("<=", high), ("<", below)) if limit is not None]
     return " " + " and ".join(parts) if parts else ""

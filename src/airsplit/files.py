@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
 from pathlib import Path
@@ -15,13 +17,23 @@ def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 <
     try:
         if file.stat().st_size > limit_bytes:
             raise FileProblem(f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?")
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
     except FileNotFoundError:
         raise FileProblem(f"{what} {str(file)!r} does not exist") from None
     except UnicodeDecodeError:
         raise FileProblem(f"{what} {str(file)!r} is not UTF-8 text") from None
     except OSError as error:
         raise FileProblem(f"{what} {str(file)!r} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # a NUL in the path
+        raise FileProblem(f"{what} {str(file)!r} cannot be read: {error}") from None
+
+
+def read_table(path: str | os.PathLike[str], *, what: str) -> list[list[str]]:
+    """The rows of a CSV file, header and empty lines included."""
+    try:
+        return list(csv.reader(io.StringIO(read_text(path, what=what)), strict=True))
+    except csv.Error as error:
+        raise FileProblem(f"{what} {str(path)!r} is not CSV: {error}; was it cut short?") from None
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

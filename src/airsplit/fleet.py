@@ -22,7 +22,7 @@ from airsplit.errors import (
     show,
     unknown_name,
 )
-from airsplit.files import read_text, write_text
+from airsplit.files import read_table, write_text
 from airsplit.radio import PATH_LOSS_DB, Direction, Link, channel_gain
 from airsplit.randomness import generator
 from airsplit.traces import Trace
@@ -52,8 +52,7 @@ class Cell:
     def __post_init__(self) -> None:
         if self.noise_dbm is not None and self.noise_dbm_per_hz is not None:
             raise InvalidValue(
-                f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz ({self.noise_dbm_per_hz}) "
-                "exclude each other; give one"
+                f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz ({self.noise_dbm_per_hz}) exclude each other; give one"
             )
         if self.noise_dbm is None and self.noise_dbm_per_hz is None:
             object.__setattr__(self, "noise_dbm", -114.0)
@@ -128,9 +127,10 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._check_sources()
-        columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
-        lengths = {c: np.shape(v)[0] for c, v in columns.items() if np.ndim(v) == 1}
+        columns = {c: _column(c, getattr(self, c)) for c in _COLUMNS if getattr(self, c) is not None}
+        lengths = {c: len(v) for c, v in columns.items() if v.ndim == 1}
         if self.name is not None:
+            object.__setattr__(self, "name", _names(self.name))
             lengths["name"] = len(self.name)
         if self.trace is not None:
             lengths["trace"] = self.trace.devices
@@ -142,9 +142,7 @@ class Fleet:
         if K == 0:
             raise InvalidValue("fleet must have at least one device, got empty columns")
         for column, values in columns.items():
-            object.__setattr__(self, column, _column(column, values, K))
-        if self.name is not None:
-            object.__setattr__(self, "name", _names(self.name))
+            object.__setattr__(self, column, np.broadcast_to(values, (K,)))
 
     def _check_sources(self) -> None:
         given = [n for n in ("distance_m", "full_band_rate_bps", "trace") if getattr(self, n) is not None]
@@ -152,7 +150,13 @@ class Fleet:
             raise InvalidValue("fleet needs distance_m, full_band_rate_bps or a trace to know its channels, got none")
         if len(given) > 1:
             raise InvalidValue(f"fleet.{given[0]} and fleet.{given[1]} exclude each other; give one")
-        if self.distance_m is None and np.any(np.asarray(self.fading) != 1.0):
+        for column in ("seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm"):
+            if getattr(self, column) is None:
+                raise InvalidValue(f"fleet.{column} must be a number or a list of numbers, got None")
+        for column, kind in (("cell", Cell), ("trace", Trace | None)):
+            if not isinstance(getattr(self, column), kind):
+                raise InvalidValue(f"fleet.{column} must be an airsplit {column}, got {show(getattr(self, column))}")
+        if self.distance_m is None and np.any(require_numbers("fleet.fading", self.fading) != 1.0):
             raise InvalidValue("fleet.fading belongs to fleet.distance_m; measured rates have it in them already")
         if self.full_band_downlink_bps is not None and self.full_band_rate_bps is None:
             raise InvalidValue("fleet.full_band_downlink_bps needs fleet.full_band_rate_bps beside it")
@@ -163,8 +167,13 @@ class Fleet:
     def __getitem__(self, k: int) -> Device:
         if not -len(self) <= k < len(self):
             raise IndexError(f"device {k} of a fleet of {len(self)}")
-        k = k % len(self)
+        return self._device(k % len(self), self.rate_bps(1.0))
 
+    def __iter__(self) -> Iterator[Device]:
+        rates = self.rate_bps(1.0)  # once for all, not once a device
+        return (self._device(k, rates) for k in range(len(self)))
+
+    def _device(self, k: int, full_band_rates: Floats) -> Device:
         def entry(column: Floats | None) -> float | None:
             return None if column is None else float(column[k])
 
@@ -172,14 +181,11 @@ class Fleet:
             name=self.device_name(k),
             seconds_per_mac=float(self.seconds_per_mac[k]),
             fluctuation=float(self.fluctuation[k]),
-            full_band_rate_bps=float(self.rate_bps(np.ones(len(self)))[k]),
+            full_band_rate_bps=float(full_band_rates[k]),
             distance_m=entry(self.distance_m),
             memory_bytes=entry(self.memory_bytes),
             joules_per_mac=entry(self.joules_per_mac),
         )
-
-    def __iter__(self) -> Iterator[Device]:
-        return (self[k] for k in range(len(self)))
 
     def device_name(self, k: int) -> str:
         """The name of device k; its number where it has none."""
@@ -208,17 +214,19 @@ class Fleet:
         up = cell.direction(cell.bandwidth_hz, dbm_to_watts(self.transmit_power_dbm) * gain)
         down_hz = cell.downlink_bandwidth_hz or cell.bandwidth_hz
         down = cell.direction(down_hz, dbm_to_watts(cell.downlink_power_dbm) * gain)
-        link = Link(up, down if downlink else None)
-        self._require_channels(up.rate_bps(np.ones(len(self))))
-        return link
+        self._require_channels("uplink", up)
+        if downlink:
+            self._require_channels("downlink", down)
+        return Link(up, down if downlink else None)
 
-    def _require_channels(self, full_rate: Floats) -> None:
+    def _require_channels(self, way: str, direction: Direction) -> None:
+        full_rate = direction.rate_bps(np.ones(len(self)))
         dead = np.flatnonzero(full_rate < 1e-6)
         if len(dead):
             k = int(dead[0])
             distance = 0.0 if self.distance_m is None else float(self.distance_m[k])
             raise InvalidValue(
-                f"fleet device {k} at {distance:g} m has a rate of {full_rate[k]:.3g} bit/s with the whole band; "
+                f"fleet device {k} at {distance:g} m has {full_rate[k]:.3g} bit/s of {way} with the whole band; "
                 "leave it out or bring it nearer"
             )
 
@@ -275,8 +283,7 @@ class Fleet:
     @classmethod
     def read(cls, path: str | os.PathLike[str], cell: Cell | None = None) -> Fleet:
         """A fleet from a CSV file: header required, columns named as the arguments in any order, one device a line."""
-        rows = list(csv.reader(io.StringIO(read_text(path, what="fleet file"))))
-        where = f"fleet file {str(path)!r}"
+        rows, where = read_table(path, what="fleet file"), f"fleet file {str(path)!r}"
         if not rows or not rows[0]:
             raise FileProblem(f"{where} is empty; the first line must name the columns")
         header = [h.strip() for h in rows[0]]
@@ -299,6 +306,8 @@ class Fleet:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the columns that are set; `read` gives the same fleet back, to the last bit."""
+        if self.trace is not None:
+            raise InvalidValue("fleet.trace has no place in a fleet file; write fleet.at(t) instead")
         columns: dict[str, list[Any]] = {} if self.name is None else {"name": list(self.name)}
         for column in _COLUMNS:
             values = getattr(self, column)
@@ -311,22 +320,23 @@ class Fleet:
         write_text(path, text.getvalue())
 
 
-def _column(column: str, values: ArrayLike, K: int) -> Floats:
-    field_name = f"fleet.{column}"
-    if np.ndim(values) > 1:
-        raise InvalidValue(f"{field_name} must be a number or a list of numbers, got {np.ndim(values)} dimensions")
+def _column(column: str, values: ArrayLike) -> Floats:
     above = 0.0 if column in _POSITIVE else None
     low = {"joules_per_mac": 0.0, "transmit_power_dbm": -400.0}.get(column)
     high = 400.0 if column == "transmit_power_dbm" else None
-    return np.broadcast_to(require_numbers(field_name, values, above=above, low=low, high=high), (K,))
+    numbers = require_numbers(f"fleet.{column}", values, above=above, low=low, high=high)
+    if numbers.ndim > 1:
+        raise InvalidValue(f"fleet.{column} must be a number or a list of numbers, got {numbers.ndim} dimensions")
+    return numbers
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(n, str) and n for n in names):
-        raise InvalidValue(f"fleet.name must be a list of non-empty strings, got {show(names)}")
+    listed = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
+    if not listed or not all(isinstance(n, str) and n and n == n.strip() for n in names):
+        raise InvalidValue(f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}")
     if len(set(names)) != len(names):
         raise InvalidValue("fleet.name must not repeat a name")
-    return tuple(names)
+    return tuple(str(n) for n in names)
 
 
 def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class Fluctuation:
             return -np.expm1(-z)
         from scipy.special import gammainc
 
-        return gammainc(self.draws, self.draws * z)  # type: ignore[no-any-return]
+        return gammainc(self.draws, self.draws * z)
 
     def density(self, z: Floats) -> Floats:
         """The probability density at z ≥ 0."""

@@ -45,7 +45,7 @@ class Profile:
     model: str = ""
 
     def __post_init__(self) -> None:
-        names = tuple(self.names)
+        names = tuple(self.names) if isinstance(self.names, Sequence) and not isinstance(self.names, str) else ()
         if not names or not all(isinstance(name, str) and name for name in names):
             raise InvalidValue(f"profile.names must be one or more non-empty strings, got {show(self.names)}")
         if len(set(names)) != len(names):
@@ -53,11 +53,12 @@ class Profile:
             raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
         object.__setattr__(self, "names", names)
         given: Any = self.stored_elements
-        if given is None:
-            object.__setattr__(self, "stored_elements", np.cumsum(np.asarray(self.activation_elements)))
         for column in ("layer_macs", "matmul_macs", "activation_elements", "parameters", "stored_elements"):
+            values = getattr(self, column)
+            if column == "stored_elements" and given is None:
+                values = np.cumsum(self.activation_elements)
             low = 1 if column == "activation_elements" else 0
-            object.__setattr__(self, column, _counts(f"profile.{column}", getattr(self, column), len(names), low))
+            object.__setattr__(self, column, _counts(f"profile.{column}", values, len(names), low))
         for column in ("matmul_macs", "stored_elements"):
             if (np.diff(getattr(self, column)) < 0).any():
                 raise InvalidValue(f"profile.{column} must not fall from row to row: it is cumulative")
@@ -74,7 +75,9 @@ class Profile:
     @cached_property
     def macs(self) -> Ints:
         """Cumulative work: what the device computes at this split."""
-        return np.cumsum(self.layer_macs)
+        macs = np.cumsum(self.layer_macs)
+        macs.flags.writeable = False
+        return macs
 
     @cached_property
     def fingerprint(self) -> str:
@@ -133,12 +136,17 @@ class Profile:
 
 
 def _counts(field: str, values: ArrayLike, length: int, low: int) -> Ints:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
     if array.shape != (length,) or array.dtype.kind not in "iu":
         raise InvalidValue(f"{field} must be {length} whole numbers, one a split, got {show(values)}")
-    if (array < low).any():
-        at = int(np.flatnonzero(array < low)[0])
-        raise InvalidValue(f"{field}[{at}] must be a whole number >= {low}, got {array[at]}")
+    high = 2**62 // length  # no running sum leaves 64 bits
+    bad = (array < low) | (array > high)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise InvalidValue(f"{field}[{at}] must be a whole number from {low} to {high}, got {array[at]}")
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array

@@ -162,7 +162,7 @@ class Link:
             return total if self.down is None else total + down_bits / self.down.rate_bps(share)
 
     def share(self, up_bits: Floats, down_bits: Floats, seconds: Floats) -> Floats:
-        """The share b with t(b) = seconds; infinite where not even the full band, or no time at all, would do.
+        """The share b with t(b) = seconds; above 1 or infinite where not even the whole band, or no time at all, does.
 
         Newton on ln t over ln b, which is convex: from the right of the root it lands on its left, then climbs to it.
 

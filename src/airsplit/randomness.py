@@ -6,6 +6,8 @@ draws begins with the column of the first K' < K.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 
@@ -17,5 +19,6 @@ def generator(seed: int, purpose: str, *address: int) -> np.random.Generator:
     >>> bool(generator(0, "fading").random() == generator(0, "distance").random())
     False
     """
-    key = (int.from_bytes(purpose.encode(), "big"), *address)
+    # a hash of fixed length, so that no purpose with an address spells another purpose
+    key = (int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:16], "big"), *address)
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=key))

@@ -119,7 +119,7 @@ class ModelSettings(Section):
 
 
 class FleetSettings(Section):
-    """Who takes part: drawn as in the paper, or read from `file`; `trace` replays measured rates instead of channels."""
+    """Who takes part: drawn as in the paper, or read from `file`; `trace` replays measured rates instead."""
 
     table = "fleet"
     devices: int | None = 20
@@ -308,7 +308,10 @@ class Scenario(Section):
         return "\n".join(blocks)
 
     def replace(self, **changes: Any) -> Scenario:
-        """A variant: dotted keys, None for the default.  What a change makes moot is dropped: a new method, the old split."""
+        """A variant: dotted keys, None for the default.
+
+        What a change makes moot is dropped: with another method, the split that "fixed" took.
+        """
         tables = {table: _given(section) for table, section in self.settings().items()}
         for dotted, value in changes.items():
             _put(tables, dotted, value)
@@ -340,8 +343,7 @@ class Scenario(Section):
 
 
 _SECTIONS: dict[str, type[Section]] = {
-    section.table: section
-    for section in (ModelSettings, FleetSettings, CellSettings, PlanSettings, ClockSettings, TrainingSettings)
+    section.table: section for section in (ModelSettings, FleetSettings, CellSettings, PlanSettings, ClockSettings, TrainingSettings)
 }
 
 _RULES = {
@@ -366,9 +368,7 @@ def _in_words(error: ValidationError, table: str) -> AirsplitError:
     if first["type"] == "missing":
         return InvalidValue('model.name must be given; write [model] and under it, e.g., name = "alexnet"')
     if first["type"] == "model_type":
-        return InvalidValue(
-            f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it"
-        )
+        return InvalidValue(f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it")
     return InvalidValue(f"{field} must be {_RULES.get(first['type'], first['msg'])}, got {show(first['input'])}")
 
 
@@ -377,12 +377,10 @@ def _unknown_key(table: str, key: str) -> UnknownName:
     known: Collection[str] = _SECTIONS[table].model_fields if table else _SECTIONS
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name, section in _SECTIONS.items() if key in section.model_fields]
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = f"; did you mean {f'{table}.' if table else ''}{near[0]}?" if near else "."
     hint = f"; it belongs to {' or '.join(homes)}." if homes else hint
     name = f"{table}.{key}" if table else f"[{key}]"
-    return UnknownName(
-        f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}"
-    )
+    return UnknownName(f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}")
 
 
 def _no_scenario(name: str) -> AirsplitError:
@@ -432,9 +430,7 @@ def _require_plain(field: str, value: object) -> None:
         for key, entry in value.items():
             _require_plain(f"{field}.{key}", entry)
     elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise InvalidValue(
-            f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}"
-        )
+        raise InvalidValue(f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}")
 
 
 def _anchored(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -456,9 +452,8 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
     if table not in _SECTIONS:
         raise _unknown_key("", table)
     if not dot:
-        raise InvalidValue(
-            f"scenario key {table!r} must name a setting of its table, e.g. '{table}.{min(_SECTIONS[table].model_fields)}'"
-        )
+        example = min(_SECTIONS[table].model_fields)
+        raise InvalidValue(f"scenario key {table!r} must name a setting of its table, e.g. {table}.{example}")
     name, deeper, argument = key.partition(".")
     if name not in _SECTIONS[table].model_fields or (deeper and name != "arguments"):
         raise _unknown_key(table, key)
@@ -473,9 +468,8 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
 
 def _with_trace(fleet: Fleet, trace: Trace) -> Fleet:
     if fleet.name is not None and trace.name is not None and tuple(fleet.name) != tuple(trace.name):
-        raise InvalidValue(
-            f"fleet.trace must have the devices of fleet.file in their order, {show(tuple(fleet.name))}, got {show(trace.name)}"
-        )
+        wanted, got = show(tuple(fleet.name)), show(trace.name)
+        raise InvalidValue(f"fleet.trace must have the devices of fleet.file, in their order, {wanted}, got {got}")
     measured = {"full_band_rate_bps": None, "full_band_downlink_bps": None, "distance_m": None, "fading": 1.0}
     return fleet.replace(trace=trace, name=trace.name if fleet.name is None else fleet.name, **measured)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.errors import FileProblem, InvalidValue, require_number, require_numbers
-from airsplit.files import read_text
+from airsplit.files import read_table
 from airsplit.units import Floats
 
 
@@ -38,6 +36,8 @@ class Trace:
             raise InvalidValue("trace.time_s must be a rising list of seconds with at least one entry")
         if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
             raise InvalidValue(f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}")
+        if self.name is not None and len(self.name) != rate.shape[1]:
+            raise InvalidValue(f"trace.name must be one for each of {rate.shape[1]} devices, got {len(self.name)}")
         object.__setattr__(self, "time_s", t)
         object.__setattr__(self, "rate_bps", rate)
 
@@ -58,7 +58,7 @@ class Trace:
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
         """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
-        rows = [row for row in csv.reader(io.StringIO(read_text(path, what="trace file"))) if row]
+        rows = [row for row in read_table(path, what="trace file") if row]
         where = f"trace file {str(path)!r}"
         if len(rows) < 2 or rows[0][0].strip() != "time_s" or len(rows[0]) < 2:
             raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Number = TypeVar("Number", float, Floats)
+Number = TypeVar("Number", float, Floats)  # one number or an array of them, and the same kind comes back
 
 BITS_PER_BYTE = 8
 BYTES_PER_FLOAT32 = 4
@@ -21,7 +21,7 @@ def db_to_linear(db: Number) -> Number:
     >>> db_to_linear(20.0)
     100.0
     """
-    return 10.0 ** (db / 10.0)
+    return 10.0 ** (db / 10.0)  # type: ignore[no-any-return]
 
 
 def dbm_to_watts(dbm: Number) -> Number:

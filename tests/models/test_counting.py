@@ -23,9 +23,7 @@ from airsplit.models.shipping import shipped_models, write_shipped
 from airsplit.models.vgg import vgg16
 from airsplit.profiles import Profile, shipped_profile
 
-ALEXNET_NAMES = (
-    "conv1 relu1 norm1 pool1 conv2 relu2 norm2 pool2 conv3 relu3 conv4 relu4 conv5 relu5 pool5 fc6 relu6 fc7 relu7 fc8"
-)
+ALEXNET_NAMES = "conv1 relu1 norm1 pool1 conv2 relu2 norm2 pool2 conv3 relu3 conv4 relu4 conv5 relu5 pool5 fc6 relu6 fc7 relu7 fc8"
 VGG16_NAMES = (
     "conv1_1 relu1_1 conv1_2 relu1_2 pool1 conv2_1 relu2_1 conv2_2 relu2_2 pool2 "
     "conv3_1 relu3_1 conv3_2 relu3_2 conv3_3 relu3_3 pool3 conv4_1 relu4_1 conv4_2 relu4_2 conv4_3 relu4_3 pool4 "
@@ -247,9 +245,7 @@ def test_an_unknown_model_offers_the_nearest() -> None:
         (nn.PixelShuffle(2), (4, 3, 3), 0, 36),
     ],
 )
-def test_every_kind_of_layer_counts_as_worked_by_hand(
-    module: nn.Module, shape: tuple[int, ...], matmul: int, light: int
-) -> None:
+def test_every_kind_of_layer_counts_as_worked_by_hand(module: nn.Module, shape: tuple[int, ...], matmul: int, light: int) -> None:
     profile = layer(module, *shape)
     assert profile.matmul_macs.tolist() == [matmul]
     assert profile.layer_macs.tolist() == [matmul + light]
@@ -369,10 +365,7 @@ def test_overlapping_shared_parameters_leave_out_every_cut_between_them() -> Non
 
 
 def state(module: nn.Module) -> dict[str, Any]:
-    return {
-        name: (id(t), t.device.type, t.requires_grad, t.data_ptr(), t.clone())
-        for name, t in module.state_dict(keep_vars=True).items()
-    }
+    return {name: (id(t), t.device.type, t.requires_grad, t.data_ptr(), t.clone()) for name, t in module.state_dict(keep_vars=True).items()}
 
 
 @pytest.mark.parametrize("training", [True, False])

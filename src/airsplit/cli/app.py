@@ -6,27 +6,20 @@ import io
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from airsplit.cli import sources
-from airsplit.errors import AirsplitError, Infeasible, require_choice, unknown_name
+from airsplit.errors import AirsplitError, UnknownName, require_choice, show
+from airsplit.files import write_text
 from airsplit.planning.methods import METHODS
 
-if TYPE_CHECKING:
-    from airsplit.cli.plan_tables import Planned
-    from airsplit.fleet import Fleet
-    from airsplit.profiles import Profile
-    from airsplit.scenario import Scenario
-
 USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
-COMPARED = ("paper", "exact", "expected-max", "equal", "random")
 SCALES = ("smoke", "paper")
 
 app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -39,7 +32,7 @@ def _one_of(names: Iterable[str]) -> str:
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from airsplit import __version__
 
@@ -50,9 +43,7 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def start(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Where to cut a neural network for each of many wireless devices, and how to share the radio.
 
@@ -73,9 +64,7 @@ def start(
 
 @app.command()
 def profile(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A built-in name, package.module:factory, or a JSON profile.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in name, package.module:factory, or a JSON profile.")],
     input: Annotated[str | None, typer.Option(help="The shape of one sample, e.g. 3x224x224.", metavar="SHAPE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,20 +81,16 @@ def profile(
     if as_json:
         print(found.to_json())
         return
-    from airsplit.cli.render import profile_table
+    from airsplit.cli.render import profile_table, screen
 
-    _show(*profile_table(found))
+    _show(*profile_table(found, screen().width))
 
 
 @app.command()
 def plan(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")],
-    method: Annotated[
-        str | None, typer.Option(help=f"{_one_of(METHODS)}; or all, to compare them.", metavar="METHOD")
-    ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help=f"{_one_of(METHODS)}; or all, to compare them.", metavar="METHOD")] = None,
+    set: Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,48 +108,21 @@ def plan(
     """
     if method is not None:
         require_choice("--method", method, (*METHODS, "all"))
-    chosen = sources.scenario(scenario, method, set or [])
-    planned = _planned(chosen, compare=method == "all")
-    document = (
-        [p.plan.to_dict() | {"planning_s": p.planning_s} for p in planned]
-        if method == "all"
-        else planned[0].plan.to_dict()
-    )
-    if out is not None:
-        from airsplit.files import write_text
+    from airsplit.cli.planned import plan_once, plan_with_each
 
-        write_text(out, _json(document) + "\n")
+    chosen = sources.scenario(scenario, method, set or [])
+    planned = plan_with_each(chosen, _note) if method == "all" else [plan_once(chosen)]
+    if as_json or out is not None:
+        several = [each.plan.to_dict() | {"planning_s": each.planning_s} for each in planned]
+        text = _json(several if method == "all" else planned[0].plan.to_dict())
+    if out is not None:
+        write_text(out, text + "\n")  # before anything is printed: where this fails, nothing is
     if as_json:
-        print(_json(document))
+        print(text)
         return
     from airsplit.cli.plan_tables import comparison, plan_report
 
     _show(*(comparison(planned) if method == "all" else plan_report(planned[0])))
-
-
-def _planned(scenario: Scenario, *, compare: bool) -> list[Planned]:
-    """The scenario's plan, or to compare, one for each method that can plan it."""
-    found, fleet = sources.profile_of_settings(scenario.model), scenario.make_fleet()
-    if not compare:
-        return [_plan_with(scenario.plan.method, scenario, found, fleet)]
-    planned = []
-    for method in (*COMPARED, *(["fixed"] if scenario.plan.split is not None else [])):
-        try:
-            planned.append(_plan_with(method, scenario, found, fleet))
-        except Infeasible as error:
-            _note(f"{method} is left out: {error}")
-    if not planned:
-        raise Infeasible("no method can plan this scenario; see the notes above")
-    return planned
-
-
-def _plan_with(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> Planned:
-    from airsplit.cli.plan_tables import Planned
-    from airsplit.planning.methods import plan
-
-    start = time.perf_counter()
-    made = plan(profile, fleet, **scenario.plan_arguments(method))
-    return Planned(scenario, profile, fleet, made, time.perf_counter() - start)
 
 
 @app.command()
@@ -196,12 +154,8 @@ def presets(
 
 @app.command()
 def figures(
-    numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="NUMBERS", help="Figures of the paper; none: all.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")] = Path(
-        "figures"
-    ),
+    numbers: Annotated[list[str] | None, typer.Argument(metavar="NUMBERS", help="Figures of the paper; none: all.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")] = Path("figures"),
     scale: Annotated[str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")] = "smoke",
     as_json: AsJson = False,
 ) -> None:
@@ -216,10 +170,11 @@ def figures(
     require_choice("--scale", scale, SCALES)
     from airsplit.figures import FIGURES, draw
 
+    known = {str(number): number for number in FIGURES}
     for number in numbers or []:
-        if number not in FIGURES:
-            raise unknown_name("figure", str(number), [str(known) for known in FIGURES])
-    claims = draw(numbers or None, out, scale, _note)
+        if number not in known:
+            raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
+    claims = draw([known[number] for number in numbers or known], out, scale, _note)
     if as_json:
         print(_json([asdict(claim) for claim in claims]))
         return
@@ -268,13 +223,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = typer.main.get_command(app).main(args=argv, prog_name="airsplit", standalone_mode=False)
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
-            _note(error.format_message() if isinstance(error, typer.TyperException) else error)
+            _note(_usage(error) if isinstance(error, typer.TyperException) else error)
             return USER_MISTAKE
         except KeyboardInterrupt:
             return INTERRUPTED
         except (BrokenPipeError, SystemExit):  # typer exits by itself when a pipe closes, and only then
             return _pipe_closed()
     return code if isinstance(code, int) else 0
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What was wrong with the words on the command line, and where to read about them."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "airsplit"
+    return f"{error.format_message().rstrip('.')} (see {command} --help)"
 
 
 def _forgive_encoding() -> None:

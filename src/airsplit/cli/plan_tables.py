@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from airsplit.cli.planned import Planned
 from airsplit.cli.quantities import at_most_percent, bar, digits, percent, seconds
 from airsplit.cli.render import facts, table
 from airsplit.fleet import Fleet
 from airsplit.planning.plans import Plan
-from airsplit.profiles import Profile
-from airsplit.scenario import Scenario
 from airsplit.units import Floats
 
 MOST_ROWS = 40
 QUANTILES = {"min": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "max": 1.0}
-
-
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A plan, what it is a plan of, and how long the planning took."""
-
-    scenario: Scenario
-    profile: Profile
-    fleet: Fleet
-    plan: Plan
-    planning_s: float
 
 
 def plan_report(planned: Planned) -> list[Text | Table]:
@@ -92,7 +79,7 @@ def _columns(plan: Plan) -> dict[str, Floats]:
 
 def device_table(planned: Planned) -> Table:
     plan, times = planned.plan, _columns(planned.plan)
-    made = table("device", "split", "name", "share", *times, left=("name",))
+    made = table("device", "split", "name", "share", *times, words=("name",))
     for k in range(len(plan)):
         spent = (seconds(float(column[k])) for column in times.values())
         name = planned.fleet.device_name(k)
@@ -102,7 +89,7 @@ def device_table(planned: Planned) -> Table:
 
 def quantile_table(plan: Plan) -> Table:
     """How shares and times are spread over a large fleet."""
-    made = table("", *QUANTILES, left=("",))
+    made = table("", *QUANTILES, words=("",))
     levels = list(QUANTILES.values())
     made.add_row("share", *(f"{digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels)))
     for name, column in _columns(plan).items():
@@ -113,7 +100,7 @@ def quantile_table(plan: Plan) -> Table:
 def split_table(planned: Planned) -> Table:
     """How many devices take each split."""
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
-    made = table("split", "name", "devices", "of the fleet", left=("name", "of the fleet"))
+    made = table("split", "name", "devices", "of the fleet", words=("name", "of the fleet"))
     for split, count in zip(splits.tolist(), counts.tolist(), strict=True):
         share = count / len(planned.plan)
         made.add_row(str(split), planned.profile.names[split - 1], f"{count:,}", f"{percent(share):>6} {bar(share)}")
@@ -163,7 +150,7 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
     """One row a method; the best of each latency in bold."""
     plans = [planned.plan for planned in all_planned]
     caption = Text(f"Latencies of {_iteration(plans[0])}")
-    made = table("method", "max E", "E[max]", "gap", "planned in", "splits used", left=("method", "splits used"))
+    made = table("method", "max E", "E[max]", "gap", "planned in", "splits used", words=("method",), prose=("splits used",))
     best_mean, best_max = min(p.mean_latency_s for p in plans), min(p.expected_latency_s for p in plans)
     for planned, plan in zip(all_planned, plans, strict=True):
         made.add_row(

@@ -63,10 +63,10 @@ def at_most_percent(fraction: float) -> str:
 
 
 def bar(fraction: float, width: int = 20) -> str:
-    """A bar of text: full at one.
+    """A bar of text: full at one, and to an eighth of a letter.
 
-    >>> bar(0.5, 4), bar(0.0, 4), bar(1e-6, 4)
-    ('██', '', '▏')
+    >>> bar(0.5, 4), bar(0.0, 4), bar(0.28, 4)
+    ('██', '', '█▏')
     """
-    eighths = math.ceil(fraction * width * 8)
+    eighths = round(fraction * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

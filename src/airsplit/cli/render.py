@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -31,18 +30,16 @@ class ClaimLike(Protocol):
 
 
 def screen() -> Console:
-    """Standard output: as wide as the terminal; plain, and as wide as it takes, where it is none."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    return Console(file=sys.stdout, width=wide, highlight=False, markup=False, emoji=False)
+    """Standard output: as wide as the terminal; where it is none, plain and 200 letters wide, so that lines stay whole."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
 
 
-def table(*columns: str, left: Sequence[str] = ()) -> Table:
-    """An empty table; columns are numbers, set right, unless named in `left`."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def table(*columns: str, words: Sequence[str] = (), prose: Sequence[str] = ()) -> Table:
+    """An empty table.  Columns are numbers, set right, unless they are words, or prose, which wraps where it is narrow."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        made.add_column(
-            column, justify="left" if column in left else "right", no_wrap=column not in ("claim", "measured")
-        )
+        left, wraps = column in (*words, *prose), column in prose
+        made.add_column(column, justify="left" if left else "right", no_wrap=not wraps)
     return made
 
 
@@ -56,20 +53,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     return made
 
 
-def profile_table(profile: Profile) -> list[Text | Table]:
-    """One row a split, and the work of each layer as a bar."""
+def profile_table(profile: Profile, width: int) -> list[Text | Table]:
+    """One row a split, and the work of each layer as a bar, as long as the width allows."""
     share = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
-    made = table(
-        "split",
-        "name",
-        "layer",
-        "so far",
-        "elements sent",
-        "as float32",
-        "parameters",
-        "of the work",
-        left=("name", "of the work"),
-    )
+    room = width - 74 - max(map(len, profile.names))
+    longest = min(20, room) / max(share.max(), 1e-9) if room >= 4 else 0.0
+    columns = ("split", "name", "layer", "so far", "elements", "float32", "parameters", "of the work")
+    made = table(*columns, words=("name", "of the work"))
     for i, name in enumerate(profile.names):
         sent = int(profile.activation_elements[i])
         made.add_row(
@@ -80,14 +70,16 @@ def profile_table(profile: Profile) -> list[Text | Table]:
             f"{sent:,}",
             quantity(sent * BYTES_PER_FLOAT32, "B"),
             f"{int(profile.parameters[i]):,}",
-            f"{percent(share[i]):>6} {bar(share[i])}",
+            f"{percent(share[i]):>6} {bar(longest * share[i], 1)}",
         )
-    return [Text(profile_line(profile), style="bold"), made]
+    caption = "Work of each layer and of all so far; what crosses the cut after it, in elements and bytes; all for one sample"
+    return [Text(profile_line(profile), style="bold"), Text(caption), made]
 
 
 def profile_line(profile: Profile) -> str:
     work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
-    return f"{profile.model or 'model'} · {len(profile)} splits · {quantity(work, 'MAC')} a sample · {parameters:,} parameters"
+    name, macs = profile.model or "model", quantity(work, "MAC")
+    return f"{name} · {len(profile)} splits · {macs} a sample · {parameters:,} parameters"
 
 
 def preset_table(descriptions: dict[str, str]) -> Table:
@@ -101,7 +93,7 @@ def preset_table(descriptions: dict[str, str]) -> Table:
 
 def claims_table(claims: Iterable[ClaimLike]) -> Table:
     """The paper's claims, what was measured, and whether they hold."""
-    made = table("id", "claim", "measured", "holds", left=("id", "claim", "measured", "holds"))
+    made = table("id", "claim", "measured", "holds", words=("id", "holds"), prose=("claim", "measured"))
     for claim in claims:
         verdict = Text("yes", style="green") if claim.holds else Text("no", style="bold red")
         made.add_row(claim.id, claim.claim, claim.measured, verdict)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def setting(text: str) -> tuple[str, Any]:
     """A dotted key and its value: TOML where it is TOML, else text; nothing stands for the default.
 
-    >>> setting("fleet.devices=5"), setting("plan.split=[1, 2]"), setting("plan.method=equal"), setting("plan.max_split=")
-    (('fleet.devices', 5), ('plan.split', [1, 2]), ('plan.method', 'equal'), ('plan.max_split', None))
+    >>> setting("plan.split=[1, 2]"), setting("plan.method=equal"), setting("plan.max_split=")
+    (('plan.split', [1, 2]), ('plan.method', 'equal'), ('plan.max_split', None))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
@@ -44,9 +44,7 @@ def shape(text: str) -> tuple[int, ...]:
     """
     sizes = text.lower().split("x")
     if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
-        raise InvalidValue(
-            f"--input must be the sizes of one sample, without the batch axis, e.g. 3x224x224, got {show(text)}"
-        )
+        raise InvalidValue(f"--input must be the sizes of one sample, without the batch axis, e.g. 3x224x224, got {show(text)}")
     return tuple(int(size) for size in sizes)
 
 
@@ -56,9 +54,7 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
 
     changes = dict(setting(text) for text in settings)
     if method is not None and "plan.method" in changes:
-        raise InvalidValue(
-            f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out"
-        )
+        raise InvalidValue(f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out")
     if method == "all" and changes.get("plan.split") is not None:
         changes["plan.method"] = "fixed"
     elif method not in (None, "all"):
@@ -114,8 +110,12 @@ def _variant(model: ModelSettings) -> Profile:
 
 
 def _counted(name: str, module: Any, input_shape: tuple[int, ...]) -> Profile:
+    from torch import nn
+
     from airsplit.models.profiling import profile
 
+    if not isinstance(module, nn.Module):
+        raise InvalidValue(f"model {name!r} must return a torch.nn.Module, got {show(module)}")
     return replace(profile(module, input_shape), model=name)
 
 
@@ -139,9 +139,7 @@ def factory(reference: str) -> Callable[..., Any]:
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise InvalidValue(
-            f"model {reference!r} cannot be imported: {_line(error)}; is it installed, or in this folder?"
-        ) from error
+        raise InvalidValue(f"model {reference!r} cannot be imported: {_line(error)}; is it installed, or in this folder?") from error
     for part in path.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)

@@ -83,7 +83,7 @@ def draw(label: str, data: Data) -> Canvas:
     for (times, air), entry in zip(axes, data["models"], strict=True):
         _draw_times(times, entry, len(data["values"]))
         _draw_air(air, entry, len(data["values"]))
-        times.set_title(style.MODEL_NAMES[entry["model"]], loc="left")
+        times.set_title(style.NAMES_WITH_INPUT[entry["model"]], loc="left")
     for cell in axes[-1]:
         cell.set_xticks(range(len(data["values"])), [style.plain(v) for v in data["values"]])
         cell.set_xlabel(label)
@@ -133,7 +133,7 @@ def _caption(figure: Canvas, data: Data) -> None:
     style.caption(
         figure,
         f"A round is one pass over {given['samples']:,} samples: {given['iterations_per_round']} iterations of batch "
-        f"{given['batch_size']} (SFL, exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its own "
-        f"optimal shares). {style.sampled(given).capitalize()}. Marks: the total (medians of its parts need not add up to "
-        "it). Right: seconds of the whole band.",
+        f"{given['batch_size']} (SFL, exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its "
+        f"own optimal shares). {style.sampled(given).capitalize()}. Marks: the total (medians of its parts need not add "
+        "up to it). Right: seconds of the whole band.",
     )

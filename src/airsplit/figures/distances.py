@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from airsplit.figures import style
+from airsplit.figures import style, wording
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import (
     BATCH_SIZE,
@@ -104,12 +104,15 @@ def _coloured(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _draw_curves(axes: Axes, data: Data, key: str) -> None:
-    """The exact optimum as nested lines, the paper's algorithm as rings where it differs."""
+    """The exact optimum as nested lines, the band for mixed fleets only; the paper's algorithm as rings where it differs."""
     x = data["mean_distances_m"]
     widths = style.nested(len(COLOURS))
     pairs = zip(_coloured(data, "exact"), _coloured(data, "paper"), widths, strict=True)
     for (colour, exact), (_, paper), width in pairs:
-        style.curve(axes, x, exact[key], colour, linewidth=width)
+        if wording.is_mixed(exact):
+            style.curve(axes, x, exact[key], colour, linewidth=width)
+        else:
+            axes.plot(x, exact[key]["median"], color=colour, linewidth=width)
         style.rings(axes, x, paper[key]["median"], exact[key]["median"], colour)
 
 
@@ -126,5 +129,6 @@ def _caption(figure: Canvas, data: Data) -> None:
         f"{style.MODEL_NAMES[given['model']]}, L̂ = {given['max_split']}, batch {given['batch_size']}, "
         f"{style.sampled(given)}. "
         "Lines: the exact optimum; rings: the paper's algorithm where its median differs by more than 0.1 %. "
-        "Split: mean over a fleet's devices. Solid: max E[τ], what both minimise; dotted: E[max τ] of the exact plans.",
+        "Bands: uniform a only. Split: mean over a fleet's devices. "
+        "Solid: max E[τ], what both minimise; dotted: E[max τ] of the exact plans.",
     )

@@ -24,7 +24,7 @@ COLOURS = (style.INK, style.RED, style.GREEN, style.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """All devices of a fleet at one frequency (one MAC a cycle, as in the paper); one curve for each model, method and L̂."""
+    """All devices of a fleet at one frequency, one MAC a cycle as in the paper; a curve for each model, method, L̂."""
     panels: list[dict[str, Any]] = []
     for model in LIMITS:
         progress(f"{model}, {len(LIMITS[model])} limits")
@@ -55,19 +55,27 @@ def _splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, Ints]
 
 
 def _curve(profile: Profile, limit: int | None, splits: Ints, free: Ints) -> dict[str, Any]:
-    """`differs_before_limit`: the share of devices that are short of the limit, yet split elsewhere than without it."""
+    """One L̂.  If it changed nothing until it binds, `mean_split_over_all` would equal `unlimited_capped_over_all`.
+
+    `differs_before_limit` is the share of devices that are short of the limit, yet split elsewhere than without it.
+    """
     reach = reachable_split(profile, limit)
     return {
         "max_split": limit,
         "reachable_split": reach,
         "mean_split": band(splits.mean(axis=2)),
         "mean_split_over_all": splits.mean(axis=(1, 2)),
+        "unlimited_capped_over_all": np.minimum(free, reach).mean(axis=(1, 2)),
         "differs_before_limit": ((splits < reach) & (splits != free)).mean(axis=(1, 2)),
     }
 
 
 def reachable_split(profile: Profile, limit: int | None) -> int:
-    """The deepest split within a limit that is ever worth taking: 5 for VGG16 with L̂ = 6, where layer 6 sends more than 5."""
+    """The deepest split within a limit that is ever worth taking.
+
+    >>> reachable_split(shipped_profile("vgg16"), 6)  # layer 6 sends more than layer 5
+    5
+    """
     fleet = Fleet.sample(DEVICES, seed=0)
     return int(problem_of(profile, fleet, max_split=limit).rows[-1]) + 1
 
@@ -84,8 +92,10 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     style.caption(
         figure,
-        f"All devices of one frequency at {given['mean_distance_m']} m, batch {given['batch_size']}, {style.sampled(given)}. "
-        "Split: mean over a fleet's devices. No limit: the deepest split that leaves a parameter to be averaged.",
+        f"All devices of one frequency at {given['mean_distance_m']} m, batch {given['batch_size']}, "
+        f"mean split over {given['devices']} devices of {given['fleets']} fleets. Dotted: the plan without a limit, cut off at L̂, "
+        "which is what it would be if L̂ changed nothing until it binds. "
+        "No limit: the deepest split that leaves a parameter to be averaged.",
     )
     return figure
 
@@ -94,7 +104,8 @@ def _draw_panel(axes: Axes, x: list[float], panel: dict[str, Any]) -> None:
     curves = panel["curves"]
     for colour, width, entry in zip(COLOURS, style.nested(len(curves)), curves, strict=True):
         label = "no limit" if entry["max_split"] is None else f"L̂ = {entry['max_split']}"
-        style.curve(axes, x, entry["mean_split"], colour, linewidth=width, label=label)
+        axes.plot(x, entry["mean_split_over_all"], color=colour, linewidth=width, label=label)
+        axes.plot(x, entry["unlimited_capped_over_all"], color=colour, linewidth=0.9, linestyle=":")
     axes.set_xticks(range(1, 6))
     axes.set_yticks(sorted({entry["reachable_split"] for entry in curves}))
     title = f"{style.MODEL_NAMES[panel['model']]}, {panel['method']}"

@@ -75,8 +75,7 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     style.caption(
         figure,
-        "The best plan that the paper's alternation visits, over the optimum. "
-        f"Batch {given['batch_size']}, {style.sampled(given)}.",
+        f"The best plan that the paper's alternation visits, over the optimum. Batch {given['batch_size']}, {style.sampled(given)}.",
     )
     return figure
 

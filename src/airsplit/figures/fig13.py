@@ -68,7 +68,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("mean distance [m]")
     for cell in axes[:, 0]:
         cell.set_ylabel("E[max τ] above bound [%]")
-    axes[0, 0].legend(loc="upper left")
+    axes[0, 1].legend(loc="upper right")
     given = data["settings"]
     note = "Zero is the certified lower bound on E[max τ], the best that any plan can do."
     style.caption(figure, f"{note} Batch {given['batch_size']}, {style.sampled(given)}.")

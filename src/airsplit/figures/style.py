@@ -24,7 +24,12 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E0
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 INK, FAINT = "#222222", "#6b6b6b"
 
-MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16", "vgg16-3x32x32": "VGG16 at 32×32"}
+MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16"}
+NAMES_WITH_INPUT = {
+    "alexnet": "AlexNet, 227×227 input",
+    "vgg16": "VGG16, 224×224 input",
+    "vgg16-3x32x32": "VGG16, 32×32 input",
+}
 
 LOOK: dict[str, Any] = {
     "font.size": 7.5,
@@ -94,7 +99,7 @@ def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequenc
     apart = [abs(v - r) > 1e-3 * abs(r) for v, r in zip(y, reference, strict=True)]
     points = [(a, b) for a, b, here in zip(x, y, apart, strict=True) if here]
     if points:
-        ring = {"linestyle": "none", "marker": "o", "markerfacecolor": "white", "color": colour, "zorder": 3}
+        ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white", "color": colour, "zorder": 3}
         axes.plot(*zip(*points, strict=True), **ring)
 
 

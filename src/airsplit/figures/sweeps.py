@@ -38,14 +38,12 @@ class Scale:
     certified_fleets: int
 
 
-SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 200, 100))}
+SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 200, 200))}
 
 
 def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet], T]) -> list[T]:
     """What `work` makes of each of the fleets with seeds 0 … count - 1, all devices at one distance."""
-    sampled = (
-        Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace) for seed in range(count)
-    )
+    sampled = (Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace) for seed in range(count))
     return [work(fleet) for fleet in sampled]
 
 

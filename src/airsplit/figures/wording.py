@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.figures.style import MODEL_NAMES, pace_label, plain
+from airsplit.figures.style import MODEL_NAMES, NAMES_WITH_INPUT, pace_label, plain
 
 Numbers = dict[str, Any]
 
@@ -21,9 +21,9 @@ def setting(data: Numbers) -> str:
     return f"{MODEL_NAMES[data['settings']['model']]} with L̂ = {data['settings']['max_split']}"
 
 
-def span(values: Sequence[float], form: str = ",.2g") -> str:
+def span(values: Sequence[float], form: str = ",.3g") -> str:
     """
-    >>> span([0.25, 0.5]), span([8.7, 8.704])
+    >>> span([0.25, 0.5]), span([8.7, 8.7004])
     ('0.25–0.5', '8.7')
     """
     low, high = (format(v, form) for v in (min(values), max(values)))
@@ -66,8 +66,7 @@ def widest_gap(data: Numbers) -> str:
 def unruly(data: Numbers) -> str:
     """How many single fleets split earlier at some larger distance, of each method."""
     return ", ".join(
-        f"{sum(c['fleets_with_falling_split'] for c in curves)} of {data['settings']['fleets'] * len(curves)} "
-        f"with {curves[0]['method']}"
+        f"{sum(c['fleets_with_falling_split'] for c in curves)} of {data['settings']['fleets'] * len(curves)} with {curves[0]['method']}"
         for curves in by_method(data)
     )
 
@@ -90,9 +89,23 @@ def _not_rising_with_pace(data: Numbers, key: str) -> Iterator[str]:
     for curves in by_method(data):
         for faster, slower in pairwise(c for c in curves if not is_mixed(c)):
             fast, slow = (pace_label(c["seconds_per_mac"]) for c in (faster, slower))
-            for d, one, other in zip(data["mean_distances_m"], faster[key]["median"], slower[key]["median"], strict=True):
+            medians = faster[key]["median"], slower[key]["median"]
+            for d, one, other in zip(data["mean_distances_m"], *medians, strict=True):
                 if other <= one:
                     yield f"{faster['method']}, {d} m: {one:.3g} s with {fast} but {other:.3g} s with {slow}"
+
+
+def conditions_where(data: Numbers, holds: Sequence[bool]) -> str:
+    """At which conditions something holds.
+
+    >>> data = {"values": [50, 100], "condition": "mean_distance_m"}
+    >>> conditions_where(data, [True, True]), conditions_where(data, [False, True]), conditions_where(data, [False, False])
+    ('everywhere', 'at 100 m only', 'nowhere')
+    """
+    if all(holds):
+        return "everywhere"
+    where = [plain(value) for value, good in zip(data["values"], holds, strict=True) if good]
+    return f"at {', '.join(where)} {UNITS[data['condition']]} only" if where else "nowhere"
 
 
 def against_fedavg(data: Numbers, entry: Numbers) -> str:
@@ -100,7 +113,7 @@ def against_fedavg(data: Numbers, entry: Numbers) -> str:
     conditions = ", ".join(plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
     ratio = {key: span(entry[f"{key}_ratio"]["median"]) for key in ("compute", "air_time", "transmit")}
     return (
-        f"{MODEL_NAMES[entry['model']]} at {conditions}: SFL ÷ FedAvg is {ratio['compute']} in compute time, "
+        f"{NAMES_WITH_INPUT[entry['model']]}, at {conditions}: SFL ÷ FedAvg is {ratio['compute']} in compute time, "
         f"{ratio['air_time']} in air time ({ratio['transmit']} in the devices' transmit time), "
         f"saving {percents(entry['saving']['median'])} ({percents(entry['expected_max_saving']['median'])} in E[max])."
     )

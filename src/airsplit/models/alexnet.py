@@ -32,9 +32,7 @@ def alexnet(input_shape: Sequence[int] = ALEXNET_INPUT, classes: int = 1000, gro
     return _from_norm1(stack, require_integer("alexnet.classes", classes, low=1), groups=groups)
 
 
-def alexnet32(
-    input_shape: Sequence[int] | None = None, channels: int = 3, classes: int = 10, width: float = 1.0
-) -> nn.Sequential:
+def alexnet32(input_shape: Sequence[int] | None = None, channels: int = 3, classes: int = 10, width: float = 1.0) -> nn.Sequential:
     """AlexNet for images of about 32 x 32: the same 20 layers and names, conv1 5x5 with stride 1.
 
     `width` scales every inner layer; `channels` says what the default input (channels, 32, 32) has, and nothing when an

@@ -1,11 +1,11 @@
 """Light operations: what a layer does besides matrix products, and whether its output needs memory.
 
-    elementwise layers, and any that are not known   1 per output element
-    pooling                                          k² per output element
-    adaptive pooling                                 input elements per output element
-    normalisation                                    2 per element
-    local response normalisation                     n per element, with n its window
-    matrix products; views and look-ups              0
+elementwise layers, and any that are not known   1 per output element
+pooling                                          k² per output element
+adaptive pooling                                 input elements per output element
+normalisation                                    2 per element
+local response normalisation                     n per element, with n its window
+matrix products; views and look-ups              0
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ def require_shape(field: str, shape: object) -> Shape:
     (3, 32, 32)
     """
     if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) == 0:
-        raise InvalidValue(
-            f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)"
-        )
+        raise InvalidValue(f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)")
     return tuple(require_integer(f"{field}[{axis}]", size, low=1) for axis, size in enumerate(shape))
 
 

@@ -49,7 +49,8 @@ class Node:
 class Objective(Protocol):
     """What branch and bound needs to know of the objective."""
 
-    table: SplitTable
+    @property
+    def table(self) -> SplitTable: ...
 
     def polished(self, choice: Ints, shares: Floats) -> Candidate:
         """The best shares for a choice."""

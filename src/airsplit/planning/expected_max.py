@@ -10,8 +10,8 @@ from airsplit.planning import exact
 from airsplit.planning.bandwidth import within_budget
 from airsplit.planning.branching import Candidate, Node, Objective, branch_and_bound
 from airsplit.planning.chance import QuantileOfMax
-from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.plans import Plan, make_plan
+from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.problem import Problem
 from airsplit.planning.search import ExpectedMax, rounded_candidates, starting_candidates
 from airsplit.planning.tables import SplitTable

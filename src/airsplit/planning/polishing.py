@@ -59,7 +59,7 @@ def _solve(D: Floats, U: Floats, right: Floats) -> Floats:
     """(diag(D) - U Uᵀ)⁻¹ right: directly, or through the nodes where they are fewer than the devices."""
     K, N = U.shape
     if K <= N:
-        return np.linalg.solve(np.diag(D) - U @ U.T, right)
+        return np.asarray(np.linalg.solve(np.diag(D) - U @ U.T, right), dtype=np.float64)
     scaled = U / D[:, None]
     inner = np.eye(N) - U.T @ scaled
     return right / D[:, None] + scaled @ np.linalg.solve(inner, U.T @ (right / D[:, None]))

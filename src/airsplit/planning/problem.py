@@ -57,12 +57,12 @@ class Problem:
     @cached_property
     def work(self) -> Floats:
         """c_ℓ: MACs of one iteration on the device, its backward pass included."""
-        return self.profile.macs * (self.batch_size * (1 + self.clock.backward_macs_ratio))
+        return self.profile.macs.astype(np.float64) * (self.batch_size * (1 + self.clock.backward_macs_ratio))
 
     @cached_property
     def up_bits(self) -> Floats:
         """D_ℓ: what one iteration sends."""
-        return self.profile.activation_elements * float(self.batch_size * self.element_bits)
+        return self.profile.activation_elements.astype(np.float64) * (self.batch_size * self.element_bits)
 
     @cached_property
     def down_bits(self) -> Floats:
@@ -72,7 +72,8 @@ class Problem:
     @cached_property
     def server_s(self) -> Floats:
         """The server's time for one back end."""
-        return self.clock.server_pace(self.devices) * (self.work[-1] - self.work)
+        behind: Floats = self.work[-1] - self.work
+        return behind * self.clock.server_pace(self.devices)
 
     @cached_property
     def rows(self) -> Ints:
@@ -119,7 +120,7 @@ class Problem:
 
     def allowed(self, rows: int | Ints) -> NDArray[np.bool_]:
         """Whether each device may take a row, or its row."""
-        return (self.deepest >= rows) & (rows >= self.shallowest)  # type: ignore[no-any-return]
+        return (self.deepest >= rows) & (rows >= self.shallowest)
 
     # ---- per device, for chosen rows ---------------------------------------------------------------------------------------
     def busy_s(self, rows: Ints, risk: float) -> Floats:

@@ -29,7 +29,7 @@ def lower_hull(x: Floats, y: Floats) -> Ints:
     """Indices of the lower convex hull of points sorted by x, left to right.
 
     >>> lower_hull(np.array([0.0, 1, 2, 3]), np.array([9.0, 5, 4, 0])).tolist()
-    [0, 3]
+    [0, 1, 3]
     """
     hull: list[int] = []
     for i in range(len(x)):

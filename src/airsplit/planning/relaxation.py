@@ -1,9 +1,9 @@
 r"""A convex relaxation of the E[max] problem: every device may mix its splits.
 
-A device that takes split r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r β_r; dividing its share among the splits in
-the best way gives the square of the sum.  Every plan is a mixture with one weight, so the least E[max] over mixtures is below every
-plan's.  Conditional gradients reach it: price the splits at the mixture, step towards the cheapest ones.  Each iterate's price
-bound holds by itself, so it does not matter how far the iteration has come.
+A device that takes split r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r β_r; dividing its share
+among the splits in the best way gives the square of the sum.  Every plan is a mixture with one weight, so the least E[max]
+over mixtures is below every plan's.  Conditional gradients reach it: price the splits at the mixture, step towards the
+cheapest ones.  Each iterate's price bound holds by itself, so it does not matter how far the iteration has come.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from airsplit.planning.relaxation import relax
 from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.units import Floats, Ints
 
+
 @dataclass(frozen=True, eq=False)
 class ExpectedMax:
     """E[max_k τ_k] as an objective for branch and bound."""

@@ -53,8 +53,8 @@ def stopping_table(
     require_integer("batch_size", batch_size, low=1)
     require_integer("element_bits", element_bits, low=1, high=64)
     last = len(profile) if max_split is None else profile.split_of(max_split, "max_split")
-    work = profile.macs[:last] * float(batch_size)
-    transmit = profile.activation_elements[:last] * float(batch_size * element_bits) / rate
+    work = profile.macs[:last].astype(np.float64) * batch_size
+    transmit = profile.activation_elements[:last].astype(np.float64) * (batch_size * element_bits / rate)
     thresholds, expected, probabilities = backward_induction(work, transmit[None, :], np.array([a]), np.array([eps]))
     return StoppingTable(thresholds[0], expected[0], probabilities[0], int(probabilities[0].argmax()) + 1)
 

@@ -1,0 +1,54 @@
+# make demo   plan the paper's scenario with every method and draw its figures
+# make test   the test suite
+# make check  linters, types, layers, wheel, then the tests: what CI runs
+# make bench  measured ratios against peers and limits
+# Each sets up everything it needs in .venv, and is quick the second time.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT := out
+
+.PHONY: demo test check lint wheel bench clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Airsplit needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up $(VENV) (once; torch makes it a minute or two) …"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/airsplit plan paper-alexnet --method all
+	@$(BIN)/airsplit figures --scale smoke --out $(OUT)/demo
+	@echo
+	@echo "Figures (PNG, SVG and their numbers as JSON) and claims.json are in $(OUT)/demo"
+
+test: $(READY)
+	@$(BIN)/python -m pytest -q -n 2
+
+check: lint wheel test
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+# The wheel must work by itself: install it into an empty environment and plan with it.
+wheel: $(READY)
+	@rm -rf dist build/wheel-check
+	@$(BIN)/python -m build --wheel --outdir dist . > /dev/null
+	@$(PYTHON) -m venv build/wheel-check
+	@build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	@cd build && wheel-check/bin/airsplit --version && wheel-check/bin/airsplit plan paper-alexnet --json > /dev/null
+	@rm -rf build/wheel-check
+	@echo "The wheel installs into an empty environment and plans."
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/planner.py
+
+clean:
+	@rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,401 @@
+"""The command line, in process: results on stdout, notes on stderr, mistakes in one line with exit code 2."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import airsplit as air
+from airsplit.cli.app import main
+from airsplit.cli.planned import COMPARED
+from airsplit.presets import preset, preset_names
+
+COMMANDS = ("profile", "plan", "presets", "figures")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, stdout, stderr."""
+
+    def call(*words):
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def document(run):
+    """Run a command that must print one JSON document and nothing else."""
+
+    def call(*words):
+        code, out, err = run(*words, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module into the folder in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return write
+
+
+def script(*words):
+    """The code of a new interpreter that runs a command."""
+    return [sys.executable, "-c", "import sys; from airsplit.cli.app import main; sys.exit(main())", *words]
+
+
+# ---- help ----------------------------------------------------------------------------------------------------------------
+def test_version_prints_the_version(run):
+    assert run("--version") == (0, f"airsplit {air.__version__}\n", "")
+
+
+def test_help_lists_every_command_and_says_where_to_start(run):
+    code, out, err = run("--help")
+    assert (code, err) == (0, "")
+    assert all(command in out for command in COMMANDS)
+    assert "airsplit plan paper-alexnet" in out
+
+
+def test_no_words_at_all_is_a_cry_for_help(run):
+    assert run() == run("--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_examples_and_no_broken_lines(run, command):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Examples:\n    airsplit {command}" in out
+    assert "--json" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_help_of_plan_names_every_method(run):
+    text = " ".join(run("plan", "--help")[1].split())
+    assert all(method in text for method in air.METHODS)
+
+
+# ---- presets -------------------------------------------------------------------------------------------------------------
+def test_presets_lists_them_with_a_line_each(run):
+    code, out, err = run("presets")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == preset_names()
+
+
+def test_presets_prints_one_as_toml_word_for_word(run):
+    assert run("presets", "paper-alexnet") == (0, preset("paper-alexnet"), "")
+
+
+def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
+    (tmp_path / "mine.toml").write_text(run("presets", "paper-vgg16")[1])
+    assert document("plan", tmp_path / "mine.toml") == document("plan", "paper-vgg16")
+
+
+def test_presets_as_json(document):
+    assert [entry["name"] for entry in document("presets")] == preset_names()
+    scenario = document("presets", "demo")
+    assert scenario["model"]["arguments"] == {"width": 0.25}
+    assert scenario["fleet"]["devices"] == 10
+
+
+# ---- profile -------------------------------------------------------------------------------------------------------------
+def test_profile_prints_a_row_for_every_split(run):
+    code, out, err = run("profile", "alexnet")
+    assert (code, err) == (0, "")
+    assert all(name in out for name in air.profile("alexnet").names)
+    assert "62,378,344 parameters" in out
+    assert "280 kB" in out
+
+
+def test_profile_as_json_is_the_profile(run):
+    _, out, _ = run("profile", "alexnet", "--json")
+    assert air.Profile.from_json(out) == air.profile("alexnet")
+
+
+def test_profile_takes_another_input_shape(document):
+    assert document("profile", "vgg16", "--input", "3x32x32")["macs"][-1] < 1e9
+
+
+def test_profile_reads_a_profile_file(run, tmp_path):
+    (tmp_path / "mine.json").write_text(air.profile("vgg16").to_json())
+    assert run("profile", tmp_path / "mine.json") == run("profile", "vgg16")
+
+
+def test_profile_counts_the_model_of_a_factory_in_the_current_folder(module, document):
+    module("tiny_net", "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n")
+    found = document("profile", "tiny_net:make", "--input", "8")
+    assert (found["model"], found["macs"]) == ("tiny_net:make", [32, 36])
+
+
+# ---- plan ----------------------------------------------------------------------------------------------------------------
+def test_plan_names_everything_that_was_planned(run):
+    code, out, err = run("plan", "paper-alexnet")
+    assert (code, err) == (0, "")
+    title = out.splitlines()[0]
+    for part in ("alexnet", "20 devices", "20 MHz", "-114 dBm", "splits up to 8 (pool2)", "batch of 32", "iteration"):
+        assert part in title
+    assert "s for an iteration of 32 samples" in out
+    assert "no plan can be more than 0.0001 % faster in max E" in out
+    assert "of 62,378,344 parameters" in out
+
+
+def test_plan_has_a_row_for_each_device_of_a_small_fleet(run):
+    rows = [line.split() for line in run("plan", "paper-alexnet", "--set", "fleet.devices=40")[1].splitlines()]
+    assert [row[0] for row in rows if row and row[0].isdigit()] == [str(k) for k in range(40)]
+
+
+def test_plan_sums_a_large_fleet_up(run):
+    _, out, _ = run("plan", "paper-alexnet", "--set", "fleet.devices=41")
+    assert all(word in out for word in ("min", "10 %", "median", "90 %", "max", "of the fleet"))
+    assert len(out.splitlines()) < 30
+
+
+def test_plan_shows_the_server_only_where_it_takes_time(run):
+    assert "server" not in run("plan", "paper-alexnet")[1]
+    assert "server" in run("plan", "paper-alexnet", "--set", "clock.server_seconds_per_mac=1e-12")[1]
+
+
+def test_output_that_is_no_terminal_is_plain_and_without_trailing_blanks(run):
+    for words in (("plan", "paper-alexnet"), ("profile", "vgg16"), ("presets",)):
+        out = run(*words)[1]
+        assert "\x1b" not in out
+        assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_plan_as_json_has_the_attributes_of_plan(document):
+    found = document("plan", "paper-alexnet")
+    scenario = air.Scenario.load("paper-alexnet")
+    plan = air.plan(air.profile("alexnet"), scenario.make_fleet(), **scenario.plan_arguments())
+    for key, value in found.items():
+        assert np.array_equal(np.asarray(value), np.asarray(getattr(plan, key))), key
+    promised = {"splits", "split_names", "shares", "compute_s", "transmit_s", "mean_latency_s", "expected_latency_s"}
+    more = {"objective_s", "lower_bound_s", "gap", "averaged_parameters", "method", "status", "iterations", "history"}
+    assert promised | more <= found.keys()
+
+
+def test_set_changes_any_setting(document):
+    found = document("plan", "paper-alexnet", "--set", "fleet.devices=3", "--set", "plan.max_split=pool1")
+    assert len(found["splits"]) == 3
+    assert max(found["splits"]) <= 4
+
+
+def test_set_to_nothing_restores_the_default(document):
+    free = document("plan", "paper-alexnet-no-limit")
+    assert document("plan", "paper-alexnet", "--set", "plan.max_split=") == free
+
+
+def test_a_method_on_the_command_line_replaces_the_scenarios(document):
+    found = document("plan", "paper-alexnet", "--method", "fixed", "--set", "plan.split=pool1")
+    assert (found["method"], set(found["splits"])) == ("fixed", {4})
+
+
+def test_plan_draws_a_quantile_into_its_conclusions(run):
+    _, out, _ = run("plan", "paper-alexnet", "--set", "plan.device_quantile=0.9")
+    assert "90 % quantile" in out
+    assert "faster in this quantile" in out
+
+
+def test_plan_counts_a_built_in_model_with_other_arguments(document):
+    found = document("plan", "demo")
+    assert len(found["splits"]) == 10
+    assert found["averaged_parameters"] < 2_000_000
+    grey = document("plan", "demo", "--set", "model.arguments.channels=1")
+    assert grey["profile_fingerprint"] != found["profile_fingerprint"]
+
+
+def test_plan_takes_a_factory_with_arguments(module, document, tmp_path):
+    text = "from torch import nn\n\ndef make(size):\n    return nn.Sequential(nn.Linear(8, size), nn.Linear(size, 2))\n"
+    name = module("sized_net", text)
+    model = f'[model]\nname = "{name}:make"\ninput_shape = [8]\narguments = {{ size = 4 }}\n'
+    (tmp_path / "sized.toml").write_text(model + "[fleet]\ndevices = 2\n")
+    assert document("plan", "sized.toml")["split_names"] == ["0", "0"]
+
+
+def test_comparing_all_methods_has_a_row_for_each(run):
+    _, out, _ = run("plan", "paper-alexnet", "--method", "all")
+    firsts = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert [word for word in firsts if word in air.METHODS] == list(COMPARED)
+    assert "Latencies of an iteration of 32 samples" in out
+
+
+def test_comparing_all_methods_includes_fixed_where_a_split_is_given(document):
+    found = document("plan", "paper-alexnet", "--method", "all", "--set", "plan.split=4", "--set", "fleet.devices=5")
+    assert [plan["method"] for plan in found] == [*COMPARED, "fixed"]
+    best = min(plan["mean_latency_s"] for plan in found)
+    assert found[1]["mean_latency_s"] == pytest.approx(best, rel=1e-9)
+    assert all(plan["planning_s"] > 0 for plan in found)
+
+
+def test_a_plan_file_holds_what_json_prints(run, document, tmp_path):
+    found = document("plan", "paper-alexnet", "--out", tmp_path / "deep" / "plan.json")
+    assert json.loads((tmp_path / "deep" / "plan.json").read_text()) == found
+    code, out, _ = run("plan", "paper-alexnet", "--out", tmp_path / "plan.json")
+    assert code == 0
+    assert "no plan can be" in out
+    assert json.loads((tmp_path / "plan.json").read_text()) == found
+
+
+def test_a_warning_of_the_planner_is_one_line_on_stderr_said_once(run):
+    for words in ((), ("--method", "all")):
+        code, out, err = run("plan", "paper-alexnet", "--set", "plan.max_split=20", "--json", *words)
+        assert code == 0
+        json.loads(out)
+        assert err.startswith("airsplit: note: max_split 20 lets devices keep every parameter")
+        assert err.count("\n") == 1
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------------
+def test_figures_writes_them_and_judges_the_claims(run, tmp_path):
+    code, out, err = run("figures", "3", "--out", tmp_path, "--json")
+    assert code == 0
+    claims = json.loads(out)
+    assert all(claim.keys() == {"id", "claim", "measured", "holds"} for claim in claims)
+    assert claims == json.loads((tmp_path / "claims.json").read_text())
+    assert (tmp_path / "fig03.svg").exists()
+    assert err.startswith("airsplit: figure 3")
+    assert "C1" in run("figures", "3", "--out", tmp_path)[1]
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------------
+MISTAKES = [
+    (["fly"], "No such command 'fly'"),
+    (["plam"], "Did you mean 'plan'?"),
+    (["plan"], "Missing argument 'SCENARIO'"),
+    (["plan", "demo", "--jsn"], "No such option: --jsn"),
+    (["plan", "paper-alexnt"], "did you mean 'paper-alexnet'?"),
+    (["plan", "none.toml"], "scenario file 'none.toml' does not exist"),
+    (["plan", "paper-alexnet", "--method", "exat"], "--method 'exat' is not known; did you mean 'exact'?"),
+    (["plan", "paper-alexnet", "--method", "fixed"], "plan.split must be given"),
+    (["plan", "paper-alexnet", "--method", "paper", "--set", "plan.method=exact"], "exclude each other"),
+    (["plan", "paper-alexnet", "--method", "paper", "--set", "plan.split=4"], "plan.split belongs to"),
+    (["plan", "paper-alexnet", "--set", "fleet.devices"], "--set must be key=value"),
+    (["plan", "paper-alexnet", "--set", "=3"], "--set must be key=value"),
+    (["plan", "paper-alexnet", "--set", "fleet.device=3"], "did you mean fleet.devices?"),
+    (["plan", "paper-alexnet", "--set", "fleet.devices=2O"], "fleet.devices must be a whole number, got '2O'"),
+    (["plan", "paper-alexnet", "--set", "plan.max_split=21"], "max_split must be a whole number from 1 to 20, got 21"),
+    (["plan", "paper-alexnet", "--set", "plan.max_split=pool"], "max_split 'pool' is not known; did you mean 'pool"),
+    (["plan", "paper-alexnet", "--set", "plan.max_split=[1,2]"], "2 entries for 20 devices"),
+    (["plan", "paper-alexnet", "--set", "model.name=alexnt"], "model 'alexnt' is not known; did you mean 'alexnet'"),
+    (["plan", "paper-alexnet", "--set", "fleet.file=none.csv"], "none.csv' does not exist"),
+    (["plan", "paper-alexnet", "--set", "cell.resource_blocks=3"], "cell.resource_blocks must be at least"),
+    (["plan", "paper-alexnet", "--method", "all", "--set", "cell.resource_blocks=3"], "must be at least the number"),
+    (["plan", "paper-alexnet", "--method", "all", "--set", "plan.split=9"], "split of device 0 must be from 1 to 8"),
+    (["plan", "demo", "--set", "model.arguments.with=2"], "alexnet32 argument 'with' is not known; did you mean 'width'"),
+    (["profile", "alexnt"], "model 'alexnt' is not known; did you mean 'alexnet'"),
+    (["profile", "vgg16", "--input", "3x-2"], "--input must be the sizes of one sample"),
+    (["profile", "vgg16", "--input", "3x32"], "channels, height and width"),
+    (["profile", "none.json"], "profile file 'none.json' does not exist"),
+    (["profile", "no_such_package.nets:make", "--input", "8"], "No module named 'no_such_package'"),
+    (["profile", "json:dump", "--input", "8"], "model 'json:dump' failed: TypeError"),
+    (["profile", "json:lods", "--input", "8"], "json has no 'lods'; did you mean 'loads'?"),
+    (["profile", "json:__name__", "--input", "8"], "must be a function or class"),
+    (["profile", "json:", "--input", "8"], "package.module:factory"),
+    (["profile", "json:loads"], "--input must be given for the factory"),
+    (["presets", "dem"], "preset 'dem' is not known; did you mean 'demo'"),
+    (["figures", "99"], "figure '99' is not known. Known: 3"),
+    (["figures", "three"], "figure 'three' is not known"),
+    (["figures", "--scale", "papr"], "--scale 'papr' is not known; did you mean 'paper'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(run, words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("airsplit: ")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"names": ["a"]}', '{"names": [], "layer_macs": []}'])
+def test_a_broken_profile_file_is_named(run, tmp_path, content):
+    (tmp_path / "mine.json").write_text(content)
+    code, out, err = run("profile", tmp_path / "mine.json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "mine.json" in err
+
+
+def test_an_input_shape_does_not_go_with_a_profile_file(run, tmp_path):
+    (tmp_path / "mine.json").write_text(air.profile("vgg16").to_json())
+    assert run("profile", tmp_path / "mine.json", "--input", "3x32x32")[0] == 2
+
+
+def test_a_factory_that_fails_is_one_line(run, module):
+    module("bad_net", "import sys\n\ndef stop():\n    sys.exit(3)\n\ndef word():\n    return 'net'\n")
+    for name, message in (("stop", "failed: SystemExit: 3"), ("word", "must return a torch.nn.Module, got 'net'")):
+        code, out, err = run("profile", f"bad_net:{name}", "--input", "8")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(run, module):
+    module("broken_net", "def make(:\n")
+    code, out, err = run("profile", "broken_net:make", "--input", "8")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "cannot be imported: SyntaxError" in err
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(run, tmp_path):
+    (tmp_path / "file").write_text("here first")
+    for target in (tmp_path / "file" / "plan.json", tmp_path):
+        code, out, err = run("plan", "paper-alexnet", "--json", "--out", target)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "cannot be written" in err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert list(tmp_path.parent.glob(f".{tmp_path.name}.*")) == []
+
+
+def test_a_mistake_leaves_an_older_plan_file_as_it_was(run, tmp_path):
+    (tmp_path / "plan.json").write_text("older")
+    assert run("plan", "paper-alexnet", "--set", "plan.max_split=99", "--out", tmp_path / "plan.json")[0] == 2
+    assert (tmp_path / "plan.json").read_text() == "older"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(run, module):
+    module("patient_net", "raise KeyboardInterrupt\n")
+    code, out, err = run("profile", "patient_net:make", "--input", "8")
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+
+
+# ---- in a process of its own ---------------------------------------------------------------------------------------------
+def test_planning_a_shipped_model_imports_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from airsplit.cli.app import main; code = main(['plan', 'paper-alexnet', '--json'])\n"
+        "heavy = {'torch', 'matplotlib', 'grpc', 'scipy', 'rich'} & set(sys.modules)\n"
+        "print(*sorted(heavy), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    assert len(json.loads(done.stdout)["splits"]) == 20
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(script("plan", "paper-alexnet"), stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_terminal_without_unicode_still_gets_its_answer():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(script("plan", "paper-alexnet"), capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"20 devices" in done.stdout

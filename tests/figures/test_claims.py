@@ -1,0 +1,199 @@
+"""Every judgement on crafted numbers: the claim can hold, and it can fail."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from airsplit.figures.claims import (
+    alexnet_beats_fedavg,
+    better_is_faster,
+    convolutions_dominate,
+    judged,
+    limit_is_silent,
+    nearer_splits_earlier,
+    output_shrinks,
+    rank_correlation,
+    slower_splits_earlier,
+    split_matters,
+    vgg_beats_fedavg,
+)
+
+
+def flat(values: list[float]) -> dict[str, list[float]]:
+    return {"median": values, "p10": values, "p90": values}
+
+
+LAYERS = {
+    3: {
+        "layers": ["conv1", "pool1", "fc2"],
+        "matmul_macs": [950, 950, 1000],
+        "layer_macs": [950, 5, 50],
+        "activation_elements": [90, 30, 10],
+    }
+}
+
+
+def curve(pace: Any, splits: list[float], seconds: list[float]) -> dict[str, Any]:
+    return {
+        "seconds_per_mac": pace,
+        "method": "exact",
+        "mean_split": flat(splits),
+        "slowest_quarter_mean_split_over_all": splits,
+        "fastest_quarter_mean_split_over_all": [s + 1 for s in splits],
+        "fleets_with_falling_split": 0,
+        "mean_latency_s": flat(seconds),
+        "expected_latency_s": flat(seconds),
+    }
+
+
+def distances() -> dict[int, dict[str, Any]]:
+    settings = {"model": "alexnet", "max_split": 8, "fleets": 5, "methods": ["exact"]}
+    curves = [curve(2e-10, [4, 8], [1, 3]), curve(1e-9, [4, 4], [2, 4]), curve([2e-10, 1e-9], [4, 6], [1.5, 3.5])]
+    return {4: {"settings": settings, "mean_distances_m": [50, 400], "curves": curves}}
+
+
+def limits(share: float) -> dict[int, dict[str, Any]]:
+    curves = [{"max_split": 8, "differs_before_limit": [0.0, share]}, {"max_split": None, "differs_before_limit": [0.0, 0.0]}]
+    panel = {"model": "alexnet", "method": "exact", "curves": curves}
+    return {6: {"settings": {"mean_distance_m": 300}, "frequencies_ghz": [1, 4], "panels": [panel]}}
+
+
+def comparison(model: str, **changes: list[float]) -> dict[str, Any]:
+    entry = {
+        "compute_ratio": [0.1, 0.1],
+        "air_time_ratio": [1.5, 1.2] if model == "alexnet" else [0.6, 0.6],
+        "transmit_ratio": [0.5, 0.5],
+        "saving": [0.8, 0.8],
+        "expected_max_saving": [0.7, 0.7],
+    } | changes
+    return {"model": model} | {key: flat(values) for key, values in entry.items()}
+
+
+def rounds(*models: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    return {7: {"condition": "mean_distance_m", "values": [50, 400], "models": list(models)}}
+
+
+def split_latencies(worst: float) -> dict[int, dict[str, Any]]:
+    total = {"mean_distance_m": 50, "total_s": flat([worst, 1.0, 1.5, 0.1])}
+    return {11: {"models": [{"model": "alexnet", "layers": ["a", "b", "c", "d"], "curves": [total]}]}}
+
+
+def test_convolutions_dominate_or_do_not():
+    measured, holds = convolutions_dominate(LAYERS)
+    assert holds
+    assert measured.startswith("95.0 %")
+    light = {3: LAYERS[3] | {"layer_macs": [950, 200, 50]}}
+    assert not convolutions_dominate(light)[1]
+
+
+def test_the_output_shrinks_or_does_not_and_exceptions_are_listed():
+    assert output_shrinks(LAYERS)[1]
+    measured, holds = output_shrinks({3: LAYERS[3] | {"activation_elements": [10, 30, 90]}})
+    assert not holds
+    assert "rises at pool1 (2), fc2 (3)" in measured
+
+
+def test_the_rank_correlation_takes_ties_at_their_mean_rank():
+    # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 4.5 / √(4.5 · 5)
+    assert rank_correlation([1, 2, 3, 4], [0, 5, 5, 9]) == pytest.approx((4.5 / 5) ** 0.5)
+
+
+def test_nearer_splits_earlier_needs_a_rise_and_no_fall():
+    assert nearer_splits_earlier(distances())[1]
+    falling, still = distances(), distances()
+    falling[4]["curves"][1]["mean_split"] = flat([4, 3])
+    assert not nearer_splits_earlier(falling)[1]
+    for entry in still[4]["curves"]:
+        entry["mean_split"] = flat([4, 4])
+    assert not nearer_splits_earlier(still)[1]
+
+
+def test_slower_splits_earlier_fails_where_a_slower_fleet_or_quarter_is_deeper():
+    measured, holds = slower_splits_earlier(distances())
+    assert holds
+    assert "in 4 comparisons" in measured
+    deeper_fleet, deeper_quarter = distances(), distances()
+    deeper_fleet[4]["curves"][1]["mean_split"] = flat([5, 4])
+    deeper_quarter[4]["curves"][2]["slowest_quarter_mean_split_over_all"] = [9, 9]
+    assert not slower_splits_earlier(deeper_fleet)[1]
+    assert not slower_splits_earlier(deeper_quarter)[1]
+
+
+def test_latency_must_rise_with_distance_and_pace():
+    measured, holds = better_is_faster(distances())
+    assert holds
+    assert "max E[τ]: none" in measured
+    nearer_slower, faster_slower = distances(), distances()
+    nearer_slower[4]["curves"][2]["mean_latency_s"] = flat([3.5, 3.5])
+    faster_slower[4]["curves"][0]["mean_latency_s"] = flat([1, 5])
+    assert not better_is_faster(nearer_slower)[1]
+    measured, holds = better_is_faster(faster_slower)
+    assert not holds
+    assert "exact, 400 m: 5 s with 0.2 ns/MAC but 4 s with 1 ns/MAC" in measured
+
+
+def test_an_exception_in_the_expected_maximum_is_reported_without_deciding():
+    data = distances()
+    data[4]["curves"][0]["expected_latency_s"] = flat([1, 5])
+    measured, holds = better_is_faster(data)
+    assert holds
+    assert "in E[max τ] of the same plans: exact, 400 m" in measured
+
+
+def test_a_limit_that_matters_before_it_binds_is_found():
+    assert limit_is_silent(limits(0.0))[1]
+    measured, holds = limit_is_silent(limits(0.2))
+    assert not holds
+    assert "20 % (L̂ = 8, 4 GHz)" in measured
+
+
+@pytest.mark.parametrize(("part", "values"), [("compute_ratio", [0.1, 1.1]), ("air_time_ratio", [8.7, 8.7]), ("saving", [0.83, 0.17])])
+def test_each_part_of_the_vgg16_claim_can_fail_it(part, values):
+    small = comparison("vgg16-3x32x32")
+    assert vgg_beats_fedavg(rounds(comparison("vgg16"), small))[1]
+    assert not vgg_beats_fedavg(rounds(comparison("vgg16", **{part: values}), small))[1]
+    assert not vgg_beats_fedavg(rounds(comparison("vgg16"), comparison("vgg16-3x32x32", **{part: values})))[1]
+
+
+def test_the_vgg16_sentence_says_what_holds_where():
+    data = rounds(comparison("vgg16", air_time_ratio=[8.7, 8.7], saving=[0.83, 0.17]))
+    measured = vgg_beats_fedavg(data)[0]
+    assert "saving 83, 17 %" in measured
+    assert "air time below nowhere, saving above 75 % at 50 m only" in measured
+
+
+@pytest.mark.parametrize("changes", [{"saving": [0.8, 0.1]}, {"air_time_ratio": [0.9, 0.9]}, {"air_time_ratio": [5, 1.2]}])
+def test_each_part_of_the_alexnet_claim_can_fail_it(changes):
+    assert alexnet_beats_fedavg(rounds(comparison("alexnet")))[1]
+    assert not alexnet_beats_fedavg(rounds(comparison("alexnet", **changes)))[1]
+
+
+def test_the_split_matters_or_does_not_and_the_last_one_does_not_count():
+    measured, holds = split_matters(split_latencies(4.0))
+    assert holds
+    assert "4.0 (a over b)" in measured
+    assert not split_matters(split_latencies(1.9))[1]
+
+
+def test_a_claim_says_which_of_its_figures_was_not_drawn():
+    claims = judged(distances() | LAYERS)
+    assert [claim.id for claim in claims] == ["C1", "C2", "C3", "C4", "C5"]
+    assert claims[0].measured.endswith("count too.")
+    assert claims[2].measured.endswith("Judged without figure 5, which was not drawn.")
+
+
+def test_both_models_must_satisfy_a_claim_of_two_figures():
+    both = distances()
+    both[5] = copy.deepcopy(both[4])
+    both[5]["settings"]["model"] = "vgg16"
+    assert nearer_splits_earlier(both)[1]
+    for entry in both[5]["curves"]:
+        entry["mean_split"] = flat([5, 5])
+    assert not nearer_splits_earlier(both)[1]
+
+
+def test_nothing_drawn_nothing_claimed():
+    assert judged({}) == []
