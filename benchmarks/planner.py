@@ -1,7 +1,7 @@
 """Planner benchmarks: ratios against peers and limits measured in the same run.
 
-    python benchmarks/planner.py                                     print
-    python benchmarks/planner.py --out benchmarks/results/planner.md also write
+python benchmarks/planner.py                                     print
+python benchmarks/planner.py --out benchmarks/results/planner.md also write
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def by_brentq(busy: Floats, air_time: Floats) -> tuple[float, float]:
 def by_clarabel(busy: Floats, air_time: Floats) -> tuple[float, float]:
     import cvxpy as cp
 
-    scale = float(busy.max())
-    b, tau = cp.Variable(len(busy)), cp.Variable()
-    constraints = [cp.multiply(air_time / scale, cp.inv_pos(b)) + busy / scale <= tau, cp.sum(b) <= 1]
+    K, scale = len(busy), float(busy.max())
+    b, tau = cp.Variable(K), cp.Variable()  # in units of 1/K and of the longest busy time, for the solver's sake
+    constraints = [cp.multiply(K * air_time / scale, cp.inv_pos(b)) + busy / scale <= tau, cp.sum(b) <= K]
     problem = cp.Problem(cp.Minimize(tau), constraints)
     elapsed = seconds(lambda: problem.solve(solver=cp.CLARABEL), 1)
     return float(tau.value) * scale, elapsed
@@ -122,12 +122,10 @@ def expected_max() -> list[str]:
         "| model, L̂ | K | distance | planned | its gap | certified | its gap, median (max) | `exact` above it in E[max] |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, limit in (("alexnet", 8), ("alexnet", None), ("vgg16", 6), ("vgg16", None)):
-        for distance in (50, 200, 400):
-            lines.append(expected_max_row(name, limit, 20, distance, range(10)))
-    for name in ("alexnet", "vgg16"):
-        lines.append(expected_max_row(name, None, 1000, 200, range(1)))
-    return lines
+    limits = (("alexnet", 8), ("alexnet", None), ("vgg16", 6), ("vgg16", None))
+    small = [expected_max_row(name, limit, 20, distance, range(10)) for name, limit in limits for distance in (50, 200, 400)]
+    large = [expected_max_row(name, None, 1000, distance, range(1)) for name in ("alexnet", "vgg16") for distance in (50, 200)]
+    return lines + small + large
 
 
 def expected_max_row(name: str, limit: int | None, K: int, distance: float, seeds: range) -> str:
@@ -144,10 +142,14 @@ def expected_max_row(name: str, limit: int | None, K: int, distance: float, seed
     gaps = [gap for _, gap in sure]
     return (
         f"| {name}, {limit or 'none'} | {K} | {distance:g} m "
-        f"| {statistics.median(t for t, _ in quick):.2f} s (max {max(t for t, _ in quick):.2f}) | {statistics.median(g for _, g in quick):.2%} "
-        f"| {statistics.median(t for t, _ in sure):.2f} s (max {max(t for t, _ in sure):.2f}) | {statistics.median(gaps):.3%} ({max(gaps):.3%}) "
+        f"| {spread([t for t, _ in quick])} | {statistics.median(g for _, g in quick):.2%} "
+        f"| {spread([t for t, _ in sure])} | {statistics.median(gaps):.3%} ({max(gaps):.3%}) "
         f"| {statistics.median(excess):+.1%} (max {max(excess):+.1%}) |"
     )
+
+
+def spread(times: list[float]) -> str:
+    return f"{statistics.median(times):.2f} s (max {max(times):.2f})"
 
 
 def start_up() -> list[str]:
@@ -175,11 +177,13 @@ def heading() -> list[str]:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
         return done.stdout.strip() or "unknown"
 
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "unknown")
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpu = names[0].split(":")[1].strip() if names else platform.processor()
     return [
         "# Planner benchmarks",
         "",
-        "`make bench` prints this; `python benchmarks/planner.py --out benchmarks/results/planner.md` wrote it.  Compare only within one run.",
+        "`make bench` prints this; `python benchmarks/planner.py --out benchmarks/results/planner.md` wrote it.",
+        "Compare only within one run.",
         "",
         f"Machine: {cpu}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, numpy {np.__version__}; "
         f"commit {git('rev-parse', '--short', 'HEAD')}, {time.strftime('%Y-%m-%d')}; seeds as stated.",

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import airsplit as air
-from airsplit.scenario import (
-    METHOD_OF,
+from airsplit.planning.methods import METHOD_OF
+from airsplit.scenario import Scenario
+from airsplit.settings import (
     CellSettings,
     ClockSettings,
     FleetSettings,
     ModelSettings,
     PlanSettings,
-    Scenario,
     TrainingSettings,
 )
 

@@ -16,7 +16,8 @@ from airsplit.files import read_text
 from airsplit.profiles import Profile
 
 if TYPE_CHECKING:
-    from airsplit.scenario import ModelSettings, Scenario
+    from airsplit.scenario import Scenario
+from airsplit.settings import ModelSettings
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -71,7 +71,7 @@ def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
     style.log_axis(axes.yaxis)
     crowded = len(entry["layers"]) > 20
     shown = [i for i, name in zip(x, entry["layers"], strict=True) if not (crowded and name.startswith("relu"))]
-    axes.set_xticks(shown, [entry["layers"][i - 1] for i in shown], rotation=90, fontsize=5.5 if crowded else None)
+    axes.set_xticks(shown, [entry["layers"][i - 1] for i in shown], rotation=90, fontsize=5.5 if crowded else 6.5)
     axes.set_xlim(0.4, len(entry["layers"]) + 0.6)
     axes.set_ylabel("latency of a round [s]")
     axes.set_title(style.MODEL_NAMES[entry["model"]], loc="left")

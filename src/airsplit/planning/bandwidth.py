@@ -28,8 +28,8 @@ class Allocation:
     iterations: int
 
 
-def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats) -> Allocation:
-    """Shares that minimise max_k (busy_k + air time_k); they sum to at most one.
+def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, near_s: float | None = None) -> Allocation:
+    """Shares that minimise max_k (busy_k + air time_k); they sum to at most one.  `near_s` is a guess of the finish.
 
     >>> from airsplit.radio import Direction
     >>> link = Link(Direction(np.array([1e6, 2e6])))
@@ -37,14 +37,23 @@ def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats) -> 
     >>> round(done.finish_s, 12), done.shares.round(12).tolist()
     (3.0, [0.5, 0.5])
     """
-    low = tau = float((busy_s + link.seconds(up_bits, down_bits, np.ones_like(busy_s))).max())
-    high = np.inf
-    b, iterations = np.ones_like(busy_s), 0
+    full = link.seconds(up_bits, down_bits, np.ones_like(busy_s))
+
+    def needed(tau: float) -> tuple[Floats, float]:
+        """b_k(τ) and the slope of their sum."""
+        spare = tau - busy_s
+        if link.proportional:
+            b = full / spare
+            return b, -float(np.sum(b / spare))
+        b = link.share(up_bits, down_bits, spare)
+        return b, float((1 / link.transmit(up_bits, down_bits, b).slope).sum())
+
+    low, high = float((busy_s + full).max()), np.inf
+    tau = low if near_s is None else max(low, near_s)
     for iterations in range(1, 101):  # noqa: B007 - reported
-        b = link.share(up_bits, down_bits, tau - busy_s)
+        b, slope = needed(tau)
         total = float(b.sum())
         low, high = (tau, high) if total > 1 else (low, tau)
-        slope = float((1 / link.transmit(up_bits, down_bits, b).slope).sum())
         step = total * (1 - total) / slope
         if abs(step) <= 4 * _EPSILON * tau:
             break

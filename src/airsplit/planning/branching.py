@@ -30,6 +30,7 @@ class Node:
     """A set of plans: no plan with the allowed splits is below `bound_s`; `weights` (K × R) and `shares` say where it was attained.
 
     keep_below_s   K × R: forcing this split costs at least so much
+    saving_s       K: how much each device gains by mixing splits, which no plan can do
     """
 
     allowed: Mask
@@ -37,6 +38,7 @@ class Node:
     weights: Floats
     shares: Floats
     keep_below_s: Floats
+    saving_s: Floats
 
     def restricted(self, allowed: Mask) -> tuple[Floats, Floats]:
         """Weights and shares with forbidden splits taken out; a device left with nothing starts at its first allowed split."""
@@ -89,21 +91,19 @@ def branch_and_bound(objective: Objective, candidate: Candidate, root: Node, *, 
 
 
 def _children(node: Node, value_s: float) -> list[Mask]:
-    """Drop splits that cost more than the best plan, then divide the most fractional device's: its heaviest one, and the others."""
+    """Drop splits that cost more than the best plan, then divide one device's: those up to, and those behind, a split it mixes."""
     allowed = node.allowed & (node.keep_below_s < value_s)
     if not allowed.any(axis=1).all():
         return []
-    weights = np.where(allowed, node.weights, 0.0)
     divisible = allowed.sum(axis=1) > 1
     if not divisible.any():
         return [allowed]
-    k = int(np.where(divisible, 1 - weights.max(axis=1), -1.0).argmax())
-    r = int(np.where(allowed[k], weights[k], -1.0).argmax())
-    only, others = allowed.copy(), allowed.copy()
-    only[k] = False
-    only[k, r] = True
-    others[k, r] = False
-    return [only, others]
+    k = int(np.where(divisible, node.saving_s, -1.0).argmax())
+    heaviest = np.argsort(np.where(allowed[k], node.weights[k], -1.0))[-2:]
+    behind = np.arange(allowed.shape[1]) > heaviest.min()
+    near, far = allowed.copy(), allowed.copy()
+    near[k], far[k] = allowed[k] & ~behind, allowed[k] & behind
+    return [near, far]
 
 
 def _rounded(objective: Objective, node: Node, candidate: Candidate) -> Candidate:

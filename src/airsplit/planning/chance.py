@@ -201,13 +201,13 @@ class QuantileOfMax:
         high = enough_s
         while _best_price(self.table, allowed, high, 1.0, float(np.log(self.p))).bound < np.log(self.p):
             if high > enough_s:
-                return Node(allowed, high, weights, shares, np.zeros_like(weights))
+                return Node(allowed, high, weights, shares, np.zeros_like(weights), np.zeros(len(shares)))
             high = enough_s * (1 + 1e-6)
         low, at = least_quantile(self.table, allowed, self.p, self.lower_s, high)
         eye = np.eye(weights.shape[1])
         mixed = 0.5 * (eye[at.greedy.choice] + eye[at.frugal.choice])
         b = at.frugal.taken()
-        return Node(allowed, low, mixed, b / b.sum(), np.zeros_like(weights))
+        return Node(allowed, low, mixed, b / b.sum(), np.zeros_like(weights), 1 - mixed.max(axis=1))
 
     def roundings(self, node: Node) -> list[Ints]:
         """The choices on the two sides of the price."""

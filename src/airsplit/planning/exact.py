@@ -1,8 +1,10 @@
 r"""The exact joint optimum of splits and shares.
 
 To finish by τ device k needs q_k(τ) = min_ℓ R_k⁻¹(D_ℓ / (τ - κ_k c_ℓ - server_ℓ)); a plan with latency τ exists exactly when
-Σ_k q_k(τ) ≤ 1, and q_k falls as τ grows.  Policy iteration finds the root: take the splits that are best at a feasible τ, let
-algorithm 1 finish them as early as possible, repeat; τ falls and stops at the optimum over all splits and shares together.
+Σ_k q_k(τ) ≤ 1, and q_k falls as τ grows.  Newton's method on 1/Σq, kept in a bracket, comes close to the root; policy iteration
+ends there: take the splits that are best at a feasible τ, let algorithm 1 finish them as early as possible, repeat; τ falls and
+stops at the optimum over all splits and shares together.  (Policy iteration alone is slow where a deep split of a slow device is
+a pole just below τ; Newton alone can cycle, because Σq is not convex.)
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ class Solution:
 def solve(problem: Problem, risk: float) -> Solution:
     """The plan that minimises max_k (x_k + s β_k) over all allowed splits and all shares."""
     link, up, down = problem.link, problem.up_bits, problem.down_bits
-    rows = best_at_shares(problem, risk, np.full(problem.devices, 1 / problem.devices))
+    rows, near = approach(problem, risk)
     history: list[float] = []
     shares, tau = np.empty(0), np.inf
     while True:
-        done = allocate(link, up[rows], down[rows], problem.busy_s(rows, risk))
+        done = allocate(link, up[rows], down[rows], problem.busy_s(rows, risk), near)
         if done.finish_s >= tau * (1 - 1e-14) and history:
             break
-        tau, shares = done.finish_s, done.shares
+        tau = near = done.finish_s
+        shares = done.shares
         history.append(tau)
         better = best_at(problem, risk, tau)
         if (better == rows).all():
@@ -48,6 +51,34 @@ def solve(problem: Problem, risk: float) -> Solution:
     if problem.blocks is not None:
         rows, shares, lower = allocate_blocks(lambda t: needed_shares(problem, risk, t), problem, risk, lower)
     return Solution(rows, shares, lower, len(history), tuple(history))
+
+
+def approach(problem: Problem, risk: float) -> tuple[Ints, float]:
+    """Rows that are best at, or next to, the least feasible τ, and that τ to some accuracy."""
+    rows = best_at_shares(problem, risk, np.ones(problem.devices))
+    low, high = problem.worst_s(rows, np.ones(problem.devices), risk), np.inf
+    at_low, at_high, tau = rows, None, low
+    for turn in range(200):
+        b, rows = needed_shares(problem, risk, tau)
+        total = float(b.sum())
+        if total > 1:
+            low, at_low = tau, rows
+        else:
+            high, at_high = tau, rows
+        if at_high is not None and ((at_low == at_high).all() or high - low <= 1e-12 * high):
+            break
+        tau += _newton_step(problem, rows, b, total)
+        if not low < tau < high or turn % 4 == 3:
+            tau = float(np.sqrt(low * high)) if high < np.inf else 2 * low
+    return (at_low if at_high is None else at_high), tau
+
+
+def _newton_step(problem: Problem, rows: Ints, b: Floats, total: float) -> float:
+    """Newton's step for 1/Σq = 1 with the rows held; nothing where some device cannot finish at all."""
+    if not np.isfinite(total):
+        return 0.0
+    slope = float((1 / problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b).slope).sum())
+    return total * (1 - total) / slope
 
 
 def best_at(problem: Problem, risk: float, tau: float) -> Ints:

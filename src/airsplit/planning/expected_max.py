@@ -40,7 +40,7 @@ def minimise_expected_max(problem: Problem) -> Plan:
         method="expected-max",
         objective_s=value,
         lower_bound_s=bound,
-        status=f"gap at most {max(value / bound - 1, 0):.2%}; bound: {how}",
+        status=f"bound: {how}",
         history=(*history, value),
     )
 

@@ -31,7 +31,7 @@ def exact(problem: Problem) -> Plan:
         method="exact",
         objective_s=problem.worst_s(best.rows, best.shares, problem.risk),
         lower_bound_s=best.lower_s,
-        status=f"optimal over {unit}, after {best.iterations} rounds of policy iteration",
+        status=f"optimal over {unit}",
         history=best.history,
     )
 
@@ -83,6 +83,9 @@ METHODS: dict[str, Method] = {
     "random": _baseline("random", baselines.random, "random splits, optimal shares"),
     "exhaustive": _baseline("exhaustive", baselines.exhaustive, "every combination tried"),
 }
+
+METHOD_OF = {"split": "fixed", "quantile": "expected-max", "device_quantile": "exact"}
+"""Options that belong to one method."""
 
 
 def plan(
@@ -137,8 +140,6 @@ def plan(
 
 
 def _require_match(method: str, **options: Any) -> None:
-    """Each of these options belongs to one method."""
-    owners = {"split": "fixed", "quantile": "expected-max", "device_quantile": "exact"}
-    for option, owner in owners.items():
+    for option, owner in METHOD_OF.items():
         if options[option] is not None and method != owner:
             raise InvalidValue(f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them')

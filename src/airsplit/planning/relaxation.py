@@ -43,6 +43,11 @@ class Mixture:
         mine, theirs = vars(self), vars(goal)
         return Mixture(**{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine})
 
+    def mixing_s(self, air: LocalAir) -> Floats:
+        """Air time that each device saves by mixing: the variance of √A over its weights, by its share."""
+        unmixed: Floats = (self.weights * air.per_share_s).sum(axis=1)
+        return (unmixed - self.root**2) / self.shares
+
     @property
     def shift_s(self) -> Floats:
         return self.x + self.root**2 / self.shares
@@ -66,7 +71,7 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
         mixture = _descend(table, mixture, _cheapest(table, air, pricing))
     assert best is not None  # noqa: S101 - steps is at least one
     forced = best.bound_s + best.costs_s - best.costs_s.min(axis=1, keepdims=True)
-    return Node(allowed, best.bound_s, mixture.weights, mixture.shares, forced)
+    return Node(allowed, best.bound_s, mixture.weights, mixture.shares, forced, here.last * mixture.mixing_s(air))
 
 
 def _inverse(root: Floats) -> Air:
