@@ -132,7 +132,8 @@ def _marginal(z: Floats) -> Floats:
     >>> bool(np.isclose(_marginal(np.array(1e-9)), 0.5e-18))
     True
     """
-    series = z**2 * (1 / 2 - z * (2 / 3 - z * (3 / 4 - z * (4 / 5))))
+    small = np.minimum(z, 1e-3)
+    series = small**2 * (1 / 2 - small * (2 / 3 - small * (3 / 4 - small * (4 / 5))))
     return np.where(z < 1e-3, series, np.log1p(z) - z / (1 + z))
 
 

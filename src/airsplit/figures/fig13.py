@@ -70,7 +70,7 @@ def draw(data: Data) -> Canvas:
         cell.set_ylabel("E[max τ] above bound [%]")
     axes[0, 1].legend(loc="upper right")
     given = data["settings"]
-    note = "Zero is the certified lower bound on E[max τ], the best that any plan can do."
+    note = "Zero is the certified lower bound on E[max τ]: no plan is below it."
     style.caption(figure, f"{note} Batch {given['batch_size']}, {style.sampled(given)}.")
     return figure
 

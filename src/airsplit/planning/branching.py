@@ -40,6 +40,11 @@ class Node:
     keep_below_s: Floats
     saving_s: Floats
 
+    @property
+    def is_leaf(self) -> bool:
+        """Whether every device has one split left, so that there is nothing to divide."""
+        return int(self.allowed.sum(axis=1).max()) == 1
+
     def restricted(self, allowed: Mask) -> tuple[Floats, Floats]:
         """Weights and shares with forbidden splits taken out; a device left with nothing starts at its first allowed split."""
         weights = np.where(allowed, self.weights, 0.0)
@@ -79,8 +84,11 @@ def branch_and_bound(objective: Objective, candidate: Candidate, root: Node, *, 
     queue = [(root.bound_s, next(order), root)]
     nodes = 1
     while queue and nodes < most_nodes and candidate.value_s > queue[0][0] * (1 + target):
-        bound, _, node = heapq.heappop(queue)
+        bound, _, node = queue[0]
         candidate = _rounded(objective, node, candidate)
+        if node.is_leaf:
+            break
+        heapq.heappop(queue)
         for allowed in _children(node, candidate.value_s):
             enough = candidate.value_s / (1 + target)
             child = objective.relaxed(allowed, *node.restricted(allowed), enough_s=enough, steps=15)

@@ -109,7 +109,7 @@ def _best_price(table: SplitTable, allowed: Mask, tau: float, near: Priced | flo
         greedy = respond(table, allowed, tau, low, greedy.shares)
     for turn in range(60):
         bound = min(greedy.total + low, frugal.total + high)
-        if bound < goal or high / low < 1 + 1e-11 or frugal.spare - greedy.spare < 1e-11:
+        if bound < goal or high - low <= 1e-11 * high or frugal.spare - greedy.spare < 1e-11:
             break
         floor, middle = _crossing(low, greedy, high, frugal)
         if floor >= goal or bound - floor <= 1e-12:

@@ -48,7 +48,7 @@ def _newton_step(here: LastDevice, t: TransmitTime, b: Floats) -> tuple[Floats, 
     U = t.slope[:, None] * here.hazards
     coupling = -t.slope * (here.hazards @ here.hazards.sum(axis=0))
     # the floor keeps a device that is hardly ever last from taking a step out of all proportion; it is inactive near the optimum
-    D = coupling * -t.slope + np.maximum(here.last * t.curvature, 0.25 * price / b)
+    D = coupling * -t.slope * (1 + 1e-10) + np.maximum(here.last * t.curvature, 0.25 * price / b)
     solved = _solve(D, U, np.stack([gradient, np.ones_like(b)], axis=1))
     multiplier = -solved[:, 0].sum() / solved[:, 1].sum()
     step = -(solved[:, 0] + multiplier * solved[:, 1])

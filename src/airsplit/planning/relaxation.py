@@ -59,7 +59,10 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
     air = LocalAir.near(table, shares)
     mixture = Mixture.of(table, air, weights, shares / shares.sum())
     best: Pricing | None = None
-    for _ in range(steps):
+    for step in range(steps):
+        if step > 0 and not table.problem.link.proportional:
+            air = LocalAir.near(table, mixture.shares)
+            mixture = Mixture.of(table, air, mixture.weights, mixture.shares)
         # two steps of Newton on the shares are cheap and spare many slow ones
         at = polish_shares(mixture.x, mixture.beta, fluctuation, _inverse(mixture.root), mixture.shares, most_steps=2, tolerance=1e-7)
         mixture = Mixture(mixture.weights, at[1], mixture.x, mixture.beta, mixture.root)

@@ -9,7 +9,7 @@ import numpy as np
 from airsplit.planning import exact
 from airsplit.planning.branching import Candidate, Node
 from airsplit.planning.polishing import polish_shares
-from airsplit.planning.prices import price
+from airsplit.planning.prices import Pricing, price
 from airsplit.planning.relaxation import relax
 from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.units import Floats, Ints
@@ -35,7 +35,13 @@ class ExpectedMax:
         return Candidate(choice, b, value)
 
     def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
-        return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
+        """The convex relaxation; for one plan its own prices, which are then the best."""
+        choice = allowed.argmax(axis=1)
+        if (allowed.sum(axis=1) > 1).any():
+            return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
+        only = self.polished(choice, shares)
+        pricing = self._priced(only, allowed)
+        return Node(allowed, pricing.bound_s, weights, only.shares, pricing.costs_s, np.zeros(len(choice)))
 
     def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
         """Swap splits, cheapest first, until `most_tries` in a row do not help."""
@@ -45,10 +51,12 @@ class ExpectedMax:
                 return candidate
             candidate = better
 
+    def _priced(self, candidate: Candidate, allowed: Mask) -> Pricing:
+        here = self.table.law(candidate.choice, candidate.shares).last_device()
+        return price(self.table, allowed, here, LocalAir.near(self.table, candidate.shares))
+
     def _better_neighbour(self, candidate: Candidate, most_tries: int) -> Candidate | None:
-        table = self.table
-        here = table.law(candidate.choice, candidate.shares).last_device()
-        costs = price(table, table.allowed, here, LocalAir.near(table, candidate.shares)).costs_s
+        costs = self._priced(candidate, self.table.allowed).costs_s
         for choice in _neighbours(costs, candidate.choice, most_tries):
             swapped = self.polished(choice, candidate.shares)
             if swapped.value_s < candidate.value_s * (1 - 1e-9):

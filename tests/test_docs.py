@@ -1,0 +1,59 @@
+"""The documentation says what the program does: its code runs, its settings are the defaults, its links lead somewhere."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from airsplit.cli.app import main
+from airsplit.scenario import Scenario
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_documented_scenario_has_every_setting_at_its_default() -> None:
+    (documented,) = blocks(ROOT / "docs" / "scenarios.md", "toml")
+    minimal = Scenario.from_toml('[model]\nname = "alexnet"\n')
+    assert Scenario.from_toml(documented) == minimal
+    written = tomllib.loads(documented)
+    for table, section in minimal.settings().items():
+        for key in type(section).model_fields:
+            assert key in written[table] or re.search(rf"^# {key} = |{key} = \[|\({key}\)", documented, flags=re.MULTILINE), f"{table}.{key}"
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder with the quickstart's fleet and the scenario that it makes of it."""
+    monkeypatch.chdir(tmp_path)
+    (fleet,) = blocks(ROOT / "docs" / "quickstart.md", "csv")
+    (tmp_path / "fleet.csv").write_text(fleet)
+    assert main(["presets", "paper-alexnet"]) == 0
+    preset = capsys.readouterr().out
+    (tmp_path / "my.toml").write_text(re.sub(r"\[fleet\].*?\n\n", '[fleet]\nfile = "fleet.csv"\n\n', preset, flags=re.DOTALL))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_runs(page: Path, workplace: Path) -> None:
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), {})  # noqa: S102 - our own documentation
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_plan_command_works(page: Path, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for block in blocks(page, "console"):
+        for line in re.findall(r"^\$ airsplit ((?:plan|profile|presets) [^>#\n]*)", block, flags=re.MULTILINE):
+            assert main(line.split()) == 0, line
+            assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
