@@ -22,6 +22,15 @@ def blocks_needed(shares: Floats, blocks: int) -> Floats:
     return np.maximum(1.0, np.ceil(shares * blocks * (1 - 1e-12)))
 
 
+def block_shares(counts: Ints, blocks: int) -> Floats:
+    """Counts as shares of the band, short of it by a rounding error, so that they sum to at most one in whatever order.
+
+    >>> float(block_shares(np.full(10, 10), 100).sum()) <= 1.0
+    True
+    """
+    return counts / blocks * (1 - 2 * len(counts) * float(np.finfo(np.float64).eps))
+
+
 def allocate_blocks(need: Need, problem: Problem, risk: float, lower_s: float) -> tuple[Ints, Floats, float]:
     """Rows, shares and a proven lower bound of the best plan in whole blocks.
 
@@ -41,7 +50,7 @@ def allocate_blocks(need: Need, problem: Problem, risk: float, lower_s: float) -
     shares, rows = need(high)
     counts = blocks_needed(shares, N).astype(np.int64)
     counts = give_to_slowest(problem, risk, rows, counts, N - int(counts.sum()))
-    return rows, counts / N, low if K > 1 else lower_s
+    return rows, block_shares(counts, N), low if K > 1 else lower_s
 
 
 def give_to_slowest(problem: Problem, risk: float, rows: Ints, counts: Ints, spare: int) -> Ints:

@@ -17,6 +17,7 @@ import numpy as np
 
 from airsplit.planning.branching import Candidate, Node
 from airsplit.planning.tables import Mask, SplitTable
+from airsplit.radio import TransmitTime
 from airsplit.units import Floats, Ints
 
 
@@ -167,7 +168,8 @@ def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floa
     return Response(values, b, values.argmax(axis=1))
 
 
-def _slope(table: SplitTable, theta: Floats, beta: Floats, b: Floats):  # type: ignore[no-untyped-def]
+def _slope(table: SplitTable, theta: Floats, beta: Floats, b: Floats) -> tuple[TransmitTime, Floats, Floats]:
+    """Air time, f/F and the slope of ln F in the share."""
     X = table.problem.fluctuation
     t = table.transmit_all(b)
     z = (theta - t.seconds) / beta
@@ -198,12 +200,10 @@ class QuantileOfMax:
 
     def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:  # noqa: ARG002
         """The dual bound over the allowed splits, which does not need a point to start at."""
-        high = enough_s
-        while _best_price(self.table, allowed, high, 1.0, float(np.log(self.p))).bound < np.log(self.p):
-            if high > enough_s:
-                return Node(allowed, high, weights, shares, np.zeros_like(weights), np.zeros(len(shares)))
-            high = enough_s * (1 + 1e-6)
-        low, at = least_quantile(self.table, allowed, self.p, self.lower_s, high)
+        goal = float(np.log(self.p))
+        if _best_price(self.table, allowed, enough_s, 1.0, goal).bound < goal:
+            return Node(allowed, enough_s, weights, shares, np.zeros_like(weights), np.zeros(len(shares)))
+        low, at = least_quantile(self.table, allowed, self.p, self.lower_s, enough_s)
         eye = np.eye(weights.shape[1])
         mixed = 0.5 * (eye[at.greedy.choice] + eye[at.frugal.choice])
         b = at.frugal.taken()

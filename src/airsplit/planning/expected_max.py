@@ -13,7 +13,7 @@ from airsplit.planning.chance import QuantileOfMax
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.problem import Problem
-from airsplit.planning.search import ExpectedMax, rounded_candidates, starting_candidates
+from airsplit.planning.search import ExpectedMax, rival_plans, rounded_candidates, starting_candidates
 from airsplit.planning.tables import SplitTable
 from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.units import Floats, Ints
@@ -31,7 +31,9 @@ def minimise_expected_max(problem: Problem) -> Plan:
     rows = SplitTable.of(problem).rows_of(best.choice)
     shares = within_budget(best.shares)
     if problem.blocks is not None:
-        shares, how = to_whole_blocks(problem, rows, shares), f"{how}; rounded to whole blocks, which the bound leaves out"
+        options = [(rows, to_whole_blocks(problem, rows, shares)), *rival_plans(problem)]
+        rows, shares = min(options, key=lambda option: objective_value(problem, *option))
+        how += "; in whole blocks, which the bound leaves out"
     value = objective_value(problem, rows, shares)
     return make_plan(
         problem,
@@ -79,8 +81,9 @@ def _search_quantile(problem: Problem, table: SplitTable) -> Found:
     p, X = problem.quantile, problem.fluctuation
     below = exact.solve(problem, X.quantile(p)).lower_s
     each = exact.solve(problem, X.tail_quantile(-math.expm1(math.log(p) / problem.devices)))
-    above = problem.law(each.rows, each.shares).max_quantile_s(p)
-    best = Candidate(table.choice(each.rows), each.shares, above)
+    plans = [(each.rows, each.shares), *rival_plans(problem)]
+    best = min((_as_it_is(table, p, *plan) for plan in plans), key=lambda c: c.value_s)
+    above = best.value_s
     if problem.devices > MOST_TO_POLISH:
         return best, below, "the exact optimum of the largest device quantile", [above]
     objective = QuantileOfMax(table, p, below)
@@ -90,6 +93,11 @@ def _search_quantile(problem: Problem, table: SplitTable) -> Found:
     if not problem.certify or problem.devices > MOST_TO_BRANCH:
         return best, root.bound_s, "prices", history
     return *_certify(objective, best, root, below, "prices"), history
+
+
+def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candidate:
+    choice = table.choice(rows)
+    return Candidate(choice, shares, table.law(choice, shares).max_quantile_s(p))
 
 
 def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float, at_root: str) -> tuple[Candidate, float, str]:

@@ -1,4 +1,4 @@
-"""Good plans for E[max]: exact splits at several risk levels, polished shares, then swaps of splits by their reduced cost."""
+"""Good plans for E[max]: the splits of other methods, polished shares, then swaps of splits by their reduced cost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.planning import exact
+from airsplit.planning.alternating import alternate
+from airsplit.planning.baselines import equal
 from airsplit.planning.branching import Candidate, Node
 from airsplit.planning.polishing import polish_shares
 from airsplit.planning.prices import Pricing, price
+from airsplit.planning.problem import Problem
 from airsplit.planning.relaxation import relax
 from airsplit.planning.tables import LocalAir, Mask, SplitTable
 from airsplit.units import Floats, Ints
@@ -89,15 +92,20 @@ def risk_levels(devices: int) -> list[float]:
     return [1.0, *np.linspace(0.0, np.log(devices) + 3, 6).tolist()]
 
 
+def rival_plans(problem: Problem) -> list[tuple[Ints, Floats]]:
+    """Rows and shares of exact plans for several risk levels, of the paper's algorithm and of equal shares."""
+    exact_plans = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
+    paper = alternate(problem)
+    return [*((plan.rows, plan.shares) for plan in exact_plans), (paper.rows, paper.shares), equal(problem)]
+
+
 def starting_candidates(objective: ExpectedMax) -> list[Candidate]:
-    """Exact plans for several risk levels, polished; the best first."""
-    problem, table = objective.table.problem, objective.table
+    """The rivals' splits with polished shares, the best first: what comes of them is never worse than a rival."""
     found: dict[bytes, Candidate] = {}
-    for risk in risk_levels(problem.devices):
-        solution = exact.solve(problem, risk)
-        choice = table.choice(solution.rows)
+    for rows, shares in rival_plans(objective.table.problem):
+        choice = objective.table.choice(rows)
         if choice.tobytes() not in found:
-            found[choice.tobytes()] = objective.polished(choice, solution.shares)
+            found[choice.tobytes()] = objective.polished(choice, shares)
     return sorted(found.values(), key=lambda c: c.value_s)
 
 

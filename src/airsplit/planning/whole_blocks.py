@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from airsplit.planning.blocks import block_shares
 from airsplit.planning.problem import Problem
 from airsplit.units import Floats, Ints
 
@@ -23,7 +24,7 @@ def to_whole_blocks(problem: Problem, rows: Ints, shares: Floats) -> Floats:
         if trial is None or reached >= value:
             break
         counts, value = trial, reached
-    return counts / N
+    return block_shares(counts, N)
 
 
 def _value(problem: Problem, rows: Ints, counts: Ints) -> float:
