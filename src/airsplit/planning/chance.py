@@ -146,6 +146,8 @@ def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floa
     low, high = least, np.ones_like(least)
     b = np.sqrt(least) if guess is None else np.where((guess > least) & (guess < 1), guess, np.sqrt(least))
     with np.errstate(all="ignore"):
+        whole = _slope(table, theta, beta, high)[2] >= nu  # even the last bit of band is worth its price
+        b = np.where(whole, 1.0, b)
         for _ in range(60):
             t, hazard, slope = _slope(table, theta, beta, b)
             excess = np.log(slope) - np.log(nu)
@@ -154,9 +156,9 @@ def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floa
             bend = b * ((X.log_slope(z) - hazard) * -t.slope / beta + t.curvature / t.slope)
             newton = b * np.exp(-excess / bend)
             step = np.where((newton > low) & (newton < high), newton, np.sqrt(low * high))
-            done = np.abs(step - b) <= 1e-13 * b
-            b = step
-            if done[usable].all():
+            done = whole | ~usable | (np.abs(excess) <= 1e-11) | (np.abs(newton - b) <= 1e-13 * b)
+            b = np.where(done, b, step)
+            if done.all():
                 break
         t, _, slope = _slope(table, theta, beta, b)
         # the rest of the slope counts for the worst share, which concavity allows
