@@ -7,8 +7,6 @@ python benchmarks/planner.py --out benchmarks/results/planner.md also write
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -24,6 +22,7 @@ from airsplit.planning.bandwidth import allocate
 from airsplit.planning.problem import problem_of
 from airsplit.profiles import shipped_profile
 from airsplit.units import Floats
+from machine import description
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:
@@ -173,20 +172,11 @@ def start_up() -> list[str]:
 
 
 def heading() -> list[str]:
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-        return done.stdout.strip() or "unknown"
-
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    cpu = names[0].split(":")[1].strip() if names else platform.processor()
     return [
         "# Planner benchmarks",
         "",
         "`make bench` prints this; `python benchmarks/planner.py --out benchmarks/results/planner.md` wrote it.",
-        "Compare only within one run.",
-        "",
-        f"Machine: {cpu}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, numpy {np.__version__}; "
-        f"commit {git('rev-parse', '--short', 'HEAD')}, {time.strftime('%Y-%m-%d')}; seeds as stated.",
+        f"Compare only within one run.  {description()}; seeds as stated.",
     ]
 
 

@@ -24,7 +24,9 @@ def test_the_documented_scenario_has_every_setting_at_its_default() -> None:
     written = tomllib.loads(documented)
     for table, section in minimal.settings().items():
         for key in type(section).model_fields:
-            assert key in written[table] or re.search(rf"^# {key} = |{key} = \[|\({key}\)", documented, flags=re.MULTILINE), f"{table}.{key}"
+            assert key in written[table] or re.search(rf"^# {key} = |{key} = \[|\({key}\)", documented, flags=re.MULTILINE), (
+                f"{table}.{key}"
+            )
 
 
 @pytest.fixture
