@@ -24,7 +24,7 @@ def main() -> None:
     text = [
         "# Figures at `--scale paper`",
         "",
-        f"`python benchmarks/figures.py` wrote this in {time.perf_counter() - start:.0f} s; `airsplit figures --scale paper` draws the same.",
+        f"`python benchmarks/figures.py` wrote this in {time.perf_counter() - start:.0f} s, `airsplit figures --scale paper` the same.",
         f"{description()}; seeds 0-199.",
         "",
         "| claim | the paper says | holds | measured |",
