@@ -67,6 +67,16 @@ class Fluctuation:
 
         return float(gammainccinv(self.draws, q)) / self.draws
 
+    def sharpness(self, devices: int) -> float:
+        """-d ln P[X > z] / d ln z where one of so many draws is above z: the inverse width in ln z of their maximum.
+
+        >>> bool(np.isclose(Fluctuation().sharpness(1000), np.log(1000)))
+        True
+        """
+        some = max(devices, 2)
+        z = np.array([self.tail_quantile(1 / some)])
+        return float((z * self.density(z))[0] * some)
+
     def _lower_quantile(self, p: float) -> float:
         if self.draws == 1:
             return float(-np.log1p(-p))
@@ -136,8 +146,8 @@ class LatencyLaw:
         if last <= 0 or len(near) == 0:
             return np.empty(0), np.empty(0)
         first = max(1e-5 * float(near.min()), 1e-14 * last)
-        # the step follows the narrowest feature in ln y: the maximum of K draws is sharp to 1 / ln K, the mean of E to 1 / √E
-        h = 0.2 / (max(1.0, np.log(K) / 4) + 0.3 * np.sqrt(X.draws - 1))
+        # the step follows the narrowest feature in ln y: the mean of E draws is sharp to 1 / √E, the maximum of K more so
+        h = min(0.2, 0.75 / np.sqrt(X.draws), 0.6 / X.sharpness(K))
         y = first * np.exp(h * np.arange(int(np.ceil(np.log(last / first) / h)) + 1))
         weight = h * y
         weight[0] /= -np.expm1(-h)
@@ -220,5 +230,7 @@ class LatencyLaw:
 
 def _standardised(y: Floats, slack: Floats, beta: Floats) -> Floats:
     """z_kn = (y_n + t₀ - x_k) / β_k; infinite for a device that does not fluctuate."""
-    with np.errstate(divide="ignore"):
-        return (y + slack[:, None]) / beta[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = (y + slack[:, None]) / beta[:, None]
+    z[beta == 0] = np.inf  # also at its very end, where y + slack is zero
+    return z

@@ -93,8 +93,8 @@ def preset_table(descriptions: dict[str, str]) -> Table:
 
 def claims_table(claims: Iterable[ClaimLike]) -> Table:
     """The paper's claims, what was measured, and whether they hold."""
-    made = table("id", "claim", "measured", "holds", words=("id", "holds"), prose=("claim", "measured"))
+    made = table("id", "claim", "holds", "measured", words=("id", "holds"), prose=("claim", "measured"))
     for claim in claims:
         verdict = Text("yes", style="green") if claim.holds else Text("no", style="bold red")
-        made.add_row(claim.id, claim.claim, claim.measured, verdict)
+        made.add_row(claim.id, claim.claim, verdict, claim.measured)
     return made

@@ -43,26 +43,33 @@ def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, nea
         """b_k(τ) and the slope of their sum."""
         spare = tau - busy_s
         if link.proportional:
-            b = full / spare
-            return b, -float(np.sum(b / spare))
+            with np.errstate(divide="ignore"):
+                b = full / np.maximum(spare, 0.0)
+                return b, -float(np.sum(b / spare))
         b = link.share(up_bits, down_bits, spare)
-        return b, float((1 / link.transmit(up_bits, down_bits, b).slope).sum())
+        possible = bool(np.isfinite(b).all())
+        return b, float((1 / link.transmit(up_bits, down_bits, b).slope).sum()) if possible else -np.inf
 
-    low, high = float((busy_s + full).max()), np.inf
-    tau = low if near_s is None else max(low, near_s)
+    low = float((busy_s + full).max())
+    high = (float(busy_s.max()) + float(full.sum())) * (1 + 1e-12)  # enough for sure: R is concave, so R(b) ≥ b R(1)
+    tau, kept = low if near_s is None else max(low, near_s), None
     for iterations in range(1, 101):  # noqa: B007 - reported
         b, slope = needed(tau)
         total = float(b.sum())
-        low, high = (tau, high) if total > 1 else (low, tau)
-        step = total * (1 - total) / slope
-        if abs(step) <= 4 * _EPSILON * tau:
+        if total <= 1:
+            high, kept = tau, b
+        else:
+            low = tau
+        step = total * (1 - total) / slope if np.isfinite(total) else np.inf
+        if total <= 1 and -step <= 4 * _EPSILON * tau:
             break
-        tau += step
+        # end on the feasible side: one rounding error of τ can be much band where the air time is tiny beside the rest
+        tau += max(step, 2 * _EPSILON * tau) if total > 1 else step
         if not low < tau < high:
             tau = 0.5 * (low + high)
             if tau in (low, high):
                 break
-    return Allocation(tau, within_budget(b), iterations)
+    return Allocation(high, within_budget(needed(high)[0] if kept is None else kept), iterations)
 
 
 def within_budget(shares: Floats) -> Floats:

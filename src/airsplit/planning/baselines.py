@@ -60,7 +60,7 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
         rows = np.array(choice)
         for shares in _share_vectors(problem, rows):
             value = problem.worst_s(rows, shares, problem.risk)
-            if best is None or value < best[0]:
+            if best is None or value < best[0] * (1 - 1e-12):  # rounding decides no tie
                 best = value, rows, shares
     assert best is not None  # noqa: S101 - every device has at least one option
     return best[1], best[2]

@@ -43,7 +43,7 @@ def solve(problem: Problem, risk: float) -> Solution:
         tau = near = done.finish_s
         shares = done.shares
         history.append(tau)
-        better = best_at(problem, risk, tau)
+        better = best_at(problem, risk, tau, tie=1e-12)  # rounding decides no tie
         if (better == rows).all():
             break
         rows = better
@@ -81,8 +81,8 @@ def _newton_step(problem: Problem, rows: Ints, b: Floats, total: float) -> float
     return total * (1 - total) / slope
 
 
-def best_at(problem: Problem, risk: float, tau: float) -> Ints:
-    """The row with which each device needs the least band to finish by τ; ties go to the smaller split."""
+def best_at(problem: Problem, risk: float, tau: float, tie: float = 0.0) -> Ints:
+    """The row with which each device needs the least band to finish by τ; ties, to a relative `tie`, go to the smaller split."""
     kappa = problem.pace(risk)
     best = np.full(problem.devices, -np.inf)
     rows = np.full(problem.devices, problem.rows[0])
@@ -94,7 +94,7 @@ def best_at(problem: Problem, risk: float, tau: float) -> Ints:
             score /= problem.up_bits[row]
         else:
             score = -problem.link.share(problem.up_bits[row], problem.down_bits[row], score)
-        better = score > best
+        better = score > best * (1 + tie) if tie else score > best
         if capped:
             better &= problem.allowed(row)
         np.copyto(best, score, where=better)
@@ -117,7 +117,7 @@ def best_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
     for row in problem.rows:
         ends = kappa * problem.work[row] + problem.server_s[row]
         ends += problem.link.seconds(problem.up_bits[row], problem.down_bits[row], shares)
-        better = (ends < best) & problem.allowed(row)
+        better = (ends < best * (1 - 1e-12)) & problem.allowed(row)  # rounding decides no tie
         np.copyto(best, ends, where=better)
         np.copyto(rows, row, where=better)
     return rows

@@ -89,13 +89,13 @@ def _true_costs(table: SplitTable, allowed: Mask, here: LastDevice, mu: float, r
     """
     pi, m, nu = here.last[:, None], here.excess[:, None], mu**2
     with np.errstate(divide="ignore"):
-        b = np.clip(root / mu, 1e-300, 1.0)
+        b = np.clip(root / mu, 1e-60, 1.0)
     certain = np.broadcast_to(pi > 0, b.shape)
     for _ in range(8):
         t = table.transmit_all(b)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = (np.log(nu) - np.log(-pi * t.slope)) * t.slope / (b * t.curvature)
-        b = np.where(certain, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-300, 1.0), b)
+        b = np.where(certain, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-60, 1.0), b)
     t = table.transmit_all(b)
     slope = pi * t.slope + nu
     least = pi * t.seconds + nu * b - np.where(slope > 0, slope * b, -slope * (1 - b))

@@ -163,6 +163,10 @@ def problem_of(
         raise InvalidValue(f"profile must be an airsplit.Profile, got {show(profile)}; airsplit.profile(model) makes one")
     if not isinstance(fleet, Fleet):
         raise InvalidValue(f"fleet must be an airsplit.Fleet, got {show(fleet)}")
+    if clock is not None and not isinstance(clock, Clock):
+        raise InvalidValue(f"clock must be an airsplit.Clock, got {show(clock)}")
+    if not isinstance(certify, bool):
+        raise InvalidValue(f"certify must be True or False, got {show(certify)}")
     require_integer("batch_size", batch_size, low=1)
     require_integer("element_bits", element_bits, low=1, high=64)
     require_integer("seed", seed, low=0)
@@ -209,7 +213,8 @@ def split_limits(profile: Profile, devices: int, max_split: object) -> Ints:
 
 def _given_rows(profile: Profile, devices: int, field: str, given: object) -> Ints:
     """One split for all, or one for each device; numbers or names."""
-    if isinstance(given, str) or np.ndim(given) == 0:  # type: ignore[arg-type]
+    listed = isinstance(given, list | tuple | range) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    if not listed:
         return np.full(devices, profile.split_of(given, field) - 1)  # type: ignore[arg-type]
     entries = list(given)  # type: ignore[call-overload]
     if len(entries) != devices:

@@ -70,7 +70,8 @@ def backward_induction(work: Floats, transmit_s: Floats, a: Floats, eps: Floats)
     for ell in reversed(range(L)):
         c, air = work[ell], transmit_s[:, ell]
         usable = np.isfinite(air)
-        threshold = np.where(usable, onward - np.where(usable, air, 0.0), -np.inf)
+        air = np.where(usable, air, 0.0)
+        threshold = np.where(usable, onward - air, -np.inf)
         x = eps * np.maximum(threshold - a * c, 0) / c if c > 0 else np.where(threshold > 0, np.inf, 0.0)
         stop[:, ell] = -np.expm1(-x)
         value = np.minimum(a * c, threshold) + air + (c / eps) * stop[:, ell]

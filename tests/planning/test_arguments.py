@@ -1,0 +1,218 @@
+"""What the planner refuses: the right error, in one line that names the field, before any work starts."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airsplit import AirsplitError, Cell, Clock, Fleet, Infeasible, InvalidValue, UnknownName, plan
+
+from .problems import ALEXNET, make_profile
+
+TWO = Fleet.sample(2, seed=0)
+
+
+def refused(kind: type[AirsplitError], words: str, fleet: Any = TWO, profile: Any = ALEXNET, **options: Any) -> None:
+    with pytest.raises(kind) as caught:
+        plan(profile, fleet, **options)
+    message = str(caught.value)
+    assert re.search(words, message), message
+    assert "\n" not in message
+    assert len(message) < 400
+    assert type(caught.value) is kind
+    assert isinstance(caught.value, ValueError) or kind is Infeasible
+
+
+@pytest.mark.parametrize("field", ["max_split", "min_split", "split"])
+@pytest.mark.parametrize("bad", [0, -1, 21, 10**30, 2.0, 2.5, math.nan, math.inf, True, b"pool1", {}, {4}, object()])
+def test_a_split_out_of_range_or_not_a_whole_number_is_refused(field: str, bad: object) -> None:
+    method = "fixed" if field == "split" else "exact"
+    refused(InvalidValue, f"^{field} must be a whole number from 1 to 20, got ", **{field: bad}, method=method)
+
+
+@pytest.mark.parametrize("field", ["max_split", "split"])
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ([4, 0], r"\[1\] must be a whole number from 1 to 20, got 0"),
+        ([21, 4], r"\[0\] must be a whole number from 1 to 20, got 21"),
+        ([None, 4], r"\[0\] must be a whole number"),
+        ([4, math.nan], r"\[1\] must be a whole number"),
+        (np.array([3.0, 5.0]), r"\[[01]\] must be a whole number"),
+        ([[4], [4]], r"\[[01]\] must be a whole number"),
+        ([4, [4]], r".* must be a whole number"),
+        ([4], r" has 1 entries for 2 devices"),
+        ([4, 4, 4], r" has 3 entries for 2 devices"),
+        ([], r" has 0 entries for 2 devices"),
+    ],
+)
+def test_a_list_of_splits_must_have_one_good_entry_for_each_device(field: str, bad: object, words: str) -> None:
+    refused(InvalidValue, f"^{field}{words}", **{field: bad}, method="fixed" if field == "split" else "exact")
+
+
+@pytest.mark.parametrize("field", ["max_split", "min_split", "split"])
+def test_an_unknown_layer_is_answered_with_the_nearest_name(field: str) -> None:
+    method = "fixed" if field == "split" else "exact"
+    refused(UnknownName, f"^{field} 'poool1' is not known; did you mean 'pool1'\\?", **{field: "poool1"}, method=method)
+    refused(UnknownName, f"^{field} 'xyz' is not known\\. Known: conv1", **{field: "xyz"}, method=method)
+
+
+def test_limits_that_contradict_each_other_are_refused() -> None:
+    refused(InvalidValue, "^max_split of device 0 is 3, below min_split 5", max_split=3, min_split=5)
+    refused(InvalidValue, "^max_split of device 1 is 4, below min_split 5", max_split=[9, 4], min_split=5)
+    refused(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
+    refused(InvalidValue, "^split of device 1 must be from 2 to 8, got 9", method="fixed", split=[2, 9], min_split=2, max_split=8)
+    refused(InvalidValue, "^split of device 0 must be from 1 to 19, got 20", method="fixed", split=20)
+
+
+@pytest.mark.parametrize("bad", [0, -3, 1.5, math.nan, "8", None, True, [8]])
+def test_a_batch_must_be_a_whole_number_of_samples(bad: object) -> None:
+    refused(InvalidValue, "^batch_size must be a whole number >= 1, got ", batch_size=bad)
+
+
+@pytest.mark.parametrize("bad", [0, 65, 16.0, None, "32"])
+def test_an_element_has_one_to_sixty_four_bits(bad: object) -> None:
+    refused(InvalidValue, "^element_bits must be a whole number from 1 to 64, got ", element_bits=bad)
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, None, "x", math.nan])
+def test_a_seed_must_be_a_whole_number(bad: object) -> None:
+    refused(InvalidValue, "^seed must be a whole number >= 0, got ", seed=bad, method="random")
+
+
+@pytest.mark.parametrize("bad", [0, 1, -0.1, 1.1, math.nan, math.inf, 0.0, 1.0])
+@pytest.mark.parametrize(("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")])
+def test_a_probability_lies_between_zero_and_one(field: str, method: str, bad: float) -> None:
+    refused(InvalidValue, f"^{field} must be a finite number > 0 and < 1, got ", method=method, **{field: bad})
+
+
+@pytest.mark.parametrize("bad", ["0.9", [0.9], True])
+@pytest.mark.parametrize(("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")])
+def test_a_probability_is_one_number(field: str, method: str, bad: object) -> None:
+    refused(InvalidValue, f"^{field} must be ", method=method, **{field: bad})
+
+
+@pytest.mark.parametrize("bad", ["exat", "Exact", "expected_max", "papers"])
+def test_an_unknown_method_is_answered_with_the_nearest_name(bad: str) -> None:
+    near = {"exat": "exact", "Exact": "exact", "expected_max": "expected-max", "papers": "paper"}[bad]
+    refused(UnknownName, f"^method '{bad}' is not known; did you mean '{near}'\\? Known: equal, exact, exhaustive", method=bad)
+
+
+@pytest.mark.parametrize("bad", [None, 3, ["exact"], "qqqq"])
+def test_a_method_that_is_like_no_other_lists_them_all(bad: object) -> None:
+    refused(UnknownName, r"^method .* is not known.* Known: equal, exact, exhaustive, expected-max, fixed, paper, random", method=bad)
+
+
+@pytest.mark.parametrize(
+    ("option", "owner", "method"),
+    [
+        ({"quantile": 0.9}, "expected-max", "exact"),
+        ({"quantile": 0.9}, "expected-max", "paper"),
+        ({"device_quantile": 0.9}, "exact", "expected-max"),
+        ({"device_quantile": 0.9}, "exact", "equal"),
+        ({"split": 4}, "fixed", "exact"),
+        ({"split": 4}, "fixed", "random"),
+    ],
+)
+def test_an_option_of_another_method_is_refused_and_says_whose_it_is(option: dict[str, Any], owner: str, method: str) -> None:
+    (name,) = option
+    refused(InvalidValue, f'^{name} belongs to the method "{owner}", but the method is "{method}"', method=method, **option)
+
+
+def test_fixed_needs_a_split() -> None:
+    refused(InvalidValue, '^split must be given for the method "fixed"', method="fixed")
+
+
+def test_too_many_combinations_for_exhaustive_search_are_refused_at_once() -> None:
+    forty = Fleet.sample(40, seed=0)
+    refused(Infeasible, '^"exhaustive" would try [0-9]+ combinations, more than 200000', fleet=forty, method="exhaustive")
+    blocks = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=1000))
+    refused(Infeasible, '^"exhaustive" would try', fleet=blocks, method="exhaustive", max_split=4)
+
+
+@pytest.mark.parametrize("method", ["exact", "expected-max", "paper", "equal", "random", "exhaustive"])
+def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
+    fleet = Fleet.sample(5, seed=0, cell=Cell(resource_blocks=4))
+    refused(Infeasible, "^cell.resource_blocks must be at least the number of devices, 5, got 4", fleet=fleet, method=method)
+
+
+def test_a_device_without_the_memory_for_any_split_is_named() -> None:
+    needed = ALEXNET.device_memory_bytes(8)
+    short = TWO.replace(memory_bytes=[1e12, float(needed[0] - 1)], name=["phone", "watch"])
+    refused(
+        Infeasible, r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ for a batch of 8", fleet=short, batch_size=8
+    )
+    enough = TWO.replace(memory_bytes=[1e12, float(needed[0])])
+    assert plan(ALEXNET, enough, batch_size=8).splits[1] == 1
+    refused(Infeasible, r"device 1 .* split 5 \(conv2\)", fleet=enough, min_split=5, batch_size=8)
+
+
+def test_what_is_no_profile_or_fleet_is_refused() -> None:
+    refused(InvalidValue, "^profile must be an airsplit.Profile, got 'alexnet'", profile="alexnet")
+    refused(InvalidValue, "^fleet must be an airsplit.Fleet, got ", fleet=[1, 2])
+    refused(InvalidValue, "^fleet must be an airsplit.Fleet, got None", fleet=None)
+
+
+@pytest.mark.parametrize("bad", ["round", 1, {}, {"barrier": "round"}, Clock])
+def test_what_is_no_clock_is_refused(bad: object) -> None:
+    refused(InvalidValue, "^clock must be an airsplit.Clock, got ", clock=bad)
+
+
+@pytest.mark.parametrize("bad", ["yes", None, 1, 0.0])
+def test_certify_is_true_or_false(bad: object) -> None:
+    refused(InvalidValue, "^certify must be True or False, got ", certify=bad, method="expected-max")
+
+
+# ---- fleets and clocks that cannot be ------------------------------------------------------------------------------------------
+GOOD: dict[str, Any] = {"seconds_per_mac": [1e-9, 1e-9], "fluctuation": [2e9, 2e9], "distance_m": [100.0, 200.0]}
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "memory_bytes"])
+def test_columns_must_be_positive_and_finite(field: str, bad: float) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{field}\[1\] must be a finite number > 0, got {re.escape(str(bad))}$"):
+        Fleet(**(GOOD | {field: [1.0, bad]}))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_measured_rates_must_be_positive_and_finite(bad: float) -> None:
+    with pytest.raises(InvalidValue, match=r"^fleet\.full_band_rate_bps\[0\] must be a finite number > 0"):
+        Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[bad, 1e6])  # type: ignore[arg-type]
+
+
+def test_columns_of_different_lengths_and_empty_fleets_are_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"^fleet\.distance_m has 3 entries, but fleet\.seconds_per_mac has 2"):
+        Fleet(**(GOOD | {"distance_m": [1.0, 2.0, 3.0]}))
+    with pytest.raises(InvalidValue, match=r"^fleet must have at least one device"):
+        Fleet(seconds_per_mac=[], fluctuation=[], distance_m=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"barrier": "epoch"}, "^clock.barrier 'epoch' is not known.* Known: iteration, round"),
+        ({"iterations_per_round": 0}, "^clock.iterations_per_round must be a whole number >= 1, got 0"),
+        ({"downlink": "yes"}, "^clock.downlink must be True or False, got 'yes'"),
+        ({"backward_macs_ratio": -1.0}, "^clock.backward_macs_ratio must be a finite number >= 0, got -1.0"),
+        ({"backward_macs_ratio": math.nan}, "^clock.backward_macs_ratio must be a finite number >= 0, got nan"),
+        ({"server_seconds_per_mac": math.inf}, "^clock.server_seconds_per_mac must be a finite number >= 0, got inf"),
+        ({"server_parallel": 0}, "^clock.server_parallel must be a whole number >= 1, got 0"),
+    ],
+)
+def test_a_clock_that_cannot_be_is_refused(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        Clock(**option)
+
+
+def test_a_device_that_hears_nothing_is_refused_before_it_is_planned_for() -> None:
+    unheard = Fleet(**(GOOD | {"distance_m": [100.0, 1e15]}))
+    refused(InvalidValue, r"^fleet device 1 at 1e\+15 m has .* bit/s of uplink", fleet=unheard)
+
+
+def test_a_ragged_profile_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"^profile\.activation_elements must be 2 whole numbers"):
+        make_profile([1, 2], [1])

@@ -1,0 +1,317 @@
+"""E[max]: against brute force on tiny problems, by hand, and its certificate against every plan that can be thought of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from airsplit import Cell, Clock, Fleet, Profile, plan
+from airsplit.latency import Fluctuation, LatencyLaw
+from airsplit.planning.polishing import polish_shares
+from airsplit.planning.search import risk_levels
+from airsplit.radio import TransmitTime
+from airsplit.units import Floats, Ints
+
+from .problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, random_plans
+
+TARGET = 1e-3  # the gap at which the search is content
+
+
+def law_of(reference: Reference, rows: Ints, shares: Floats) -> LatencyLaw:
+    fleet, c = reference.case.fleet, reference.work[rows]
+    draws = reference.clock.iterations_per_round if reference.clock.barrier == "round" else 1
+    shift = fleet.seconds_per_mac * c + reference.server_s[rows] + reference.air_s(rows, shares)
+    return LatencyLaw(shift, c / fleet.fluctuation, Fluctuation(draws))
+
+
+def closed_form(law: LatencyLaw) -> float:
+    """E[max] of two single draws, or the law's own quadrature."""
+    if len(law) != 2 or law.fluctuation.draws > 1 or (law.scale_s == 0).any():
+        return law.expected_max_s
+    last = int(law.shift_s.argmax())
+    (x1, b1), (x2, b2) = (law.shift_s[last], law.scale_s[last]), (law.shift_s[1 - last], law.scale_s[1 - last])
+    return float(x1 + b1 + math.exp(-(x1 - x2) / b2) * b2 * b2 / (b1 + b2))
+
+
+def least_for(reference: Reference, rows: Ints) -> float:
+    """The least E[max] of one or two devices at given splits, over all shares."""
+    if len(rows) == 1:
+        return closed_form(law_of(reference, rows, np.ones(1)))
+
+    def value(odds: float) -> float:
+        return closed_form(law_of(reference, rows, np.array([1 / (1 + math.exp(-odds)), 1 / (1 + math.exp(odds))])))
+
+    return float(minimize_scalar(value, bounds=(-30, 30), method="bounded", options={"xatol": 1e-7}).fun)
+
+
+def least_of_all(case: Case) -> float:
+    reference = Reference(case)
+    return min(least_for(reference, rows) for rows in reference.choices)
+
+
+# ---- against brute force -----------------------------------------------------------------------------------------------------
+@examples(70)
+@given(cases(most_devices=2, most_rows=3))
+def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(case: Case) -> None:
+    found, least = case.plan("expected-max"), least_of_all(case)
+    assert least * (1 - 1e-6) <= found.objective_s <= least * (1 + TARGET)
+    assert found.lower_bound_s <= least * (1 + 1e-9)
+    assert found.gap <= TARGET * (1 + 1e-6)
+    assert found.objective_s == found.expected_latency_s
+    assert found.shares.sum() <= 1.0
+
+
+@examples(25)
+@given(cases(most_devices=3, most_rows=3))
+def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> None:
+    reference, problem, found = Reference(case), case.problem(), case.plan("expected-max")
+    best, K = math.inf, len(case.fleet)
+    for rows in reference.choices:
+        base = law_of(reference, rows, np.ones(K))
+        shift = base.shift_s - reference.air_s(rows, np.ones(K))
+
+        def air(b: Floats, rows: Ints = rows) -> TransmitTime:
+            return problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b)
+
+        best = min(best, polish_shares(shift, base.scale_s, base.fluctuation, air, np.full(K, 1 / K))[0])
+    assert found.objective_s <= best * (1 + TARGET)
+    assert found.lower_bound_s <= best * (1 + 1e-9)
+
+
+@examples(40)
+@given(cases(most_devices=2, most_rows=1))
+def test_polished_shares_are_those_of_a_search_along_the_line(case: Case) -> None:
+    if len(case.fleet) == 2:
+        found = case.plan("expected-max", max_split=1, min_split=1)
+        least = least_for(Reference(case), np.zeros(2, dtype=int))
+        assert found.objective_s == pytest.approx(least, rel=1e-7)
+
+
+def inverse(seconds: Floats) -> Any:
+    def air(b: Floats) -> TransmitTime:
+        t = seconds / b
+        return TransmitTime(t, -t / b, 2 * t / b**2)
+
+    return air
+
+
+@pytest.mark.parametrize("K", [1, 2, 5, 40, 400])
+def test_no_small_exchange_of_band_improves_polished_shares(K: int) -> None:
+    # E[max] is convex in the shares, so that a local optimum is the optimum; 400 devices take the way through the nodes
+    rng = np.random.default_rng(K)
+    shift, scale, seconds = rng.uniform(0, 2, K), rng.uniform(0.05, 1, K), rng.uniform(0.1, 1, K) / K
+    value, b = polish_shares(shift, scale, Fluctuation(), inverse(seconds), np.full(K, 1 / K))
+    assert b.sum() == pytest.approx(1.0, abs=1e-12)
+    assert value == pytest.approx(LatencyLaw(shift + seconds / b, scale).expected_max_s, rel=1e-12)
+    for size in (1e-3, 1e-2, 0.1):
+        for _ in range(10):
+            other = b * np.exp(size * rng.normal(size=K))
+            other /= other.sum()
+            assert LatencyLaw(shift + seconds / other, scale).expected_max_s >= value * (1 - 1e-9)
+
+
+def test_polishing_starts_anywhere_and_ends_at_one_place() -> None:
+    rng = np.random.default_rng(8)
+    shift, scale, seconds = rng.uniform(0, 2, 6), rng.uniform(0.05, 1, 6), rng.uniform(0.1, 1, 6)
+    starts = [np.full(6, 1 / 6), *(10.0 ** rng.uniform(-3, 0, 6) for _ in range(8))]
+    values = [polish_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts]
+    assert values == pytest.approx([min(values)] * len(values), rel=1e-8)
+
+
+# ---- against other plans ------------------------------------------------------------------------------------------------------
+@examples(40)
+@given(cases(most_rows=3), st.integers(0, 2**32 - 1))
+def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(case: Case, seed: int) -> None:
+    reference, rng = Reference(case), np.random.default_rng(seed)
+    sure, quick = case.plan("expected-max"), case.plan("expected-max", certify=False)
+    others = [case.plan(m, **more) for m, more in (("exact", {}), ("paper", {}), ("equal", {}), ("random", {"seed": seed}))]
+    others.append(case.plan("fixed", split=[int(rng.choice(rows)) + 1 for rows in reference.options]))
+    latencies = [other.expected_latency_s for other in [*others, sure, quick]]
+    drawn = [law_of(reference, rows, shares).expected_max_s for rows, shares in random_plans(case, rng, 20)]
+    for bounded in (sure, quick):
+        assert 0 < bounded.lower_bound_s <= min(latencies + drawn) * (1 + 1e-9)
+    assert sure.objective_s <= min(latencies) * (1 + 1e-6)
+    assert sure.objective_s <= quick.objective_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("profile", [ALEXNET, VGG16], ids=["AlexNet", "VGG16"])
+@pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)], ids=["power", "density"])
+@pytest.mark.parametrize(("distance_m", "limit"), [(50.0, 6), (200.0, None), (800.0, None)])
+def test_the_paper_s_fleets_are_planned_to_a_thousandth(profile: Profile, cell: Cell, distance_m: float, limit: int | None) -> None:
+    case = Case(profile, Fleet.sample(20, seed=1, mean_distance_m=distance_m, cell=cell), {"max_split": limit})
+    found = case.plan("expected-max")
+    assert 0 <= found.gap <= TARGET * (1 + 1e-6)
+    for method in ("exact", "paper", "equal", "random"):
+        other = case.plan(method)
+        assert found.objective_s <= other.expected_latency_s * (1 + 1e-9)
+        assert other.mean_latency_s <= other.expected_latency_s
+    reference, rng = Reference(case), np.random.default_rng(0)
+    for rows, shares in random_plans(case, rng, 20):
+        assert found.lower_bound_s <= law_of(reference, rows, shares).expected_max_s
+    # and near the plan, where a bound that is too high would show
+    for _ in range(20):
+        nearby = found.shares * np.exp(0.05 * rng.normal(size=20))
+        assert found.lower_bound_s <= law_of(reference, found.splits - 1, nearby / nearby.sum()).expected_max_s
+
+
+@pytest.mark.parametrize(
+    "options", [{"downlink": True}, {"barrier": "round", "iterations_per_round": 20}, {"server_seconds_per_mac": 1e-10}]
+)
+def test_other_clocks_are_certified_too(options: dict[str, Any]) -> None:
+    case = Case(ALEXNET, Fleet.sample(20, seed=5), {"clock": Clock(**options)})
+    found = case.plan("expected-max")
+    assert 0 <= found.gap <= TARGET * (1 + 1e-6)
+    assert found.objective_s <= case.plan("exact").expected_latency_s * (1 + 1e-9)
+    assert found.objective_s >= case.plan("exact").lower_bound_s
+
+
+def test_without_a_certificate_the_bound_holds_and_the_status_says_how() -> None:
+    case = Case(VGG16, Fleet.sample(20, seed=2, mean_distance_m=800.0), {})
+    sure, quick = case.plan("expected-max"), case.plan("expected-max", certify=False)
+    assert quick.lower_bound_s <= sure.lower_bound_s * (1 + 1e-6)
+    assert quick.lower_bound_s <= sure.objective_s
+    assert sure.lower_bound_s <= quick.objective_s
+    assert any(word in quick.status for word in ("prices", "Jensen"))
+    assert any(word in sure.status for word in ("branch and bound", "relaxation"))
+
+
+# ---- particular cases -----------------------------------------------------------------------------------------------------------
+@examples(40)
+@given(cases(most_devices=1))
+def test_one_device_has_nobody_to_wait_for(case: Case) -> None:
+    found, exact = case.plan("expected-max"), case.plan("exact")
+    assert found.objective_s == pytest.approx(exact.objective_s, rel=1e-8)
+    assert found.shares == pytest.approx([1.0])
+    assert found.gap <= 1e-6
+
+
+@pytest.mark.parametrize("K", [2, 10, 50])
+def test_equal_devices_do_at_least_as_well_as_all_at_one_split(K: int) -> None:
+    fleet = Fleet(seconds_per_mac=[1e-9] * K, fluctuation=2e9, full_band_rate_bps=1e9)  # type: ignore[arg-type]
+    found = plan(ALEXNET, fleet, method="expected-max", max_split=8)
+    harmonic = sum(1 / k for k in range(1, K + 1))
+    c, D = ALEXNET.macs[:8].astype(float), ALEXNET.activation_elements[:8] * 32.0
+    at_one_split = (1e-9 * c + K * D / 1e9 + c / 2e9 * harmonic).min()
+    assert found.objective_s <= at_one_split * (1 + 1e-8)
+    assert found.lower_bound_s <= at_one_split
+    assert found.gap <= TARGET * (1 + 1e-6)
+    if len(set(found.splits.tolist())) == 1:
+        assert found.shares == pytest.approx([1 / K] * K, rel=1e-4)
+
+
+@pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
+def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(noise: dict[str, float]) -> None:
+    fleet = Fleet.sample(4, seed=3, cell=Cell(**noise))
+    profile = make_profile([0, 0, 10**9], [10**5, 10**4, 10])
+    found, exact = (plan(profile, fleet, method=m, max_split=2) for m in ("expected-max", "exact"))
+    assert found.splits.tolist() == exact.splits.tolist() == [2] * 4
+    assert found.objective_s == pytest.approx(exact.objective_s, rel=1e-9)
+    assert found.gap <= 1e-8
+
+
+@pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
+def test_a_row_without_work_beside_rows_with_it(noise: dict[str, float]) -> None:
+    case = Case(make_profile([0, 10**8, 10**9], [10**6, 10**4, 10]), Fleet.sample(2, seed=3, cell=Cell(**noise)), {"max_split": 2})
+    found, least = case.plan("expected-max"), least_of_all(case)
+    assert least * (1 - 1e-6) <= found.objective_s <= least * (1 + TARGET)
+    assert found.lower_bound_s <= least * (1 + 1e-9)
+
+
+def test_hardly_any_work_beside_much_air_does_not_upset_the_search() -> None:
+    # fluctuations of 1e-16 of the latency: the Hessian is all cancellation
+    profile = make_profile([1, 10**6], [10**6, 10**5])
+    for rates in ([1e3], [1e3, 1e5], [1e3, 1e4, 1e5]):
+        fleet = Fleet(seconds_per_mac=1e-12, fluctuation=1e13, full_band_rate_bps=rates)  # type: ignore[arg-type]
+        found, exact = (plan(profile, fleet, method=m, max_split=1) for m in ("expected-max", "exact"))
+        assert found.objective_s == pytest.approx(exact.objective_s, rel=1e-9)
+        assert found.gap <= TARGET
+
+
+def test_three_hundred_devices_are_planned_with_a_useful_bound() -> None:
+    case = Case(ALEXNET, Fleet.sample(300, seed=0), {"max_split": 8})
+    found = case.plan("expected-max", certify=False)
+    assert found.objective_s <= case.plan("exact").expected_latency_s * (1 + 1e-9)
+    assert 0 <= found.gap <= 0.05
+    assert math.fsum(found.shares) <= 1.0
+
+
+@pytest.mark.parametrize("blocks", [5, 8, 40, 1000])
+def test_in_whole_blocks_shares_are_multiples_and_the_bound_still_holds(blocks: int) -> None:
+    fleet = Fleet.sample(5, seed=6, cell=Cell(resource_blocks=blocks))
+    found = plan(ALEXNET, fleet, method="expected-max", max_split=8)
+    at_will = plan(ALEXNET, fleet.replace(cell=Cell()), method="expected-max", max_split=8)
+    counts = found.shares * blocks
+    assert counts == pytest.approx(np.round(counts), abs=1e-8)
+    assert np.round(counts).min() >= 1
+    assert math.fsum(found.shares) <= 1.0
+    assert found.lower_bound_s <= found.objective_s
+    assert found.objective_s >= at_will.lower_bound_s
+    if blocks == 5:
+        assert np.round(counts).tolist() == [1] * 5
+    if blocks == 1000:
+        assert found.objective_s <= at_will.objective_s * 1.02
+
+
+@examples(25)
+@given(cases(most_devices=2, most_rows=2, blocks=7))
+def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_bound(case: Case) -> None:
+    found, reference, K = case.plan("expected-max"), Reference(case), len(case.fleet)
+    ways = [np.array([7.0])] if K == 1 else [np.array([n, 7 - n], dtype=float) for n in range(1, 7)]
+    least = min(law_of(reference, rows, counts / 7).expected_max_s for rows in reference.choices for counts in ways)
+    assert found.lower_bound_s <= least * (1 + 1e-9)
+    assert found.objective_s >= least * (1 - 1e-9)
+    same_splits = min(law_of(reference, found.splits - 1, counts / 7).expected_max_s for counts in ways)
+    assert found.objective_s == pytest.approx(same_splits, rel=1e-9)
+
+
+def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> None:
+    fleet = Fleet.sample(6, seed=7)
+    exact = plan(ALEXNET, fleet, max_split=8)
+    excess = []
+    for iterations in (1, 10, 1000):
+        clock = Clock(barrier="round", iterations_per_round=iterations)
+        excess.append(plan(ALEXNET, fleet, method="expected-max", max_split=8, clock=clock).objective_s / exact.objective_s - 1)
+    assert excess == sorted(excess, reverse=True)
+    assert 0 <= excess[-1] < 0.03 < excess[0]
+
+
+@pytest.mark.parametrize("iterations", [20, 100])
+def test_the_bound_of_a_round_holds_against_an_independent_quadrature(iterations: int) -> None:
+    # equal devices, one split: the optimum is known, K equal Gamma fluctuations on top of one shift
+    from scipy.integrate import quad
+    from scipy.stats import gamma
+
+    K = 200
+    profile, fleet = make_profile([10**8, 10**8], [10**4, 10]), Fleet(seconds_per_mac=[1e-10] * K, fluctuation=1e9, full_band_rate_bps=1e9)  # type: ignore[arg-type]
+    found = plan(profile, fleet, method="expected-max", clock=Clock(barrier="round", iterations_per_round=iterations))
+    start = float(gamma.ppf(1e-6, iterations)) / iterations
+    rest, _ = quad(lambda z: 1 - gamma.cdf(iterations * z, iterations) ** K, start, 6.0, points=[1.0, 1.5, 2.0], epsrel=1e-12, limit=400)
+    optimum = 0.01 + K * 10**4 * 32 / 1e9 + 0.1 * (start + rest)
+    assert found.lower_bound_s <= optimum * (1 + 1e-9)
+    assert found.objective_s == pytest.approx(optimum, rel=1e-6)
+
+
+def test_the_objective_is_what_a_monte_carlo_of_the_plan_measures() -> None:
+    found = plan(ALEXNET, Fleet.sample(10, seed=11), method="expected-max", max_split=8)
+    slowest = found.law.draw(np.random.default_rng(2), 200_000).max(axis=1)
+    assert slowest.mean() == pytest.approx(found.objective_s, abs=5 * float(slowest.std()) / math.sqrt(200_000))
+
+
+def test_the_search_never_ends_worse_than_it_began() -> None:
+    found = plan(VGG16, Fleet.sample(20, seed=4, mean_distance_m=400.0), method="expected-max")
+    assert found.objective_s <= min(found.history) * (1 + 1e-9)
+    assert found.iterations == len(found.history) >= 1
+
+
+def test_the_risk_levels_begin_with_the_mean_and_reach_beyond_the_mean_of_the_maximum() -> None:
+    for K in (1, 20, 1000):
+        levels = risk_levels(K)
+        assert levels[0] == 1.0
+        assert min(levels) == 0.0
+        assert max(levels) == pytest.approx(math.log(K) + 3)
