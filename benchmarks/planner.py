@@ -66,7 +66,8 @@ def exact_at_a_million() -> list[str]:
 
 def shares_against_peers() -> list[str]:
     K, profile = 100_000, shipped_profile("alexnet")
-    fleet = air.Fleet.sample(K, seed=0, cell=dense_cell(K))
+    # without fading: its extremes are beyond what Clarabel solves accurately
+    fleet = air.Fleet.sample(K, seed=0, distance_spread=0.5, fading=False, cell=dense_cell(K))
     problem = problem_of(profile, fleet, split=4)
     rows = np.full(K, 3)
     busy, up, down = problem.busy_s(rows, 1.0), problem.up_bits[rows], problem.down_bits[rows]
@@ -76,7 +77,7 @@ def shares_against_peers() -> list[str]:
     root, t_root = by_brentq(busy, air_time)
     tau, t_cvx = by_clarabel(busy, air_time)
     return [
-        "## Algorithm 1 (shares for given splits), 100,000 devices",
+        "## Algorithm 1 (shares for given splits), 100,000 devices, no fading, distances spread by half",
         "",
         "| | time | times ours | latency against ours |",
         "|---|---|---|---|",

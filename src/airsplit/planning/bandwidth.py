@@ -38,28 +38,13 @@ def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, nea
     (3.0, [0.5, 0.5])
     """
     full = link.seconds(up_bits, down_bits, np.ones_like(busy_s))
-
-    def needed(tau: float) -> tuple[Floats, float]:
-        """b_k(τ) and the slope of their sum."""
-        spare = tau - busy_s
-        if link.proportional:
-            with np.errstate(divide="ignore"):
-                b = full / np.maximum(spare, 0.0)
-                return b, -float(np.sum(b / spare))
-        b = link.share(up_bits, down_bits, spare)
-        possible = bool(np.isfinite(b).all())
-        return b, float((1 / link.transmit(up_bits, down_bits, b).slope).sum()) if possible else -np.inf
-
+    band = _ProportionalBand(full, busy_s) if link.proportional else _Band(link, up_bits, down_bits, busy_s)
     low = float((busy_s + full).max())
     high = (float(busy_s.max()) + float(full.sum())) * (1 + 1e-12)  # enough for sure: R is concave, so R(b) ≥ b R(1)
-    tau, kept = low if near_s is None else max(low, near_s), None
+    tau = max(low, band.guess_s if near_s is None else near_s)
     for iterations in range(1, 101):  # noqa: B007 - reported
-        b, slope = needed(tau)
-        total = float(b.sum())
-        if total <= 1:
-            high, kept = tau, b
-        else:
-            low = tau
+        total, slope = band.total(tau)
+        low, high = (low, tau) if total <= 1 else (tau, high)
         step = total * (1 - total) / slope if np.isfinite(total) else np.inf
         if total <= 1 and -step <= 4 * _EPSILON * tau:
             break
@@ -69,7 +54,55 @@ def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, nea
             tau = 0.5 * (low + high)
             if tau in (low, high):
                 break
-    return Allocation(high, within_budget(needed(high)[0] if kept is None else kept), iterations)
+    return Allocation(high, within_budget(band.shares(high)), iterations)
+
+
+@dataclass(frozen=True, eq=False)
+class _Band:
+    """What devices need to finish by τ."""
+
+    link: Link
+    up_bits: Floats
+    down_bits: Floats
+    busy_s: Floats
+    guess_s: float = 0.0
+
+    def shares(self, tau: float) -> Floats:
+        return self.link.share(self.up_bits, self.down_bits, tau - self.busy_s)
+
+    def total(self, tau: float) -> tuple[float, float]:
+        """Σ b_k(τ) and its slope in τ."""
+        b = self.shares(tau)
+        if not np.isfinite(b).all():
+            return np.inf, -np.inf
+        return float(b.sum()), float((1 / self.link.transmit(self.up_bits, self.down_bits, b).slope).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _ProportionalBand:
+    """The same where air time is A/b: b_k(τ) = A_k / (τ - T_k).  Sums without temporary arrays, which would cost more than they do."""
+
+    full_s: Floats
+    busy_s: Floats
+
+    @property
+    def guess_s(self) -> float:
+        """Σ A/(τ - T) ≥ (Σ A)² / Σ A (τ - T), so no earlier finish is possible."""
+        total = float(self.full_s.sum())
+        return total + float(np.einsum("i,i->", self.full_s, self.busy_s)) / total
+
+    def shares(self, tau: float) -> Floats:
+        return self.full_s * self._per_spare(tau)
+
+    def total(self, tau: float) -> tuple[float, float]:
+        per_spare = self._per_spare(tau)
+        total = float(np.einsum("i,i->", self.full_s, per_spare))
+        return total, -float(np.einsum("i,i,i->", self.full_s, per_spare, per_spare))
+
+    def _per_spare(self, tau: float) -> Floats:
+        spare = np.subtract(tau, self.busy_s)
+        with np.errstate(divide="ignore"):  # τ ≥ T; equal only where the air time is lost in rounding
+            return np.reciprocal(spare, out=spare)
 
 
 def within_budget(shares: Floats) -> Floats:
