@@ -30,7 +30,7 @@ def least_for(reference: Reference, rows: Ints, p: float) -> float:
     return float(minimize_scalar(value, bounds=(-30, 30), method="bounded", options={"xatol": 1e-7}).fun)
 
 
-@examples(40)
+@examples(30)
 @given(cases(most_devices=2, most_rows=3), probabilities)
 def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(case: Case, p: float) -> None:
     found, reference = case.plan("expected-max", quantile=p), Reference(case)
@@ -41,7 +41,7 @@ def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_share
     assert found.objective_s == pytest.approx(found.quantile_s(p), rel=1e-12)
 
 
-@examples(40)
+@examples(25)
 @given(cases(most_rows=3), probabilities, st.integers(0, 2**32 - 1), st.booleans())
 def test_no_plan_is_below_the_bound(case: Case, p: float, seed: int, certify: bool) -> None:
     found, reference = case.plan("expected-max", quantile=p, certify=certify), Reference(case)
@@ -82,7 +82,7 @@ def test_twenty_devices_that_each_keep_95_percent_are_together_in_time_a_third_o
     assert together >= 0.95**20 - 1e-9
 
 
-@examples(40)
+@examples(20)
 @given(cases(most_devices=1), probabilities)
 def test_one_device_is_the_exact_optimum_of_its_own_quantile(case: Case, p: float) -> None:
     found, exact = case.plan("expected-max", quantile=p), case.plan("exact", device_quantile=p)

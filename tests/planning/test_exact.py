@@ -28,7 +28,7 @@ def not_later(sooner: float, later: float) -> bool:
 
 
 # ---- against exhaustive search ---------------------------------------------------------------------------------------------
-@examples(250)
+@examples(200)
 @given(cases(most_rows=3))
 def test_exact_is_as_good_as_trying_every_combination_of_splits(case: Case) -> None:
     best, tried = case.plan("exact"), case.plan("exhaustive")
@@ -46,7 +46,7 @@ def test_exact_attains_its_latency_and_nothing_attains_less(case: Case) -> None:
     assert reference.band_needed(best.lower_bound_s * (1 - 1e-9)) > 1
 
 
-@examples(120)
+@examples(80)
 @given(cases())
 def test_the_lower_bound_is_below_and_the_gap_is_nothing(case: Case) -> None:
     best = case.plan()

@@ -27,7 +27,7 @@ def tables(draw: st.DrawFn) -> tuple[Floats, Any]:
     return table, np.arange(splits) <= draw(st.integers(0, splits))
 
 
-@examples(300)
+@examples(150)
 @given(tables())
 def test_whatever_is_left_out_has_a_stand_in_that_everybody_may_take(table: tuple[Floats, Any]) -> None:
     costs, always = table
@@ -37,7 +37,7 @@ def test_whatever_is_left_out_has_a_stand_in_that_everybody_may_take(table: tupl
         assert stand_ins, out
 
 
-@examples(300)
+@examples(150)
 @given(tables())
 def test_nothing_stays_that_an_earlier_split_matches(table: tuple[Floats, Any]) -> None:
     costs, always = table
@@ -83,7 +83,7 @@ def least_share(reference: Reference, k: int, rows: list[int], seconds: float, r
     return min(found)
 
 
-@examples(60)
+@examples(50)
 @given(cases(most_rows=6), st.floats(0, 8), powers(-3, 3))
 def test_the_rows_left_are_enough_for_every_device_at_every_latency_and_risk(case: Case, risk: float, factor: float) -> None:
     problem, reference = case.problem(), Reference(case)
@@ -95,7 +95,7 @@ def test_the_rows_left_are_enough_for_every_device_at_every_latency_and_risk(cas
             assert left == pytest.approx(everything, rel=1e-9) or left == everything == np.inf
 
 
-@examples(200)
+@examples(100)
 @given(cases(most_rows=6), powers(-3, 3), powers(-3, 3), powers(-3, 3))
 def test_the_front_is_enough_for_any_prices_on_lateness_and_band(case: Case, pi: float, m: float, up: float) -> None:
     # what the price bound minimises: π x + m β + (air time at some share), rising in work, server time and data

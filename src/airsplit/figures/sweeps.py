@@ -1,6 +1,6 @@
 """Random fleets, what is done with each of them, and what is said of all: medians and 10–90 % bands.
 
-Under Exp(1) fading E[1/rate] is infinite, so that a mean latency over random fleets does not exist (paper-notes §4.15).
+Under Exp(1) fading E[1/rate] is infinite, so that a mean latency over random fleets does not exist.
 """
 
 from __future__ import annotations
