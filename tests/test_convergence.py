@@ -108,7 +108,7 @@ def test_the_expression_goes_to_zero() -> None:
 
 
 def test_the_theorem_does_not_hold_two_devices_that_share_nothing_stay_apart() -> None:
-    # paper-notes §4.7: F₁ = (w-1)²/2, F₂ = (w+1)²/2, one scalar layer that stays personal: ℓ = L = 1
+    # F₁ = (w-1)²/2, F₂ = (w+1)²/2, one scalar layer that stays personal: ℓ = L = 1
     w, centres, steps = np.array([0.0, 0.0]), np.array([1.0, -1.0]), 20_000
     for t in range(steps):
         w -= 2 / (t + 8) * (w - centres)  # the theorem's falling learning rate, full gradients

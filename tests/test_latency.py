@@ -118,7 +118,7 @@ def test_one_device_alone_takes_its_mean_however_many_draws() -> None:
 
 
 def test_more_draws_bring_the_maximum_nearer_to_the_mean() -> None:
-    # paper-notes §4.12: 20 equal devices, a = 2/ε: an iteration costs 1.87 mean times alone and 1.10 within a round of 47
+    # 20 equal devices, a = 2/ε: an iteration costs 1.87 mean times alone and 1.10 within a round of 47
     mean = 3.0
     alone, together = law([2.0] * 20, [1.0] * 20), law([2.0] * 20, [1.0] * 20, 47)
     assert alone.expected_max_s / mean == pytest.approx((2 + harmonic(20)) / 3, rel=1e-9) == pytest.approx(1.87, abs=0.005)

@@ -27,7 +27,7 @@ def test_with_a_limit_of_8_the_paper_is_nearly_optimal_on_every_fleet() -> None:
         assert paper.objective_s >= exact.objective_s * (1 - 1e-12)
         assert paper.status.startswith("converged")
         excess.append(paper.objective_s / exact.objective_s - 1)
-    # paper-notes §4.9 says 0.02 % for its thirty fleets; of these, two are a little above
+    # 0.02 % is the rule; two of these fleets are a little above
     assert np.sort(excess)[-3] <= 2.0e-4
     assert max(excess) <= 2.5e-4
 

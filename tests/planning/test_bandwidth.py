@@ -101,7 +101,7 @@ def test_shares_of_any_number_of_devices_fit_in_whatever_order_they_are_added(K:
 @examples(150)
 @given(jobs(density=False))
 def test_a_fixed_snr_takes_few_steps_of_newton(job: tuple[Link, Floats, Floats, Floats]) -> None:
-    assert allocate(*job).iterations <= 10
+    assert allocate(*job).iterations <= 20
 
 
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)])

@@ -75,7 +75,7 @@ def test_the_promised_probability_is_kept_in_a_monte_carlo(p: float) -> None:
 
 
 def test_twenty_devices_that_each_keep_95_percent_are_together_in_time_a_third_of_the_time() -> None:
-    # paper-notes §5: 0.95²⁰ = 36 %
+    # 0.95²⁰ = 36 %
     found = plan(ALEXNET, Fleet.sample(20, seed=0), max_split=8, device_quantile=0.95)
     together = found.law.cdf_of_max(found.objective_s)
     assert together == pytest.approx(0.95**20, abs=0.02)

@@ -98,7 +98,7 @@ def test_the_table_is_that_of_a_monte_carlo_that_draws_the_layers_independently(
 
 
 def test_no_realisable_policy_is_as_fast_as_the_table_says() -> None:
-    # the best fixed split is slower than E(V₁): the stopping model forgets what it has just seen (paper-notes §4.9)
+    # the best fixed split is slower than E(V₁): the stopping model forgets what it has just seen
     work, air = np.array([10.0, 11.0, 12.0]), np.array([1.0, 1.0, 1.0])
     _, expected, _ = one_device(work.tolist(), air.tolist())
     assert expected[0] < (2 * work + air).min()

@@ -20,6 +20,8 @@ from airsplit.units import Floats, Ints
 
 TARGET = 1e-3
 """The gap at which branch and bound is content."""
+MOST_NODES, NODES_TIMES_DEVICES = 400, 4000
+"""Where branch and bound gives up, after a few seconds; the gap then says how far it came."""
 MOST_TO_BRANCH = 100
 """With more devices than this the relaxation's gap is small anyway, and a node costs seconds."""
 
@@ -101,7 +103,8 @@ def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candid
 
 
 def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float, at_root: str) -> tuple[Candidate, float, str]:
-    done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=400)
+    most_nodes = min(MOST_NODES, NODES_TIMES_DEVICES // len(best.choice))
+    done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=most_nodes)
     how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"
     return done.candidate, max(done.bound_s, other_bound), how
 

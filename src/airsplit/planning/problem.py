@@ -140,7 +140,8 @@ class Problem:
 
     def worst_s(self, rows: Ints, shares: Floats, risk: float) -> float:
         """max_k (x_k + s β_k): the objective of `exact` and the baselines."""
-        return float((self.busy_s(rows, risk) + self.transmit_s(rows, shares)).max())
+        compute = self.pace(risk) * self.work[rows]
+        return float((compute + self.transmit_s(rows, shares) + self.server_s[rows]).max())
 
 
 def problem_of(
