@@ -19,7 +19,7 @@ import numpy as np
 from airsplit.errors import require_number
 from airsplit.units import Floats
 
-_BLOCK = 1 << 18  # table entries that are worked on at once: fits the cache
+_BLOCK = 1 << 15  # table entries that are worked on at once: fits the cache
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,9 @@ class LatencyLaw:
         for at in range(0, K, at_once):
             some = slice(at, at + at_once)
             z, hazard = self._hazard(y, slack[some], self.scale_s[some])
-            last[some] = hazard @ (weight * product)
-            excess[some] = (hazard * z) @ (weight * product)
+            # einsum, because the threads of a matrix library cost more than they save on blocks of this size
+            last[some] = np.einsum("kn,n->k", hazard, weight * product)
+            excess[some] = np.einsum("kn,kn,n->k", hazard, z, weight * product)
             if hessian:
                 hazards[some] = hazard * np.sqrt(weight * product)
         steady = self.scale_s == 0

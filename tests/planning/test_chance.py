@@ -30,7 +30,7 @@ def least_for(reference: Reference, rows: Ints, p: float) -> float:
     return float(minimize_scalar(value, bounds=(-30, 30), method="bounded", options={"xatol": 1e-7}).fun)
 
 
-@examples(30)
+@examples(20)
 @given(cases(most_devices=2, most_rows=3), probabilities)
 def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(case: Case, p: float) -> None:
     found, reference = case.plan("expected-max", quantile=p), Reference(case)
@@ -41,7 +41,7 @@ def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_share
     assert found.objective_s == pytest.approx(found.quantile_s(p), rel=1e-12)
 
 
-@examples(25)
+@examples(20)
 @given(cases(most_rows=3), probabilities, st.integers(0, 2**32 - 1), st.booleans())
 def test_no_plan_is_below_the_bound(case: Case, p: float, seed: int, certify: bool) -> None:
     found, reference = case.plan("expected-max", quantile=p, certify=certify), Reference(case)

@@ -82,7 +82,7 @@ def test_whole_blocks_are_handed_out_as_well_as_they_can_be(data: st.DataObject,
     assert best.gap <= 1e-8
 
 
-@examples(40)
+@examples(30)
 @given(cases(most_rows=3), st.integers(0, 1000))
 def test_exact_is_never_slower_than_any_other_method(case: Case, seed: int) -> None:
     best = case.plan()

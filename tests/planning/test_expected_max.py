@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
+from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
 from airsplit.latency import Fluctuation, LatencyLaw
@@ -56,7 +58,7 @@ def least_of_all(case: Case) -> float:
 
 
 # ---- against brute force -----------------------------------------------------------------------------------------------------
-@examples(70)
+@examples(60)
 @given(cases(most_devices=2, most_rows=3))
 def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(case: Case) -> None:
     found, least = case.plan("expected-max"), least_of_all(case)
@@ -84,13 +86,13 @@ def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> Non
     assert found.lower_bound_s <= best * (1 + 1e-9)
 
 
-@examples(40)
+@examples(25)
 @given(cases(most_devices=2, most_rows=1))
 def test_polished_shares_are_those_of_a_search_along_the_line(case: Case) -> None:
-    if len(case.fleet) == 2:
-        found = case.plan("expected-max", max_split=1, min_split=1)
-        least = least_for(Reference(case), np.zeros(2, dtype=int))
-        assert found.objective_s == pytest.approx(least, rel=1e-7)
+    assume(len(case.fleet) == 2)
+    found = case.plan("expected-max", max_split=1, min_split=1)
+    least = least_for(Reference(case), np.zeros(2, dtype=int))
+    assert found.objective_s == pytest.approx(least, rel=1e-7)
 
 
 def inverse(seconds: Floats) -> Any:
@@ -110,7 +112,7 @@ def test_no_small_exchange_of_band_improves_polished_shares(K: int) -> None:
     assert b.sum() == pytest.approx(1.0, abs=1e-12)
     assert value == pytest.approx(LatencyLaw(shift + seconds / b, scale).expected_max_s, rel=1e-12)
     for size in (1e-3, 1e-2, 0.1):
-        for _ in range(10):
+        for _ in range(5):
             other = b * np.exp(size * rng.normal(size=K))
             other /= other.sum()
             assert LatencyLaw(shift + seconds / other, scale).expected_max_s >= value * (1 - 1e-9)
@@ -125,7 +127,7 @@ def test_polishing_starts_anywhere_and_ends_at_one_place() -> None:
 
 
 # ---- against other plans ------------------------------------------------------------------------------------------------------
-@examples(40)
+@examples(30)
 @given(cases(most_rows=3), st.integers(0, 2**32 - 1))
 def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(case: Case, seed: int) -> None:
     reference, rng = Reference(case), np.random.default_rng(seed)
@@ -223,6 +225,31 @@ def test_a_row_without_work_beside_rows_with_it(noise: dict[str, float]) -> None
     assert found.lower_bound_s <= least * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_steady_devices_that_tie_are_planned_to_the_kink_of_the_objective(seed: int) -> None:
+    """Two devices without work end together at τ = (A₁ + A₂)/(1 - b), a third fluctuates: one share to search along.
+
+    A model that begins with a look-up has such a row; E[max] has no gradient where the two tie, and the optimum is there.
+    """
+    rng = np.random.default_rng(seed)
+    rates, small = 10 ** rng.uniform(5, 7, 3), int(10 ** rng.uniform(2, 4))
+    a = 1e-9 * 10 ** rng.uniform(-1, 0.5)
+    eps, c = 10 ** rng.uniform(-0.5, 1) / a, 1e8
+    fleet = Fleet(seconds_per_mac=a, fluctuation=eps, full_band_rate_bps=rates)  # type: ignore[arg-type]
+    found = plan(make_profile([0, 10**8, 10**9], [10**5, small, 1]), fleet, method="expected-max", max_split=[1, 1, 2])
+    steady = 32 * 1e5 / rates
+
+    def value(b: float) -> float:
+        tau, x, beta = (steady[0] + steady[1]) / (1 - b), a * c + 32 * small / rates[2] / b, c / eps
+        return float(tau + beta * math.exp(-(tau - x) / beta) if tau >= x else x + beta)
+
+    along = minimize_scalar(value, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
+    least = min(float(along.fun), float(steady.sum()))
+    assert least * (1 - 1e-9) <= found.objective_s <= least * (1 + TARGET)
+    assert found.lower_bound_s <= least * (1 + 1e-9)
+    assert found.gap <= TARGET * (1 + 1e-6)
+
+
 def test_hardly_any_work_beside_much_air_does_not_upset_the_search() -> None:
     # fluctuations of 1e-16 of the latency: the Hessian is all cancellation
     profile = make_profile([1, 10**6], [10**6, 10**5])
@@ -258,7 +285,7 @@ def test_in_whole_blocks_shares_are_multiples_and_the_bound_still_holds(blocks: 
         assert found.objective_s <= at_will.objective_s * 1.02
 
 
-@examples(25)
+@examples(20)
 @given(cases(most_devices=2, most_rows=2, blocks=7))
 def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_bound(case: Case) -> None:
     found, reference, K = case.plan("expected-max"), Reference(case), len(case.fleet)
@@ -284,9 +311,6 @@ def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> Non
 @pytest.mark.parametrize("iterations", [20, 100])
 def test_the_bound_of_a_round_holds_against_an_independent_quadrature(iterations: int) -> None:
     # equal devices, one split: the optimum is known, K equal Gamma fluctuations on top of one shift
-    from scipy.integrate import quad
-    from scipy.stats import gamma
-
     K = 200
     profile, fleet = make_profile([10**8, 10**8], [10**4, 10]), Fleet(seconds_per_mac=[1e-10] * K, fluctuation=1e9, full_band_rate_bps=1e9)  # type: ignore[arg-type]
     found = plan(profile, fleet, method="expected-max", clock=Clock(barrier="round", iterations_per_round=iterations))
