@@ -28,8 +28,12 @@ MOST_TO_BRANCH = 100
 
 def minimise_expected_max(problem: Problem) -> Plan:
     """The plan with the least E[max_k τ_k], or quantile of max_k τ_k, that the search finds, and a proven bound on the least there is."""
+    from threadpoolctl import threadpool_limits
+
     search = _search_mean if problem.quantile is None else _search_quantile
-    best, bound, how, history = search(problem, SplitTable.of(problem))
+    # the matrices are small: threads save no time, and on a busy machine waiting for each other costs them tenfold
+    with threadpool_limits(1, user_api="blas"):
+        best, bound, how, history = search(problem, SplitTable.of(problem))
     rows = SplitTable.of(problem).rows_of(best.choice)
     shares = within_budget(best.shares)
     if problem.blocks is not None:
