@@ -182,7 +182,7 @@ class Link:
             t = self.transmit(up_bits, down_bits, b)
             # where power, not band, is the limit, ln t is almost flat on the right and the first steps would leap too far
             step = np.clip(np.log(target / t.seconds) * t.seconds / (b * t.slope), -3, 3)
-            b = b * np.exp(step)
+            b = np.minimum(b * np.exp(step), 1.0)  # the root is no further: the whole band is enough
             if np.all(np.abs(step) < 1e-14):
                 break
         return np.where(reachable, b, np.inf)

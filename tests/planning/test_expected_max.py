@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -295,6 +296,17 @@ def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_b
     assert found.objective_s >= least * (1 - 1e-9)
     same_splits = min(law_of(reference, found.splits - 1, counts / 7).expected_max_s for counts in ways)
     assert found.objective_s == pytest.approx(same_splits, rel=1e-9)
+
+
+def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> None:
+    for seed in range(0, 60, 3):
+        blocks = int(np.random.default_rng(seed).integers(4, 12))
+        fleet = Fleet.sample(3, seed=seed, mean_distance_m=50 + 10 * seed, cell=Cell(resource_blocks=blocks))
+        case = Case(ALEXNET, fleet, {"max_split": 8})
+        found, reference = case.plan("expected-max"), Reference(case)
+        ways = [np.diff([0, *ends, blocks]) / blocks for ends in itertools.combinations(range(1, blocks), 2)]
+        best = min(law_of(reference, found.splits - 1, shares).expected_max_s for shares in ways)
+        assert found.objective_s == pytest.approx(best, rel=1e-9)
 
 
 def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> None:

@@ -19,14 +19,31 @@ Air = Callable[[Floats], TransmitTime]
 MOST_TO_POLISH = 50_000
 """Newton's method keeps a table of devices × some 170 nodes; beyond this many devices shares stay as they are."""
 
+_SMOOTHING = (1e-2, 1e-3, 1e-4, 1e-5)
+"""Least fluctuations as parts of the latency."""
+
 
 def polish_shares(
     shift_s: Floats, scale_s: Floats, fluctuation: Fluctuation, air: Air, shares: Floats, *, most_steps: int = 40, tolerance: float = 1e-10
 ) -> tuple[float, Floats]:
     """The least E[max] over the shares, and those shares, which sum to one; `tolerance` is relative to E[max]."""
-    b = shares / shares.sum()
+    b = start = shares / shares.sum()
+    before = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation)
     if len(b) > MOST_TO_POLISH:
-        return LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation).expected_max_s, b
+        return before.expected_max_s, b
+    if not (before.smoothed().scale_s > scale_s).any():
+        return _polish(shift_s, scale_s, fluctuation, air, b, most_steps, tolerance)
+    # where devices without fluctuation tie, E[max] has a kink: come to it through ever less smooth functions
+    for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
+        now = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation)
+        _, b = _polish(shift_s, now.smoothed(part).scale_s, fluctuation, air, b, most_steps, tolerance)
+    value = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation).expected_max_s
+    return min((value, b), (before.expected_max_s, start), key=lambda found: found[0])
+
+
+def _polish(
+    shift_s: Floats, scale_s: Floats, fluctuation: Fluctuation, air: Air, b: Floats, most_steps: int, tolerance: float
+) -> tuple[float, Floats]:
     value = np.inf
     for _ in range(most_steps):
         t = air(b)

@@ -66,7 +66,7 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
         # two steps of Newton on the shares are cheap and spare many slow ones
         at = polish_shares(mixture.x, mixture.beta, fluctuation, _inverse(mixture.root), mixture.shares, most_steps=2, tolerance=1e-7)
         mixture = Mixture(mixture.weights, at[1], mixture.x, mixture.beta, mixture.root)
-        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).last_device()
+        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smoothed().last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best
         if best.bound_s >= enough_s or here.expected_max_s <= best.bound_s * (1 + 1e-5):
@@ -103,7 +103,7 @@ def _descend(table: SplitTable, start: Mixture, goal: Mixture) -> Mixture:
 
     def slope(part: float) -> float:
         at = start.towards(goal, part)
-        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).last_device()
+        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).smoothed().last_device()
         air_slope = 2 * at.root * droot / at.shares - (at.root / at.shares) ** 2 * db
         return float(here.last @ (dx + air_slope) + here.excess @ dbeta)
 

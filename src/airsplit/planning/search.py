@@ -55,7 +55,7 @@ class ExpectedMax:
             candidate = better
 
     def _priced(self, candidate: Candidate, allowed: Mask) -> Pricing:
-        here = self.table.law(candidate.choice, candidate.shares).last_device()
+        here = self.table.law(candidate.choice, candidate.shares).smoothed().last_device()
         return price(self.table, allowed, here, LocalAir.near(self.table, candidate.shares))
 
     def _better_neighbour(self, candidate: Candidate, most_tries: int) -> Candidate | None:
