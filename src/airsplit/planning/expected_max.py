@@ -39,7 +39,7 @@ def minimise_expected_max(problem: Problem) -> Plan:
     if problem.blocks is not None:
         options = [(rows, to_whole_blocks(problem, rows, shares)), *rival_plans(problem)]
         rows, shares = min(options, key=lambda option: objective_value(problem, *option))
-        how += "; in whole blocks, which the bound leaves out"
+        how += "; the plan is in whole blocks"
     value = objective_value(problem, rows, shares)
     return make_plan(
         problem,

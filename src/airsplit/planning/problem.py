@@ -168,7 +168,7 @@ def problem_of(
         raise InvalidValue(f"clock must be an airsplit.Clock, got {show(clock)}")
     if not isinstance(certify, bool):
         raise InvalidValue(f"certify must be True or False, got {show(certify)}")
-    require_integer("batch_size", batch_size, low=1)
+    require_integer("batch_size", batch_size, low=1, high=10**9)
     require_integer("element_bits", element_bits, low=1, high=64)
     require_integer("seed", seed, low=0)
     for field, p in (("quantile", quantile), ("device_quantile", device_quantile)):

@@ -50,7 +50,7 @@ def stopping_table(
     a = require_number("seconds_per_mac", seconds_per_mac, above=0)
     eps = require_number("fluctuation", fluctuation, above=0)
     rate = require_number("rate_bps", rate_bps, above=0)
-    require_integer("batch_size", batch_size, low=1)
+    require_integer("batch_size", batch_size, low=1, high=10**9)
     require_integer("element_bits", element_bits, low=1, high=64)
     last = len(profile) if max_split is None else profile.split_of(max_split, "max_split")
     work = profile.macs[:last].astype(np.float64) * batch_size
