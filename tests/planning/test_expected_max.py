@@ -93,7 +93,8 @@ def test_polished_shares_are_those_of_a_search_along_the_line(case: Case) -> Non
     assume(len(case.fleet) == 2)
     found = case.plan("expected-max", max_split=1, min_split=1)
     least = least_for(Reference(case), np.zeros(2, dtype=int))
-    assert found.objective_s == pytest.approx(least, rel=1e-7)
+    # where devices hardly fluctuate, the kink is smoothed over one part in 10⁵ of the latency
+    assert found.objective_s == pytest.approx(least, rel=1e-5)
 
 
 def inverse(seconds: Floats) -> Any:

@@ -181,7 +181,7 @@ def test_a_device_without_a_positive_pace_or_rate_is_refused(field: str, bad: ob
         ({"max_split": 21}, InvalidValue, "max_split must be a whole number from 1 to 20, got 21"),
         ({"max_split": 2.5}, InvalidValue, "max_split must be a whole number"),
         ({"max_split": "pool9"}, UnknownName, "max_split 'pool9' is not known; did you mean 'pool"),
-        ({"batch_size": 0}, InvalidValue, "batch_size must be a whole number >= 1, got 0"),
+        ({"batch_size": 0}, InvalidValue, "batch_size must be a whole number from 1 to 1000000000, got 0"),
         ({"element_bits": 65}, InvalidValue, "element_bits must be a whole number from 1 to 64, got 65"),
     ],
 )

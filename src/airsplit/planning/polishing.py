@@ -31,7 +31,7 @@ def polish_shares(
     before = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation)
     if len(b) > MOST_TO_POLISH:
         return before.expected_max_s, b
-    if not (before.smoothed().scale_s > scale_s).any():
+    if (before.smoothed().scale_s > scale_s).sum() < 2:
         return _polish(shift_s, scale_s, fluctuation, air, b, most_steps, tolerance)
     # where devices without fluctuation tie, E[max] has a kink: come to it through ever less smooth functions
     for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
