@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.planning.blocks import allocate_blocks
+from airsplit.planning.blocks import allocate_blocks, rounding_room
 from airsplit.planning.problem import Problem
 from airsplit.radio import Link
 from airsplit.units import Floats, Ints
@@ -111,7 +111,7 @@ def within_budget(shares: Floats) -> Floats:
     >>> float(within_budget(np.full(10, 0.1)).sum()) <= 1.0
     True
     """
-    return shares * ((1 - 2 * len(shares) * _EPSILON) / float(shares.sum()))
+    return shares * (rounding_room(len(shares)) / float(shares.sum()))
 
 
 def best_shares(problem: Problem, rows: Ints, risk: float) -> Floats:

@@ -22,13 +22,18 @@ def blocks_needed(shares: Floats, blocks: int) -> Floats:
     return np.maximum(1.0, np.ceil(shares * blocks * (1 - 1e-12)))
 
 
+def rounding_room(devices: int) -> float:
+    """What so many shares may sum to, so that no order of adding them up exceeds one."""
+    return 1 - 2 * devices * float(np.finfo(np.float64).eps)
+
+
 def block_shares(counts: Ints, blocks: int) -> Floats:
     """Counts as shares of the band, short of it by a rounding error, so that they sum to at most one in whatever order.
 
     >>> float(block_shares(np.full(10, 10), 100).sum()) <= 1.0
     True
     """
-    return counts / blocks * (1 - 2 * len(counts) * float(np.finfo(np.float64).eps))
+    return counts / blocks * rounding_room(len(counts))
 
 
 def allocate_blocks(need: Need, problem: Problem, risk: float, lower_s: float) -> tuple[Ints, Floats, float]:

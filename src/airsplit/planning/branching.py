@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from airsplit.planning.tables import Mask, SplitTable
+from airsplit.planning.tables import Mask
 from airsplit.units import Floats, Ints
 
 
@@ -55,9 +55,6 @@ class Node:
 
 class Objective(Protocol):
     """What branch and bound needs to know of the objective."""
-
-    @property
-    def table(self) -> SplitTable: ...
 
     def polished(self, choice: Ints, shares: Floats) -> Candidate:
         """The best shares for a choice."""

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from airsplit.planning.branching import Candidate, Node
-from airsplit.planning.tables import Mask, SplitTable
+from airsplit.planning.tables import Mask, SplitTable, picked
 from airsplit.radio import TransmitTime
 from airsplit.units import Floats, Ints
 
@@ -36,7 +36,7 @@ class Response:
 
     def taken(self) -> Floats:
         """The share of each device at its choice."""
-        return np.take_along_axis(self.shares, self.choice[:, None], axis=1)[:, 0]
+        return picked(self.shares, self.choice)
 
     @cached_property
     def spare(self) -> float:

@@ -26,7 +26,6 @@ class Solution:
     rows: Ints
     shares: Floats
     lower_s: float
-    iterations: int
     history: tuple[float, ...]
 
 
@@ -50,7 +49,7 @@ def solve(problem: Problem, risk: float) -> Solution:
     lower = proven_lower(problem, risk, tau)
     if problem.blocks is not None:
         rows, shares, lower = allocate_blocks(lambda t: needed_shares(problem, risk, t), problem, risk, lower)
-    return Solution(rows, shares, lower, len(history), tuple(history))
+    return Solution(rows, shares, lower, tuple(history))
 
 
 def approach(problem: Problem, risk: float) -> tuple[Ints, float]:

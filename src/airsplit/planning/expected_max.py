@@ -13,7 +13,7 @@ from airsplit.planning.chance import QuantileOfMax
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.problem import Problem
-from airsplit.planning.search import ExpectedMax, rival_plans, rounded_candidates, starting_candidates
+from airsplit.planning.search import ExpectedMax, Rivals, rivals_of, rounded_candidates, starting_candidates
 from airsplit.planning.tables import SplitTable
 from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.units import Floats, Ints
@@ -33,14 +33,15 @@ def minimise_expected_max(problem: Problem) -> Plan:
     search = _search_mean if problem.quantile is None else _search_quantile
     # the matrices are small: threads save no time, and on a busy machine waiting for each other costs them tenfold
     with threadpool_limits(1, user_api="blas"):
-        best, bound, how, history = search(problem, SplitTable.of(problem))
-    rows = SplitTable.of(problem).rows_of(best.choice)
+        table, rivals = SplitTable.of(problem), rivals_of(problem)
+        best, bound, how, history = search(problem, table, rivals)
+    rows = table.rows_of(best.choice)
     shares = within_budget(best.shares)
     if problem.blocks is not None:
-        options = [(rows, to_whole_blocks(problem, rows, shares)), *rival_plans(problem)]
-        rows, shares = min(options, key=lambda option: objective_value(problem, *option))
+        options = [(rows, to_whole_blocks(problem, rows, shares)), *rivals.plans]
+        rows, shares = min(options, key=lambda option: problem.max_s(*option))
         how += "; the plan is in whole blocks"
-    value = objective_value(problem, rows, shares)
+    value = problem.max_s(rows, shares)
     return make_plan(
         problem,
         rows,
@@ -53,18 +54,12 @@ def minimise_expected_max(problem: Problem) -> Plan:
     )
 
 
-def objective_value(problem: Problem, rows: Ints, shares: Floats) -> float:
-    """E[max] of a plan, or the quantile that was asked for."""
-    law = problem.law(rows, shares)
-    return law.expected_max_s if problem.quantile is None else law.max_quantile_s(problem.quantile)
-
-
 Found = tuple[Candidate, float, str, list[float]]
 
 
-def _search_mean(problem: Problem, table: SplitTable) -> Found:
+def _search_mean(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
     objective = ExpectedMax(table)
-    best = starting_candidates(objective)[0]
+    best = starting_candidates(objective, rivals)[0]
     history = [best.value_s]
     K = problem.devices
     if K <= MOST_TO_POLISH:
@@ -72,7 +67,7 @@ def _search_mean(problem: Problem, table: SplitTable) -> Found:
         history.append(best.value_s)
     steps = 1 if not problem.certify or K > MOST_TO_POLISH else 30
     root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=best.value_s / (1 + 1e-6), steps=steps)
-    jensen = exact.solve(problem, 1.0).lower_s
+    jensen = rivals.jensen_s
     if steps == 1:
         return best, max(jensen, root.bound_s), "prices" if root.bound_s > jensen else "Jensen's inequality", history
     if K > MOST_TO_BRANCH:
@@ -81,13 +76,13 @@ def _search_mean(problem: Problem, table: SplitTable) -> Found:
     return *_certify(objective, best, root, jensen, "prices and convex relaxation"), history
 
 
-def _search_quantile(problem: Problem, table: SplitTable) -> Found:
+def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
     """Between the optimum of the largest device quantile p, which is below, and that of p^(1/K), which keeps p for all together."""
     assert problem.quantile is not None  # noqa: S101 - the caller looked
     p, X = problem.quantile, problem.fluctuation
     below = exact.solve(problem, X.quantile(p)).lower_s
     each = exact.solve(problem, X.tail_quantile(-math.expm1(math.log(p) / problem.devices)))
-    plans = [(each.rows, each.shares), *rival_plans(problem)]
+    plans = [(each.rows, each.shares), *rivals.plans]
     best = min((_as_it_is(table, p, *plan) for plan in plans), key=lambda c: c.value_s)
     above = best.value_s
     if problem.devices > MOST_TO_POLISH:

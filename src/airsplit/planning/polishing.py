@@ -7,6 +7,7 @@ diag(t') H diag(t') + diag(π_k t''_k), with H = diag(M 1) - M and M of low rank
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,31 +29,45 @@ def polish_shares(
 ) -> tuple[float, Floats]:
     """The least E[max] over the shares, and those shares, which sum to one; `tolerance` is relative to E[max]."""
     b = start = shares / shares.sum()
-    before = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation)
+    waiting = _Waiting(shift_s, scale_s, fluctuation, air)
+    before = waiting.law(b)
     if len(b) > MOST_TO_POLISH:
         return before.expected_max_s, b
     if (before.smoothed().scale_s > scale_s).sum() < 2:
-        return _polish(shift_s, scale_s, fluctuation, air, b, most_steps, tolerance)
+        return _polish(waiting, b, most_steps, tolerance)
     # where devices without fluctuation tie, E[max] has a kink: come to it through ever less smooth functions
     for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
-        now = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation)
-        _, b = _polish(shift_s, now.smoothed(part).scale_s, fluctuation, air, b, most_steps, tolerance)
-    value = LatencyLaw(shift_s + air(b).seconds, scale_s, fluctuation).expected_max_s
-    return min((value, b), (before.expected_max_s, start), key=lambda found: found[0])
+        smooth = replace(waiting, scale_s=waiting.law(b).smoothed(part).scale_s)
+        _, b = _polish(smooth, b, most_steps, tolerance)
+    return min((waiting.law(b).expected_max_s, b), (before.expected_max_s, start), key=lambda found: found[0])
 
 
-def _polish(
-    shift_s: Floats, scale_s: Floats, fluctuation: Fluctuation, air: Air, b: Floats, most_steps: int, tolerance: float
-) -> tuple[float, Floats]:
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """Devices whose latency depends on their shares alone."""
+
+    shift_s: Floats
+    scale_s: Floats
+    fluctuation: Fluctuation
+    air: Air
+
+    def law(self, shares: Floats) -> LatencyLaw:
+        return self.law_of(self.air(shares))
+
+    def law_of(self, t: TransmitTime) -> LatencyLaw:
+        return LatencyLaw(self.shift_s + t.seconds, self.scale_s, self.fluctuation)
+
+
+def _polish(waiting: _Waiting, b: Floats, most_steps: int, tolerance: float) -> tuple[float, Floats]:
     value = np.inf
     for _ in range(most_steps):
-        t = air(b)
-        here = LatencyLaw(shift_s + t.seconds, scale_s, fluctuation).last_device(hessian=True)
+        t = waiting.air(b)
+        here = waiting.law_of(t).last_device(hessian=True)
         value = here.expected_max_s
         step, decrement = _newton_step(here, t, b)
         if decrement <= tolerance * value:
             break
-        b, value, moved = _walk(shift_s, scale_s, fluctuation, air, b, value, step, decrement)
+        b, value, moved = _walk(waiting, b, value, step, decrement)
         if not moved:
             break
     return value, b
@@ -82,22 +97,13 @@ def _solve(D: Floats, U: Floats, right: Floats) -> Floats:
     return right / D[:, None] + scaled @ np.linalg.solve(inner, U.T @ (right / D[:, None]))
 
 
-def _walk(
-    shift_s: Floats,
-    scale_s: Floats,
-    fluctuation: Fluctuation,
-    air: Air,
-    b: Floats,
-    value: float,
-    step: Floats,
-    decrement: float,
-) -> tuple[Floats, float, bool]:
+def _walk(waiting: _Waiting, b: Floats, value: float, step: Floats, decrement: float) -> tuple[Floats, float, bool]:
     """Go along the step, no further than nine tenths of the way to a zero share, halving until it pays."""
     shrinking = step < 0
     alpha = min(1.0, 0.9 * float((b[shrinking] / -step[shrinking]).min())) if shrinking.any() else 1.0
     for _ in range(30):
         trial = b + alpha * step
-        reached = LatencyLaw(shift_s + air(trial).seconds, scale_s, fluctuation).expected_max_s
+        reached = waiting.law(trial).expected_max_s
         if reached <= value - 1e-4 * alpha * decrement:
             return trial, reached, True
         alpha *= 0.5

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.latency import LastDevice
-from airsplit.planning.tables import LocalAir, Mask, SplitTable
+from airsplit.planning.tables import LocalAir, Mask, SplitTable, picked
 from airsplit.units import Floats, Ints
 
 
@@ -49,7 +49,7 @@ def price(table: SplitTable, allowed: Mask, here: LastDevice, air: LocalAir) -> 
     costs = fixed + 2 * mu * root if simple else _true_costs(table, allowed, here, mu, root)
     # one part in 10⁹ stays in hand for the quadrature behind π and m
     bound = (float(costs.min(axis=1).sum()) - mu**2) * (1 - 1e-9)
-    return Pricing(bound, costs, greedy, frugal, mix, table.pick(root, greedy) / mu, table.pick(root, frugal) / mu)
+    return Pricing(bound, costs, greedy, frugal, mix, picked(root, greedy) / mu, picked(root, frugal) / mu)
 
 
 def _best_price(fixed: Floats, root: Floats) -> tuple[float, Ints, Ints, float]:

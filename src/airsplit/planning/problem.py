@@ -143,6 +143,11 @@ class Problem:
         compute = self.pace(risk) * self.work[rows]
         return float((compute + self.transmit_s(rows, shares) + self.server_s[rows]).max())
 
+    def max_s(self, rows: Ints, shares: Floats) -> float:
+        """E[max_k τ_k] of a plan, or the quantile of max_k τ_k that was asked for: the objective of `expected-max`."""
+        law = self.law(rows, shares)
+        return law.expected_max_s if self.quantile is None else law.max_quantile_s(self.quantile)
+
 
 def problem_of(
     profile: Profile,

@@ -9,7 +9,7 @@ cheapest ones.  Each iterate's price bound holds by itself, so it does not matte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
             mixture = Mixture.of(table, air, mixture.weights, mixture.shares)
         # two steps of Newton on the shares are cheap and spare many slow ones
         at = polish_shares(mixture.x, mixture.beta, fluctuation, _inverse(mixture.root), mixture.shares, most_steps=2, tolerance=1e-7)
-        mixture = Mixture(mixture.weights, at[1], mixture.x, mixture.beta, mixture.root)
+        mixture = replace(mixture, shares=at[1])
         here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smoothed().last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best

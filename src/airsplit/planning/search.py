@@ -14,7 +14,7 @@ from airsplit.planning.polishing import polish_shares
 from airsplit.planning.prices import Pricing, price
 from airsplit.planning.problem import Problem
 from airsplit.planning.relaxation import relax
-from airsplit.planning.tables import LocalAir, Mask, SplitTable
+from airsplit.planning.tables import LocalAir, Mask, SplitTable, picked
 from airsplit.units import Floats, Ints
 
 
@@ -29,8 +29,8 @@ class ExpectedMax:
         table, problem, rows = self.table, self.table.problem, self.table.rows_of(choice)
         up, down = problem.up_bits[rows], problem.down_bits[rows]
         value, b = polish_shares(
-            table.pick(table.shift_s, choice),
-            table.pick(table.scale_s, choice),
+            picked(table.shift_s, choice),
+            picked(table.scale_s, choice),
             problem.fluctuation,
             lambda b: problem.link.transmit(up, down, b),
             shares,
@@ -71,7 +71,7 @@ def _neighbours(costs: Floats, choice: Ints, most: int) -> list[Ints]:
     """All devices at their cheapest split, then single swaps, the most promising first."""
     cheapest = costs.argmin(axis=1)
     found = [cheapest] if (cheapest != choice).sum() > 1 else []
-    rise = costs - np.take_along_axis(costs, choice[:, None], axis=1)
+    rise = costs - picked(costs, choice)[:, None]
     np.put_along_axis(rise, choice[:, None], np.inf, axis=1)
     for at in np.argsort(rise, axis=None, kind="stable")[:most]:
         k, r = np.unravel_index(at, rise.shape)
@@ -92,17 +92,26 @@ def risk_levels(devices: int) -> list[float]:
     return [1.0, *np.linspace(0.0, np.log(devices) + 3, 6).tolist()]
 
 
-def rival_plans(problem: Problem) -> list[tuple[Ints, Floats]]:
-    """Rows and shares of exact plans for several risk levels, of the paper's algorithm and of equal shares."""
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Rows and shares of what other methods plan, and Jensen's bound: E[max] is at least the exact optimum of the largest mean."""
+
+    plans: list[tuple[Ints, Floats]]
+    jensen_s: float
+
+
+def rivals_of(problem: Problem) -> Rivals:
+    """Exact plans for several risk levels, the mean first, the paper's algorithm and equal shares."""
     exact_plans = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
     paper = alternate(problem)
-    return [*((plan.rows, plan.shares) for plan in exact_plans), (paper.rows, paper.shares), equal(problem)]
+    plans = [*((plan.rows, plan.shares) for plan in exact_plans), (paper.rows, paper.shares), equal(problem)]
+    return Rivals(plans, exact_plans[0].lower_s)
 
 
-def starting_candidates(objective: ExpectedMax) -> list[Candidate]:
+def starting_candidates(objective: ExpectedMax, rivals: Rivals) -> list[Candidate]:
     """The rivals' splits with polished shares, the best first: what comes of them is never worse than a rival."""
     found: dict[bytes, Candidate] = {}
-    for rows, shares in rival_plans(objective.table.problem):
+    for rows, shares in rivals.plans:
         choice = objective.table.choice(rows)
         if choice.tobytes() not in found:
             found[choice.tobytes()] = objective.polished(choice, shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,16 @@ from airsplit.radio import TransmitTime
 from airsplit.units import Floats, Ints
 
 Mask = NDArray[np.bool_]
+Entry = TypeVar("Entry", np.float64, np.int64)
+
+
+def picked(table: NDArray[Entry], choice: Ints) -> NDArray[Entry]:
+    """Each device's entry of a K × R table.
+
+    >>> picked(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0])).tolist()
+    [2.0, 3.0]
+    """
+    return np.take_along_axis(table, choice[:, None], axis=1)[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +59,11 @@ class SplitTable:
         return self._at(self.problem, self.rows_of(choice)[:, None], np.ones((len(choice), 1), dtype=bool))
 
     def rows_of(self, choice: Ints) -> Ints:
-        return np.take_along_axis(np.broadcast_to(self.rows, self.shift_s.shape), choice[:, None], axis=1)[:, 0]
+        return picked(np.broadcast_to(self.rows, self.shift_s.shape), choice)
 
     def choice(self, rows: Ints) -> Ints:
         """The index of each device's row; a row that was left out is replaced by the one before it on the front."""
         return np.maximum(np.searchsorted(self.rows[0], rows, side="right") - 1, 0)
-
-    def pick(self, table: Floats, choice: Ints) -> Floats:
-        return np.take_along_axis(table, choice[:, None], axis=1)[:, 0]
 
     def transmit_all(self, shares: Floats) -> TransmitTime:
         """Air time of every split, K × R, at shares that are K or K × R."""

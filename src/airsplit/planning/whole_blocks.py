@@ -17,19 +17,14 @@ def to_whole_blocks(problem: Problem, rows: Ints, shares: Floats) -> Floats:
         counts[int(np.where(counts > 1, counts - shares * N, -np.inf).argmax())] -= 1
     while counts.sum() < N:
         counts[int(_gain(problem, rows, counts).argmax())] += 1
-    value = _value(problem, rows, counts)
+    value = problem.max_s(rows, counts / N)
     for _ in range(2 * K):
         trial = _exchanged(problem, rows, counts)
-        reached = np.inf if trial is None else _value(problem, rows, trial)
+        reached = np.inf if trial is None else problem.max_s(rows, trial / N)
         if trial is None or reached >= value:
             break
         counts, value = trial, reached
     return block_shares(counts, N)
-
-
-def _value(problem: Problem, rows: Ints, counts: Ints) -> float:
-    law = problem.law(rows, counts / (problem.blocks or 0))
-    return law.expected_max_s if problem.quantile is None else law.max_quantile_s(problem.quantile)
 
 
 def _gain(problem: Problem, rows: Ints, counts: Ints, blocks: int = 1) -> Floats:
