@@ -5,7 +5,10 @@ import tomllib
 import pytest
 
 import airsplit as air
+from airsplit.models.loading import profile_of
+from airsplit.models.registry import input_of, shipped_name
 from airsplit.presets import describe, preset, preset_names
+from airsplit.profiles import shipped_names
 from airsplit.scenario import Scenario
 
 
@@ -32,13 +35,25 @@ def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
     assert "\n\n\n" not in preset(name)
 
 
-@pytest.mark.parametrize("name", ["paper-alexnet", "paper-vgg16", "paper-alexnet-no-limit", "physical"])
-def test_a_preset_of_a_shipped_model_plans(name):
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_plans(name):
     scenario = Scenario.load(name)
-    plan = air.plan(air.profile(scenario.model.name), scenario.make_fleet(), **scenario.plan_arguments())
-    assert len(plan) == 20
+    profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
+    plan = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
+    assert len(plan) == scenario.fleet.devices
     assert plan.batch_size == 32
     assert plan.averaged_parameters > 0
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_profile_of_a_presets_model_ships(name):
+    model = Scenario.load(name).model
+    assert shipped_name(model.name, model.input_shape, model.arguments) in shipped_names()
+
+
+def test_the_demo_is_for_the_built_in_digits():
+    model = Scenario.load("demo").model
+    assert input_of(model.name, model.input_shape, model.arguments).shape == (1, 32, 32)
 
 
 def test_the_papers_numbers_are_written_out():

@@ -137,7 +137,7 @@ def test_json_keys_are_the_columns() -> None:
 def test_a_changed_number_or_name_is_noticed(column: str) -> None:
     data = json.loads(tiny().to_json())
     data[column][0] = "convx" if column == "names" else data[column][0] - 1
-    with pytest.raises(FileProblem, match=r"fingerprint|running sum"):
+    with pytest.raises(AirsplitError, match=r"fingerprint|running sum|of which it is a part"):
         Profile.from_json(json.dumps(data))
 
 

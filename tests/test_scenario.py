@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import airsplit as air
+from airsplit.inputs import InputSpec
 from airsplit.planning.methods import METHOD_OF
 from airsplit.scenario import Scenario
 from airsplit.settings import (
@@ -271,18 +272,47 @@ def test_a_wrong_setting_is_one_line_that_names_field_and_rule(text, message):
         ('[model]\nname = "a.b:c"', r"model\.input_shape must be the shape of one sample"),
         ('[model]\nname = "a"\ninput_shape = []', r"model\.input_shape must be the shape"),
         ('[model]\nname = "a"\ninput_shape = [3, 0]', r"model\.input_shape\[1\] must be a whole number >= 1, got 0"),
+        ('[model]\nname = "a"\ninput_shape = [3, 10000000000000000000]', r"model\.input_shape must have at most 10+ elements"),
         ('[model]\nname = "a"\ninput_shape = [3, "b"]', r"model\.input_shape\[1\] must be a whole number, got 'b'"),
         ('[model]\nname = "a"\ninput_shape = 3', r"model\.input_shape must be a list, got 3"),
         ('[model]\nname = "a"\narguments = 3', r"model\.arguments must be a table"),
         ('[model]\nname = "a"\narguments = { width = nan }', r"model\.arguments\.width must be a finite number"),
         ('[model]\nname = "a"\narguments = { a = [{ b = 2020-01-01 }] }', r"model\.arguments\.a\[0\]\.b must be"),
         ('[model]\nname = "a"\narguments = { input_shape = [1] }', r"write model\.input_shape instead"),
+        ('[model]\nname = "a"\ninput_shape = [8]\ninput_dtype = "int46"', r"model\.input_dtype 'int46' is not known; did you mean 'int64'"),
+        ('[model]\nname = "a"\ninput_dtype = "int64"', r"model\.input_dtype needs model\.input_shape beside it, got 'int64' alone"),
+        ('[model]\nname = "a"\ninput_dtype = 64', r"model\.input_dtype must be text in quotes, got 64"),
+        ('[model]\nname = "a.b:c"\ninputs = []', r"model\.inputs must have a text for each input, got an empty list"),
+        ('[model]\nname = "a.b:c"\ninputs = "3x8"', r"model\.inputs must be a list, got '3x8'"),
+        ('[model]\nname = "a.b:c"\ninputs = ["3x8", [8]]', r"model\.inputs\[1\] must be text in quotes, got \[8\]"),
+        ('[model]\nname = "a.b:c"\ninputs = ["3x8", "8x"]', r"model\.inputs\[1\] must be the sizes of one sample"),
+        ('[model]\nname = "a.b:c"\ninputs = ["8:int46"]', r"model\.inputs\[0\] type 'int46' is not known; did you mean 'int64'"),
+        ('[model]\nname = "a"\ninputs = ["8"]\ninput_shape = [8]', r"model\.inputs and model\.input_shape exclude each other"),
+        (
+            '[model]\nname = "a"\ninputs = ["8"]\ninput_dtype = "int8"',
+            r"model\.inputs and model\.input_dtype exclude each other",
+        ),
+        ('[model]\nname = "a"\ninput_typ = "int8"', r"model\.input_typ is not a setting; did you mean model\.input_dtype\?"),
     ],
 )
 def test_a_wrong_model_is_one_line_that_names_field_and_rule(text, message):
     with pytest.raises(air.InvalidValue, match=message) as caught:
         Scenario.from_toml(text)
     assert "\n" not in str(caught.value)
+
+
+def test_the_inputs_of_a_model_are_one_shape_or_several_texts():
+    def specs(text):
+        return Scenario.from_toml(f'[model]\nname = "a.b:c"\n{text}\n').model.input_specs()
+
+    assert specs("input_shape = [3, 8, 8]") == (InputSpec((3, 8, 8)),)
+    assert specs('input_shape = [8]\ninput_dtype = "int64"') == (InputSpec((8,), "int64"),)
+    assert specs('inputs = ["3x8x8", "77:int64"]') == (InputSpec((3, 8, 8)), InputSpec((77,), "int64"))
+    assert ModelSettings(name="gpt").input_specs() is None
+
+
+def test_a_factory_may_have_an_argument_of_the_name_input_shape():
+    assert ModelSettings(name="a.b:c", input_shape=[8], arguments={"input_shape": [8]}).arguments == {"input_shape": [8]}
 
 
 def test_a_table_by_itself_raises_the_same_errors():
@@ -337,6 +367,10 @@ def test_replace_drops_what_the_change_makes_moot():
     assert fixed.plan.split == (4,) * 20
     assert fixed.replace(**{"plan.method": "exact"}) == paper
     assert paper.replace(**{"fleet.file": "a.csv"}).fleet.devices is None
+    one = paper.replace(**{"model.name": "a.b:c", "model.input_shape": [8], "model.input_dtype": "int64"})
+    several = one.replace(**{"model.inputs": ["8:int64", "3"]})
+    assert (several.model.input_shape, several.model.input_dtype) == (None, None)
+    assert several.replace(**{"model.input_shape": [8], "model.input_dtype": "int64"}) == one
 
 
 def test_a_drawn_setting_does_not_replace_a_fleet_file_silently():
@@ -358,6 +392,8 @@ def test_a_drawn_setting_does_not_replace_a_fleet_file_silently():
         {"fleet.seconds_per_mac": 1e-9 / 3},
         {"fleet.file": 'odd "name"\\ with ünïcode.csv'},
         {"model.name": "a.b:c", "model.input_shape": [3, 8, 8], "model.weights": "w.safetensors"},
+        {"model.name": "gpt", "model.arguments": {}, "model.input_shape": [32], "model.input_dtype": "int64"},
+        {"model.name": "a.b:c", "model.inputs": ["3x8x8", "77:int64"]},
     ],
 )
 def test_toml_round_trips_to_an_equal_scenario(changes):

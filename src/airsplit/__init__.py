@@ -20,6 +20,7 @@ from airsplit.profiles import Profile
 from airsplit.traces import Trace
 
 if TYPE_CHECKING:
+    from airsplit.models.cutting import cut
     from airsplit.models.profiling import profile
     from airsplit.scenario import Scenario
 
@@ -42,6 +43,7 @@ __all__ = [
     "StoppingTable",
     "Trace",
     "UnknownName",
+    "cut",
     "fit_compute",
     "paper_convergence_expression",
     "plan",
@@ -50,7 +52,7 @@ __all__ = [
     "stopping_table",
 ]
 
-_ON_FIRST_USE = {"profile": "airsplit.models.profiling", "Scenario": "airsplit.scenario"}
+_ON_FIRST_USE = {"cut": "airsplit.models.cutting", "profile": "airsplit.models.profiling", "Scenario": "airsplit.scenario"}
 
 
 def __getattr__(name: str) -> Any:

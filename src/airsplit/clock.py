@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from airsplit.errors import InvalidValue, require_choice, require_integer, require_number, show
+from airsplit.profiles import Profile
+from airsplit.units import Floats
 
 BARRIERS = ("iteration", "round")
+COUNTED = "counted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +22,8 @@ class Clock:
     barrier                 "iteration": all wait after every iteration; "round": each runs its E iterations freely
     iterations_per_round    E
     downlink                whether the gradient's way back takes time, at the same share of the downlink
-    backward_macs_ratio     backward work on the device as a multiple of forward work; one draw of c (1 + ratio)
+    backward_macs_ratio     backward work on the device as a multiple of forward work, one draw of c (1 + ratio); or "counted":
+                            as much as the profile says, which knows what is frozen
     server_seconds_per_mac  the server's pace on the back ends; zero in the paper
     server_parallel         how many back ends it runs at once without slowing down; None: all of them
     """
@@ -25,7 +31,7 @@ class Clock:
     barrier: str = "iteration"
     iterations_per_round: int = 1
     downlink: bool = False
-    backward_macs_ratio: float = 0.0
+    backward_macs_ratio: float | str = 0.0
     server_seconds_per_mac: float = 0.0
     server_parallel: int | None = None
 
@@ -34,7 +40,8 @@ class Clock:
         require_integer("clock.iterations_per_round", self.iterations_per_round, low=1)
         if not isinstance(self.downlink, bool):
             raise InvalidValue(f"clock.downlink must be True or False, got {show(self.downlink)}")
-        require_number("clock.backward_macs_ratio", self.backward_macs_ratio, low=0)
+        if self.backward_macs_ratio != COUNTED:
+            require_number("clock.backward_macs_ratio", self.backward_macs_ratio, low=0, hint=f' or "{COUNTED}"')
         require_number("clock.server_seconds_per_mac", self.server_seconds_per_mac, low=0)
         if self.server_parallel is not None:
             require_integer("clock.server_parallel", self.server_parallel, low=1)
@@ -42,6 +49,17 @@ class Clock:
     def replace(self, **changes: Any) -> Clock:
         """A variant of this clock."""
         return replace(self, **changes)
+
+    def work(self, profile: Profile) -> Floats:
+        """MACs on the device at each split, for one sample: forward and, where it counts, backward.
+
+        >>> profile = Profile(["a"], [8], matmul_macs=[8], activation_elements=[4], parameters=[1], backward_macs=[12])
+        >>> Clock().work(profile), Clock(backward_macs_ratio=2.0).work(profile), Clock(backward_macs_ratio="counted").work(profile)
+        (array([8.]), array([24.]), array([20.]))
+        """
+        if isinstance(self.backward_macs_ratio, str):
+            return profile.macs.astype(np.float64) + profile.backward_macs
+        return profile.macs.astype(np.float64) * (1 + self.backward_macs_ratio)
 
     @property
     def draws(self) -> int:

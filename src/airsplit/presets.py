@@ -88,7 +88,7 @@ batch_size = 32
         """
 [model]
 name = "alexnet32"
-arguments = { width = 0.25 }
+arguments = { width = 0.25, channels = 1 }   # 1 x 32 x 32: the digits are grey
 
 [fleet]
 devices = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -16,7 +16,19 @@ from numpy.typing import ArrayLike
 from airsplit.errors import FileProblem, InvalidValue, require_integer, show, unknown_name
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
-COLUMNS = ("layer_macs", "macs", "matmul_macs", "activation_elements", "parameters", "stored_elements")
+COLUMNS = (
+    "layer_macs",
+    "macs",
+    "matmul_macs",
+    "backward_macs",
+    "activation_elements",
+    "gradient_elements",
+    "parameters",
+    "trainable_parameters",
+    "stored_elements",
+)
+_NEEDED = ("names", "layer_macs", "matmul_macs", "activation_elements", "parameters")
+_CUMULATIVE = ("matmul_macs", "backward_macs", "stored_elements")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +40,13 @@ class Profile:
     matmul_macs          cumulative, convolutions and matrix products only: what published figures count
     activation_elements  elements sent at this split
     parameters           parameters between the previous cut and this one
-    stored_elements      cumulative: what the device keeps for the backward pass at this split, its input included;
-                         when not given, the sum of all activations so far
+    backward_macs        cumulative: work of the backward pass on the device; layers that are frozen cost none.
+                         When not given, twice the work of the forward pass
+    gradient_elements    elements that come back at this split: of what was sent and leads to a parameter that is trained.
+                         When not given, as many as were sent
+    trainable_parameters those of the parameters that are trained; when not given, all
+    stored_elements      cumulative: what the device keeps for the backward pass at this split, its input included; masks and
+                         indices count by their size as parts of a float32.  When not given, the sum of all activations so far
 
     >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
     >>> len(p), p.macs.tolist(), p.split_of("fc")
@@ -42,6 +59,9 @@ class Profile:
     activation_elements: Ints
     parameters: Ints
     stored_elements: Ints = field(default=None)  # type: ignore[arg-type]
+    backward_macs: Ints = field(default=None)  # type: ignore[arg-type]
+    gradient_elements: Ints = field(default=None)  # type: ignore[arg-type]
+    trainable_parameters: Ints = field(default=None)  # type: ignore[arg-type]
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -52,16 +72,18 @@ class Profile:
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
         object.__setattr__(self, "names", names)
-        given: Any = self.stored_elements
-        for column in ("layer_macs", "matmul_macs", "activation_elements", "parameters", "stored_elements"):
-            values = getattr(self, column)
-            if column == "stored_elements" and given is None:
-                values = np.cumsum(self.activation_elements)
+        for column in (*_NEEDED[1:], *_USUAL):
+            values: Any = getattr(self, column)
+            if values is None and column in _USUAL:
+                values = _USUAL[column](self)
             low = 1 if column == "activation_elements" else 0
             object.__setattr__(self, column, _counts(f"profile.{column}", values, len(names), low))
-        for column in ("matmul_macs", "stored_elements"):
+        for column in _CUMULATIVE:
             if (np.diff(getattr(self, column)) < 0).any():
                 raise InvalidValue(f"profile.{column} must not fall from row to row: it is cumulative")
+        for part, whole in (("gradient_elements", "activation_elements"), ("trainable_parameters", "parameters")):
+            if (getattr(self, part) > getattr(self, whole)).any():
+                raise InvalidValue(f"profile.{part} must not exceed profile.{whole}, of which it is a part")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -84,9 +106,18 @@ class Profile:
         """Sixteen hexadecimal digits that change when a name or a number does."""
         return hashlib.sha256(json.dumps(self._columns(), sort_keys=True).encode()).hexdigest()[:16]
 
-    def device_memory_bytes(self, batch_size: int) -> Ints:
-        """Memory for training the front at each split: float32 weights, their gradients, and kept activations."""
-        return BYTES_PER_FLOAT32 * (2 * np.cumsum(self.parameters) + batch_size * self.stored_elements)
+    def device_memory_bytes(self, batch_size: int, optimiser_slots: int = 0) -> Ints:
+        """Memory for training the front at each split, with float32 weights.
+
+        Weights; for those that are trained their gradients and `optimiser_slots` numbers of optimiser state (plain SGD 0, with
+        momentum 1, Adam 2); and what is kept for the backward pass.
+
+        >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
+        >>> p.device_memory_bytes(batch_size=10).tolist(), p.device_memory_bytes(10, optimiser_slots=2).tolist()
+        ([2072, 2512], [2144, 2624])
+        """
+        trained = (1 + optimiser_slots) * np.cumsum(self.trainable_parameters)
+        return BYTES_PER_FLOAT32 * (np.cumsum(self.parameters) + trained + batch_size * self.stored_elements)
 
     def averaged_parameters(self, deepest_split: int) -> int:
         """Parameters deeper than a split: those that the server holds for every device."""
@@ -117,12 +148,12 @@ class Profile:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise FileProblem(f"profile is not JSON: {error}; was the file cut short?") from None
-        needed = {"names", "layer_macs", "matmul_macs", "activation_elements", "parameters"}
-        if not isinstance(data, dict) or not needed <= data.keys():
-            missing = sorted(needed - data.keys()) if isinstance(data, dict) else sorted(needed)
+        missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
+        if missing:
             raise FileProblem(f"profile lacks {', '.join(missing)}; write it with to_json()")
-        for key in data.keys() - needed - {"macs", "stored_elements", "model", "fingerprint"}:
-            raise unknown_name("profile key", key, {*needed, "macs", "stored_elements", "model", "fingerprint"})
+        known = {"names", "model", "fingerprint", *COLUMNS}
+        for key in data.keys() - known:
+            raise unknown_name("profile key", key, known)
         profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})
         if "macs" in data and data["macs"] != profile.macs.tolist():
             raise FileProblem("profile.macs is not the running sum of profile.layer_macs; one of them was changed")
@@ -135,6 +166,15 @@ class Profile:
         return {"names": list(self.names)} | {column: getattr(self, column).tolist() for column in COLUMNS}
 
 
+_USUAL: dict[str, Callable[[Profile], Ints]] = {
+    "backward_macs": lambda profile: 2 * np.cumsum(profile.layer_macs),
+    "gradient_elements": lambda profile: profile.activation_elements,
+    "trainable_parameters": lambda profile: profile.parameters,
+    "stored_elements": lambda profile: np.cumsum(profile.activation_elements),
+}
+"""The columns that need not be given, and what they are then."""
+
+
 def _counts(field: str, values: ArrayLike, length: int, low: int) -> Ints:
     try:
         array = np.asarray(values)
@@ -142,7 +182,7 @@ def _counts(field: str, values: ArrayLike, length: int, low: int) -> Ints:
         array = np.asarray(None)
     if array.shape != (length,) or array.dtype.kind not in "iu":
         raise InvalidValue(f"{field} must be {length} whole numbers, one a split, got {show(values)}")
-    high = 2**62 // length  # no running sum leaves 64 bits
+    high = 2**62 if field.removeprefix("profile.") in _CUMULATIVE else 2**61 // length  # no sum, nor twice it, leaves 64 bits
     bad = (array < low) | (array > high)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])

@@ -20,6 +20,7 @@ from airsplit.errors import (
     show,
 )
 from airsplit.fleet import Cell, Fleet
+from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
 from airsplit.planning.methods import METHOD_OF, METHODS
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
@@ -42,6 +43,7 @@ Split = int | str
 Splits = Annotated[Split | tuple[Split, ...] | None, PlainValidator(_tuple)]
 Pace = Annotated[float | tuple[float, float] | None, PlainValidator(_tuple)]
 Sizes = Annotated[tuple[int, ...] | None, BeforeValidator(_tuple)]
+Texts = Annotated[tuple[str, ...] | None, BeforeValidator(_tuple)]
 
 
 class Section(BaseModel):
@@ -90,20 +92,50 @@ class ModelSettings(Section):
     table = "model"
     name: str
     input_shape: Sizes = None
+    input_dtype: str | None = None
+    inputs: Texts = None
     weights: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
 
+    @classmethod
+    def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        one = [key for key in ("input_shape", "input_dtype") if key in given]
+        others = dict.fromkeys(("input_shape", "input_dtype"), "inputs") if "inputs" in given else {}
+        others |= {"inputs": one[0]} if one else {}
+        return {key: f"and model.{other} exclude each other; leave one out" for key, other in others.items()}
+
     def check(self) -> None:
         _require_reference("model.name", self.name)
-        for axis, size in enumerate(self.input_shape or ()):
-            require_integer(f"model.input_shape[{axis}]", size, low=1)
-        if self.input_shape == () or (self.input_shape is None and ":" in self.name):
-            why = "the shape of one sample, without the batch axis"
-            raise InvalidValue(f"model.input_shape must be {why}; write e.g. input_shape = [3, 32, 32]")
+        self._check_inputs()
         for key, value in self.arguments.items():
-            _require_plain(f"model.arguments.{key}", value)
-        if "input_shape" in self.arguments:
+            require_plain(f"model.arguments.{key}", value)
+        if "input_shape" in self.arguments and ":" not in self.name:
             raise InvalidValue("model.arguments.input_shape has a key of its own; write model.input_shape instead")
+
+    def _check_inputs(self) -> None:
+        if self.input_shape:
+            require_shape("model.input_shape", self.input_shape)
+        if self.input_shape == () or (self.input_shape is None and self.inputs is None and ":" in self.name):
+            why = "the shape of one sample, without the batch axis"
+            way = 'input_shape = [3, 32, 32], or inputs = ["3x32x32", "77:int64"] for several inputs'
+            raise InvalidValue(f"model.input_shape must be {why}; write e.g. {way}")
+        if self.input_dtype is not None:
+            require_choice("model.input_dtype", self.input_dtype, DTYPES)
+            if self.input_shape is None:
+                raise InvalidValue(f"model.input_dtype needs model.input_shape beside it, got {self.input_dtype!r} alone; give both")
+        if self.inputs == ():
+            raise InvalidValue('model.inputs must have a text for each input, got an empty list; write e.g. ["3x32x32", "77:int64"]')
+        self.input_specs()
+
+    def input_specs(self) -> tuple[InputSpec, ...] | None:
+        """What the model takes, in the order of the arguments of forward; None for what a built-in model takes by itself.
+
+        >>> ModelSettings(name="a.b:make", inputs=["3x32x32", "77:int64"]).input_specs()
+        (InputSpec(shape=(3, 32, 32), dtype=''), InputSpec(shape=(77,), dtype='int64'))
+        """
+        if self.inputs is not None:
+            return tuple(input_spec(text, f"model.inputs[{at}]") for at, text in enumerate(self.inputs))
+        return None if self.input_shape is None else (InputSpec(self.input_shape, self.input_dtype or ""),)
 
 
 class FleetSettings(Section):
@@ -170,6 +202,7 @@ class PlanSettings(Section):
     quantile: float | None = None
     device_quantile: float | None = None
     certify: bool = True
+    optimiser_slots: int = 0
     seed: int = 0
 
     @classmethod
@@ -185,6 +218,7 @@ class PlanSettings(Section):
                 _require_splits(f"plan.{key}", getattr(self, key))
         _require_splits("plan.min_split", self.min_split, several=False)
         require_integer("plan.element_bits", self.element_bits, low=1, high=64)
+        require_integer("plan.optimiser_slots", self.optimiser_slots, low=0, high=16)
         require_integer("plan.seed", self.seed, low=0)
         for key in ("quantile", "device_quantile"):
             if getattr(self, key) is not None:
@@ -197,7 +231,7 @@ class ClockSettings(Section):
     table = "clock"
     barrier: str = "iteration"
     downlink: bool = False
-    backward_macs_ratio: float = 0.0
+    backward_macs_ratio: float | str = 0.0
     server_seconds_per_mac: float = 0.0
     server_parallel: int | None = None
 
@@ -315,13 +349,13 @@ def _require_splits(field: str, value: object, *, several: bool = True) -> None:
         raise InvalidValue(f"{field} must have one split for each device, got an empty list")
 
 
-def _require_plain(field: str, value: object) -> None:
+def require_plain(field: str, value: object) -> None:
     """What TOML can say, but for dates and for numbers that are not finite."""
     if isinstance(value, list | tuple):
         for index, entry in enumerate(value):
-            _require_plain(f"{field}[{index}]", entry)
+            require_plain(f"{field}[{index}]", entry)
     elif isinstance(value, dict):
         for key, entry in value.items():
-            _require_plain(f"{field}.{key}", entry)
+            require_plain(f"{field}.{key}", entry)
     elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidValue(f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}")

@@ -108,7 +108,7 @@ def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
 def test_presets_as_json(document):
     assert [entry["name"] for entry in document("presets")] == preset_names()
     scenario = document("presets", "demo")
-    assert scenario["model"]["arguments"] == {"width": 0.25}
+    assert scenario["model"]["arguments"] == {"width": 0.25, "channels": 1}
     assert scenario["fleet"]["devices"] == 10
 
 
@@ -139,6 +139,100 @@ def test_profile_counts_the_model_of_a_factory_in_the_current_folder(module, doc
     module("tiny_net", "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n")
     found = document("profile", "tiny_net:make", "--input", "8")
     assert (found["model"], found["macs"]) == ("tiny_net:make", [32, 36])
+
+
+def test_profile_gives_the_model_its_arguments_as_toml_or_text(module, document):
+    text = """
+from torch import nn
+
+def make(sizes, act="ReLU", bias=True, scale=1.0):
+    assert (act, bias, scale) == ("GELU", False, 0.5)
+    return nn.Sequential(*(nn.Linear(a, b, bias=bias) for a, b in zip(sizes, sizes[1:])), getattr(nn, act)())
+"""
+    module("argued_net", text)
+    words = ("--model-arg", "sizes=[8, 4, 2]", "--model-arg", "act=GELU", "--model-arg", "bias=false", "--model-arg", "scale=0.5")
+    found = document("profile", "argued_net:make", "--input", "8", *words)
+    assert (found["macs"], found["parameters"]) == ([32, 40, 42], [32, 8, 0])
+
+
+def test_profile_of_a_built_in_model_takes_arguments_and_knows_its_input(document):
+    assert document("profile", "alexnet32", "--model-arg", "channels=1")["layer_macs"][0] == 25 * 96 * 32 * 32
+    deep, usual = document("profile", "gpt", "--model-arg", "layers=5"), document("profile", "gpt")
+    assert len(deep["names"]) > len(usual["names"])
+    assert document("profile", "gpt", "--model-arg", "layers=") == usual
+
+
+def test_profile_takes_token_ids_and_several_inputs(module, document):
+    text = """
+from torch import nn
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image, self.words, self.head = nn.Linear(12, 5), nn.Embedding(100, 5), nn.Linear(5, 2)
+
+    def forward(self, image, ids):
+        return self.head(self.image(image.flatten(1)) + self.words(ids).mean(1))
+"""
+    module("both_net", text)
+    found = document("profile", "both_net:Both", "--input", "3x2x2", "--input", "7:int64")
+    assert found["matmul_macs"][-1] == 12 * 5 + 5 * 2
+    assert sum(found["parameters"]) == 65 + 500 + 12
+
+
+def test_a_model_that_says_what_it_takes_needs_no_input(module, document):
+    text = "from torch import nn\n\ndef make():\n    model = nn.Sequential(nn.Linear(8, 4))\n"
+    module("told_net", text + "    model.input_spec = '8'\n    return model\n")
+    assert document("profile", "told_net:make")["macs"] == [32]
+
+
+def test_what_a_factory_prints_is_not_among_the_results(run, module, tmp_path):
+    text = "from torch import nn\n\ndef make():\n    print('reading weights')\n    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))\n"
+    module("loud_net", text)
+    (tmp_path / "loud.toml").write_text('[model]\nname = "loud_net:make"\ninput_shape = [8]\n')
+    for words in (("profile", "loud_net:make", "--input", "8"), ("plan", "loud.toml")):
+        code, out, err = run(*words, "--json")
+        assert (code, err) == (0, "reading weights\n")
+        json.loads(out)
+
+
+def test_profile_explains_which_cuts_are_left_out(run, document):
+    code, out, err = run("profile", "gpt", "--model-arg", "tied=true", "--explain")
+    assert (code, err) == (0, "")
+    told = out[out.index("cuts are left out, those after") :]
+    assert "tokens … norm (" in told
+    assert told.count("tokens.weight is used on both sides") == 1
+    found = document("profile", "gpt", "--model-arg", "tied=true", "--explain")
+    assert found.keys() == {"profile", "refused"}
+    assert air.Profile.from_json(json.dumps(found["profile"])).model == "gpt"
+    assert all(refusal.keys() == {"name", "reason"} for refusal in found["refused"])
+    assert found["refused"][0]["name"] == "tokens"
+    whole = len(found["profile"]["names"]) + len(found["refused"])
+    assert f"{len(found['refused'])} of {whole} cuts are left out" in out
+
+
+def test_profile_says_so_where_no_cut_is_left_out(run, document):
+    words = ("profile", "alexnet32", "--model-arg", "width=0.1")
+    assert run(*words, "--explain")[1] == run(*words)[1] + "No cut is left out: the model can be cut after every layer\n"
+    found = document(*words, "--explain")
+    assert found["refused"] == []
+    assert found["profile"] == document(*words)
+
+
+@pytest.mark.parametrize("file", ["out.svg", "deep/out.png"])
+def test_profile_draws_a_picture_and_says_where(run, tmp_path, monkeypatch, file):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("profile", "alexnet", "--plot", file, "--json")
+    assert (code, err) == (0, f"airsplit: wrote {file}\n")
+    assert json.loads(out)["model"] == "alexnet"
+    assert (tmp_path / file).stat().st_size > 1000
+
+
+def test_a_picture_of_no_known_kind_is_refused_before_the_model_is_built(run, module):
+    module("slow_net", "raise RuntimeError('too late')\n")
+    code, out, err = run("profile", "slow_net:make", "--input", "8", "--plot", "out.xyz")
+    assert (code, out) == (2, "")
+    assert "must end in .png, .svg or .pdf" in err
 
 
 # ---- plan ----------------------------------------------------------------------------------------------------------------
@@ -213,8 +307,8 @@ def test_plan_counts_a_built_in_model_with_other_arguments(document):
     found = document("plan", "demo")
     assert len(found["splits"]) == 10
     assert found["averaged_parameters"] < 2_000_000
-    grey = document("plan", "demo", "--set", "model.arguments.channels=1")
-    assert grey["profile_fingerprint"] != found["profile_fingerprint"]
+    coloured = document("plan", "demo", "--set", "model.arguments.channels=3")
+    assert coloured["profile_fingerprint"] != found["profile_fingerprint"]
 
 
 def test_plan_takes_a_factory_with_arguments(module, document, tmp_path):
@@ -223,6 +317,31 @@ def test_plan_takes_a_factory_with_arguments(module, document, tmp_path):
     model = f'[model]\nname = "{name}:make"\ninput_shape = [8]\narguments = {{ size = 4 }}\n'
     (tmp_path / "sized.toml").write_text(model + "[fleet]\ndevices = 2\n")
     assert document("plan", "sized.toml")["split_names"] == ["0", "0"]
+
+
+def test_plan_takes_a_model_with_token_ids_or_with_several_inputs(module, document, tmp_path):
+    text = """
+from torch import nn
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(100, 5), nn.Linear(5, 2)
+
+    def forward(self, ids, scale=None):
+        words = self.words(ids).mean(1)
+        return self.head(words if scale is None else words * scale)
+"""
+    module("words_net", text)
+    fleet = "[fleet]\ndevices = 2\n"
+    for inputs in ('input_shape = [7]\ninput_dtype = "int64"', 'inputs = ["7:int64", "5"]'):
+        (tmp_path / "words.toml").write_text(f'[model]\nname = "words_net:Words"\n{inputs}\n{fleet}')
+        assert len(document("plan", "words.toml")["splits"]) == 2
+
+
+def test_plan_takes_a_built_in_model_of_any_kind(document):
+    for name in ("gpt", "resnet20", "vit"):
+        assert len(document("plan", "paper-alexnet", "--set", f"model.name={name}", "--set", "fleet.devices=2")["splits"]) == 2
 
 
 def test_comparing_all_methods_has_a_row_for_each(run):
@@ -298,13 +417,23 @@ MISTAKES = [
     (["profile", "alexnt"], "model 'alexnt' is not known; did you mean 'alexnet'"),
     (["profile", "vgg16", "--input", "3x-2"], "--input must be the sizes of one sample"),
     (["profile", "vgg16", "--input", "3x32"], "channels, height and width"),
+    (["profile", "vgg16", "--input", "3x32x32", "--input", "8"], "vgg16 takes one input, e.g. 3x224x224, got 2; give one"),
+    (["profile", "gpt", "--input", "8:int46"], "--input type 'int46' is not known; did you mean 'int64'"),
+    (["profile", "gpt", "--model-arg", "layers"], "--model-arg must be key=value, e.g. layers=12, got 'layers'"),
+    (["profile", "gpt", "--model-arg", "layer=3"], "gpt argument 'layer' is not known; did you mean 'layers'"),
+    (["profile", "gpt", "--model-arg", "layers=nan"], "--model-arg layers must be a finite number"),
+    (["profile", "gpt", "--model-arg", "layers=2020-01-01"], "--model-arg layers must be a finite number, text"),
+    (["profile", "gpt", "--model-arg", "input_shape=[3]"], "gpt argument input_shape says the same as its input; give that"),
+    (["profile", "none.json", "--model-arg", "layers=3"], "--model-arg does not go with a profile file, got it with 'none.json'"),
+    (["profile", "none.json", "--explain"], "--explain does not go with a profile file"),
+    (["profile", "alexnet", "--plot", "alexnet"], "must end in .png, .svg or .pdf"),
     (["profile", "none.json"], "profile file 'none.json' does not exist"),
     (["profile", "no_such_package.nets:make", "--input", "8"], "No module named 'no_such_package'"),
     (["profile", "json:dump", "--input", "8"], "model 'json:dump' failed: TypeError"),
     (["profile", "json:lods", "--input", "8"], "json has no 'lods'; did you mean 'loads'?"),
     (["profile", "json:__name__", "--input", "8"], "must be a function or class"),
     (["profile", "json:", "--input", "8"], "package.module:factory"),
-    (["profile", "json:loads"], "--input must be given for the factory"),
+    (["profile", "torch.nn:ReLU"], "model 'torch.nn:ReLU' must be given its input, the sizes of one sample; give --input"),
     (["presets", "dem"], "preset 'dem' is not known; did you mean 'demo'"),
     (["figures", "99"], "figure '99' is not known. Known: 3"),
     (["figures", "three"], "figure 'three' is not known"),
@@ -375,15 +504,16 @@ def test_ctrl_c_ends_with_130_and_no_traceback(run, module):
 
 
 # ---- in a process of its own ---------------------------------------------------------------------------------------------
-def test_planning_a_shipped_model_imports_neither_torch_nor_matplotlib():
+@pytest.mark.parametrize(("preset", "devices"), [("paper-alexnet", 20), ("demo", 10)])
+def test_planning_a_shipped_model_imports_neither_torch_nor_matplotlib(preset, devices):
     code = (
-        "import sys; from airsplit.cli.app import main; code = main(['plan', 'paper-alexnet', '--json'])\n"
+        f"import sys; from airsplit.cli.app import main; code = main(['plan', '{preset}', '--json'])\n"
         "heavy = {'torch', 'matplotlib', 'grpc', 'scipy', 'rich'} & set(sys.modules)\n"
         "print(*sorted(heavy), file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (0, "")
-    assert len(json.loads(done.stdout)["splits"]) == 20
+    assert len(json.loads(done.stdout)["splits"]) == devices
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -17,6 +17,7 @@ import typer
 from airsplit.cli import sources
 from airsplit.errors import AirsplitError, UnknownName, require_choice, show
 from airsplit.files import write_text
+from airsplit.models.registry import model_names
 from airsplit.planning.methods import METHODS
 
 USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
@@ -64,26 +65,47 @@ def start(
 
 @app.command()
 def profile(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in name, package.module:factory, or a JSON profile.")],
-    input: Annotated[str | None, typer.Option(help="The shape of one sample, e.g. 3x224x224.", metavar="SHAPE")] = None,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_one_of(model_names())}; package.module:factory; or a JSON profile.")],
+    input: Annotated[list[str] | None, typer.Option(help="One sample's sizes and type; repeat for more inputs.", metavar="SPEC")] = None,
+    model_arg: Annotated[list[str] | None, typer.Option(help="An argument of the model; repeat for more.", metavar="KEY=VALUE")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which cuts are left out, and why.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a model costs at every split.
+
+    SPEC is sizes without the batch axis, and a type where it is not that of
+    the weights: 3x224x224, 128:int64.  Built-in models know theirs.
 
     \b
     Examples:
       airsplit profile alexnet
       airsplit profile vgg16 --input 3x32x32
-      airsplit profile mypackage.nets:make --input 3x32x32
-      airsplit profile alexnet --json > alexnet.json
+      airsplit profile gpt --model-arg layers=12 --explain
+      airsplit profile torchvision.models:resnet50 --input 3x224x224
+      airsplit profile mypackage.nets:make --input 128:int64
+      airsplit profile mypackage.nets:two --input 3x32x32 --input 77:int64
+      airsplit profile vgg16 --plot vgg16.svg --json > vgg16.json
     """
-    found = sources.profile_of(model, None if input is None else sources.shape(input))
-    if as_json:
-        print(found.to_json())
-        return
-    from airsplit.cli.render import profile_table, screen
+    named = sources.model(model, input or [], model_arg or [])
+    if plot is not None:
+        from airsplit.figures.profile_picture import picture_format
 
-    _show(*profile_table(found, screen().width))
+        picture_format(plot)  # before anything slow
+    found, refused = named.explained() if explain else (named.profile(), [])
+    if plot is not None:
+        from airsplit.figures.profile_picture import draw_profile, save_picture
+
+        save_picture(draw_profile(found), plot)
+        _note(f"wrote {plot}")
+    if as_json:
+        reasons = [asdict(refusal) for refusal in refused]
+        print(_json({"profile": json.loads(found.to_json()), "refused": reasons}) if explain else found.to_json())
+        return
+    from airsplit.cli.profile_tables import explanation, profile_table
+    from airsplit.cli.render import screen
+
+    _show(*profile_table(found, screen().width), *(explanation(found, refused) if explain else []))
 
 
 @app.command()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
-from airsplit.cli.sources import profile_of_settings
 from airsplit.errors import Infeasible
 from airsplit.fleet import Fleet
+from airsplit.models.loading import profile_of
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.profiles import Profile
 from airsplit.scenario import Scenario
+from airsplit.settings import ModelSettings
 
 COMPARED = ("paper", "exact", "expected-max", "equal", "random")
 
@@ -30,13 +33,13 @@ class Planned:
 
 def plan_once(scenario: Scenario) -> Planned:
     """The scenario's plan, with its own method."""
-    profile = profile_of_settings(scenario.model)
+    profile = _profile(scenario.model)
     return _timed(scenario.plan.method, scenario, profile, scenario.make_fleet())
 
 
 def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Planned]:
     """A plan by each method that can plan the scenario, and by "fixed" where a split is given."""
-    profile, fleet = profile_of_settings(scenario.model), scenario.make_fleet()
+    profile, fleet = _profile(scenario.model), scenario.make_fleet()
     planned, failed = [], {}
     for method in COMPARED if scenario.plan.split is None else (*COMPARED, "fixed"):
         try:
@@ -48,6 +51,12 @@ def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Plan
     for method, reason in failed.items():
         note(f"{method} is left out: {reason}")
     return planned
+
+
+def _profile(model: ModelSettings) -> Profile:
+    """What the scenario's model costs.  Needs torch unless its profile ships with the package."""
+    with redirect_stdout(sys.stderr):  # what a factory prints is no result
+        return profile_of(model.name, model.input_specs(), model.arguments)
 
 
 def _timed(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> Planned:

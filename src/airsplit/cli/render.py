@@ -1,4 +1,4 @@
-"""Tables for people: profiles, presets, claims; and the screen that they are printed on."""
+"""Tables for people: presets, claims; and the screen that they are printed on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from airsplit.cli.quantities import bar, percent, quantity
-from airsplit.profiles import Profile
-from airsplit.units import BYTES_PER_FLOAT32
 
 
 class ClaimLike(Protocol):
@@ -51,35 +47,6 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     for word, sentence in pairs:
         made.add_row(word, sentence)
     return made
-
-
-def profile_table(profile: Profile, width: int) -> list[Text | Table]:
-    """One row a split, and the work of each layer as a bar, as long as the width allows."""
-    share = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
-    room = width - 74 - max(map(len, profile.names))
-    longest = min(20, room) / max(share.max(), 1e-9) if room >= 4 else 0.0
-    columns = ("split", "name", "layer", "so far", "elements", "float32", "parameters", "of the work")
-    made = table(*columns, words=("name", "of the work"))
-    for i, name in enumerate(profile.names):
-        sent = int(profile.activation_elements[i])
-        made.add_row(
-            str(i + 1),
-            name,
-            quantity(int(profile.layer_macs[i]), "MAC"),
-            quantity(int(profile.macs[i]), "MAC"),
-            f"{sent:,}",
-            quantity(sent * BYTES_PER_FLOAT32, "B"),
-            f"{int(profile.parameters[i]):,}",
-            f"{percent(share[i]):>6} {bar(longest * share[i], 1)}",
-        )
-    caption = "Work of each layer and of all so far; what crosses the cut after it, in elements and bytes; all for one sample"
-    return [Text(profile_line(profile), style="bold"), Text(caption), made]
-
-
-def profile_line(profile: Profile) -> str:
-    work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
-    name, macs = profile.model or "model", quantity(work, "MAC")
-    return f"{name} · {len(profile)} splits · {macs} a sample · {parameters:,} parameters"
 
 
 def preset_table(descriptions: dict[str, str]) -> Table:

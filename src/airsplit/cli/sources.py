@@ -1,34 +1,33 @@
-"""What the words on the command line stand for: models, shapes and settings."""
+"""What the words on the command line stand for: models, their inputs and arguments, and settings."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import sys
 import tomllib
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import FileProblem, InvalidValue, UnknownName, show
+from airsplit.errors import FileProblem, InvalidValue, show
 from airsplit.files import read_text
+from airsplit.inputs import InputSpec, input_spec
 from airsplit.profiles import Profile
 
 if TYPE_CHECKING:
+    from airsplit.models.outline import Refusal
     from airsplit.scenario import Scenario
-from airsplit.settings import ModelSettings
 
 
-def setting(text: str) -> tuple[str, Any]:
-    """A dotted key and its value: TOML where it is TOML, else text; nothing stands for the default.
+def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") -> tuple[str, Any]:
+    """A key and its value: TOML where it is TOML, else text; nothing stands for the default.
 
     >>> setting("plan.split=[1, 2]"), setting("plan.method=equal"), setting("plan.max_split=")
     (('plan.split', [1, 2]), ('plan.method', 'equal'), ('plan.max_split', None))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
-        raise InvalidValue(f"--set must be key=value, e.g. fleet.devices=5, got {show(text)}")
+        raise InvalidValue(f"{option} must be key=value, e.g. {example}, got {show(text)}")
     if not value:
         return key, None
     try:
@@ -36,17 +35,6 @@ def setting(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         return key, value
     return key, table["value"] if len(table) == 1 else value
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """
-    >>> shape("3x224x224")
-    (3, 224, 224)
-    """
-    sizes = text.lower().split("x")
-    if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
-        raise InvalidValue(f"--input must be the sizes of one sample, without the batch axis, e.g. 3x224x224, got {show(text)}")
-    return tuple(int(size) for size in sizes)
 
 
 def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
@@ -64,19 +52,60 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
     return loaded.replace(**changes) if changes else loaded
 
 
-def profile_of(model: str, input_shape: tuple[int, ...] | None) -> Profile:
-    """The profile of what a person names: a built-in model, a factory, or a file that `to_json` wrote."""
-    from airsplit.models.profiling import profile
+@dataclass(frozen=True)
+class Model:
+    """What a person names: a built-in model, a factory, or a file that `to_json` wrote; with its inputs and arguments."""
 
-    if ":" in model:
-        if input_shape is None:
-            raise InvalidValue(f"--input must be given for the factory {model!r}, e.g. --input 3x32x32")
-        return _counted(model, built(model, {}), input_shape)
-    if model.endswith(".json"):
-        if input_shape is not None:
-            raise InvalidValue(f"--input does not go with a profile file, got it with {model!r}; leave it out")
-        return _read_profile(model)
-    return profile(model, input_shape)
+    name: str
+    inputs: tuple[InputSpec, ...] | None
+    arguments: dict[str, Any]
+
+    @property
+    def is_file(self) -> bool:
+        return self.name.endswith(".json") and ":" not in self.name
+
+    def profile(self) -> Profile:
+        """What it costs at each split."""
+        from airsplit.models.loading import profile_of
+
+        if self.is_file:
+            self._require_alone("--input" if self.inputs else "--model-arg" if self.arguments else "")
+            return _read_profile(self.name)
+        with redirect_stdout(sys.stderr):  # what a factory prints is no result
+            return profile_of(self.name, self.inputs, self.arguments)
+
+    def explained(self) -> tuple[Profile, list[Refusal]]:
+        """The same, and after which layers it cannot be cut."""
+        from airsplit.models.loading import explained
+
+        if self.is_file:
+            self._require_alone("--explain")
+        with redirect_stdout(sys.stderr):
+            return explained(self.name, self.inputs, self.arguments)
+
+    def _require_alone(self, option: str) -> None:
+        if option:
+            raise InvalidValue(f"{option} does not go with a profile file, got it with {self.name!r}; leave it out, or name the model")
+
+
+def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
+    """
+    >>> model("gpt", ["32"], ["layers=12"])
+    Model(name='gpt', inputs=(InputSpec(shape=(32,), dtype=''),), arguments={'layers': 12})
+    """
+    return Model(name, tuple(input_spec(text, "--input") for text in inputs) or None, _arguments(arguments))
+
+
+def _arguments(texts: Sequence[str]) -> dict[str, Any]:
+    if not texts:
+        return {}
+    from airsplit.settings import require_plain
+
+    given = dict(setting(text, "--model-arg", "layers=12") for text in texts)
+    for key, value in given.items():
+        if value is not None:
+            require_plain(f"--model-arg {key}", value)
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _read_profile(path: str) -> Profile:
@@ -85,77 +114,3 @@ def _read_profile(path: str) -> Profile:
     except (FileProblem, InvalidValue) as error:
         named = str(error) if path in str(error) else f"profile file {path!r}: {error}"
         raise type(error)(named) from None
-
-
-def profile_of_settings(model: ModelSettings) -> Profile:
-    """The profile of a scenario's model.  Needs torch unless it is a built-in one as it ships."""
-    from airsplit.models.profiling import profile
-
-    if ":" in model.name:
-        assert model.input_shape is not None  # noqa: S101 - ModelSettings checks it
-        return _counted(model.name, built(model.name, model.arguments), model.input_shape)
-    return _variant(model) if model.arguments else profile(model.name, model.input_shape)
-
-
-def _variant(model: ModelSettings) -> Profile:
-    """A built-in model with other arguments, built without memory."""
-    from airsplit.models.registry import build, default_input_shape
-
-    channels, *sizes = model.input_shape or default_input_shape(model.name)
-    if model.input_shape is None:
-        channels = model.arguments.get("channels", channels)
-    import torch
-
-    with torch.device("meta"):
-        return _counted(model.name, build(model.name, model.input_shape, **model.arguments), (channels, *sizes))
-
-
-def _counted(name: str, module: Any, input_shape: tuple[int, ...]) -> Profile:
-    from torch import nn
-
-    from airsplit.models.profiling import profile
-
-    if not isinstance(module, nn.Module):
-        raise InvalidValue(f"model {name!r} must return a torch.nn.Module, got {show(module)}")
-    return replace(profile(module, input_shape), model=name)
-
-
-def built(reference: str, arguments: dict[str, Any]) -> Any:
-    """What a factory returns.  Whatever goes wrong in it becomes one line."""
-    make = factory(reference)
-    try:
-        return make(**arguments)
-    except (Exception, SystemExit) as error:
-        raise InvalidValue(f"model {reference!r} failed: {_line(error)}; call it in Python to see where") from error
-
-
-def factory(reference: str) -> Callable[..., Any]:
-    """The object that "package.module:factory" names; modules in the current folder are found too."""
-    module_name, _, path = reference.partition(":")
-    if not module_name or not path:
-        raise InvalidValue(f"model must be a name or package.module:factory, got {show(reference)}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise InvalidValue(f"model {reference!r} cannot be imported: {_line(error)}; is it installed, or in this folder?") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownName(f"model {reference!r}: {module_name} has no {part!r}{hint}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise InvalidValue(f"model {reference!r} must be a function or class that returns a model, got {show(found)}")
-    return found  # type: ignore[no-any-return]
-
-
-def _line(error: BaseException) -> str:
-    """
-    >>> _line(ValueError("two\\nlines"))
-    'ValueError: two lines'
-    """
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -1,8 +1,9 @@
-"""Light operations: what a layer does besides matrix products, and whether its output needs memory.
+"""Light operations: what a layer or function does besides matrix products.
 
-elementwise layers, and any that are not known   1 per output element
+elementwise, and whatever is not known           1 per output element
 pooling                                          k² per output element
 adaptive pooling                                 input elements per output element
+sums and means                                   1 per input element
 normalisation                                    2 per element
 local response normalisation                     n per element, with n its window
 matrix products; views and look-ups              0
@@ -11,7 +12,8 @@ matrix products; views and look-ups              0
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.modules import batchnorm, conv, instancenorm, pooling
@@ -25,39 +27,73 @@ _ADAPTIVE = (pooling._AdaptiveAvgPoolNd, pooling._AdaptiveMaxPoolNd)
 _NORMS = (batchnorm._BatchNorm, instancenorm._InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _RESPONSE_NORMS = (nn.LocalResponseNorm, nn.CrossMapLRN2d)
 
+_PRODUCT_NAMES = {"linear", "bilinear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "einsum"}
+_PRODUCT_NAMES |= {f"conv{transposed}{d}d" for d in (1, 2, 3) for transposed in ("", "_transpose")} | {"scaled_dot_product_attention"}
+_LOOK_UP_NAMES = {"embedding", "embedding_bag", "__getitem__", "gather", "index_select", "take", "take_along_dim", "one_hot"}
+_MOVE_NAMES = {"cat", "concat", "stack", "pad", "contiguous", "reshape", "flatten", "repeat", "repeat_interleave", "roll", "clone", "to"}
+_MOVE_NAMES |= {"type_as", "float", "half", "bfloat16", "new_zeros", "new_ones", "zeros_like", "ones_like", "empty_like", "__setitem__"}
+_NORM_NAMES = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
+_REDUCTION_NAMES = {"mean", "sum", "amax", "amin", "max", "min", "var", "std", "norm", "prod", "logsumexp", "argmax", "argmin"}
+_POOL_NAMES = {f"{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg", "lp")}
+_ADAPTIVE_NAMES = {f"adaptive_{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg")}
+_FREE = _PRODUCT_NAMES | _LOOK_UP_NAMES | _MOVE_NAMES
 
-def stores_nothing(layer: nn.Module) -> bool:
-    """Whether the output is a view of the input.
 
-    >>> stores_nothing(nn.Flatten()), stores_nothing(nn.ReLU())
-    (True, False)
-    """
-    return isinstance(layer, _VIEWS)
-
-
-def light_operations(layer: nn.Module, given: list[Tensor], result: list[Tensor]) -> int:
+def light_operations_of_layer(layer: nn.Module, given: Sequence[Tensor], returned: Sequence[Tensor]) -> int:
     """Operations of one layer that are not matrix products.
 
     >>> import torch
-    >>> light_operations(nn.MaxPool2d(3), [torch.zeros(1, 2, 9, 9)], [torch.zeros(1, 2, 3, 3)])
+    >>> light_operations_of_layer(nn.MaxPool2d(3), [torch.zeros(1, 2, 9, 9)], [torch.zeros(1, 2, 3, 3)])
     162
     """
-    if isinstance(layer, _PRODUCTS + _VIEWS + _LOOK_UPS):
+    if isinstance(layer, _PRODUCTS + _VIEWS + _LOOK_UPS) or not given or not returned:
         return 0
-    return _per_element(layer, given[0], result[0]) * sum(tensor.numel() for tensor in result)
+    return _per_element(layer, given[0], returned[0]) * _elements(returned)
+
+
+def light_operations_of_function(name: str, window: Any, given: Sequence[Tensor], returned: Sequence[Tensor]) -> int:
+    """Operations of a function of torch that are not matrix products; `window` is its second argument.
+
+    >>> import torch
+    >>> light_operations_of_function("max_pool2d", 3, [torch.zeros(1, 2, 9, 9)], [torch.zeros(1, 2, 3, 3)])
+    162
+    """
+    if name in _FREE or not given or not returned:
+        return 0
+    if name in _REDUCTION_NAMES:
+        return given[0].numel()
+    return _function_per_element(name, window, given[0], returned[0]) * _elements(returned)
+
+
+def _function_per_element(name: str, window: Any, given: Tensor, returned: Tensor) -> int:
+    if name in _POOL_NAMES:
+        return _window(window, returned.dim() - 2)
+    if name in _ADAPTIVE_NAMES:
+        return _shrinkage(given, returned)
+    if name == "local_response_norm":
+        return int(window)
+    return 2 if name in _NORM_NAMES else 1
 
 
 def _per_element(layer: nn.Module, given: Tensor, result: Tensor) -> int:
     if isinstance(layer, _POOLING):
         return _window(cast(int | tuple[int, ...], layer.kernel_size), result.dim() - 2)
     if isinstance(layer, _ADAPTIVE):
-        return math.prod(math.ceil(i / o) for i, o in zip(given.shape[2:], result.shape[2:], strict=True))
+        return _shrinkage(given, result)
     if isinstance(layer, _NORMS):
         return 2
     return layer.size if isinstance(layer, _RESPONSE_NORMS) else 1
 
 
-def _window(kernel: int | tuple[int, ...], axes: int) -> int:
+def _shrinkage(given: Tensor, result: Tensor) -> int:
+    return math.prod(math.ceil(i / o) for i, o in zip(given.shape[2:], result.shape[2:], strict=True))
+
+
+def _elements(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _window(kernel: int | Sequence[int], axes: int) -> int:
     """
     >>> _window(3, axes=2), _window((3, 5), axes=2)
     (9, 15)

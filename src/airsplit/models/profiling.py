@@ -1,19 +1,19 @@
-"""profile: the table of splits of any model.  torch is imported only where a model must be counted."""
+"""profile: the table of splits of any model.  torch is imported only where a model must be looked at."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import InvalidValue, require_choice, show
-from airsplit.models.registry import MODELS, build, default_input_shape, profile_name
-from airsplit.models.shapes import Shape, require_shape
-from airsplit.profiles import Profile, shipped_names, shipped_profile
+from airsplit.errors import InvalidValue, show
+from airsplit.inputs import InputSpec, require_shape
+from airsplit.profiles import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor, nn
+
+    from airsplit.models.outline import Refusal
 
 
 def profile(
@@ -25,64 +25,55 @@ def profile(
     """What a model costs at each split.
 
     model        a built-in name, or a torch.nn.Module, which is neither run nor changed
-    input_shape  the shape of one sample, without the batch axis; not needed for a built-in name
+    input_shape  the shape of one sample, without the batch axis; not needed for a built-in model
     inputs       instead, for a module: a tensor, or a tuple of tensors, with a batch axis; any dtype, meta allowed
 
     >>> alexnet = profile("alexnet")
     >>> len(alexnet), alexnet.names[3], int(alexnet.activation_elements[3]), int(alexnet.matmul_macs[-1])
     (20, 'pool1', 69984, 1135256096)
     """
-    shape = None if input_shape is None else require_shape("input_shape", input_shape)
-    if isinstance(model, str):
-        if inputs is not None:
-            raise InvalidValue(f"inputs belong to a module, got them with the name {model!r}; give input_shape instead")
-        return _of_name(require_choice("model", model, MODELS), shape)
-    return _of_module(model, shape, inputs)
+    if not isinstance(model, str):
+        return explain(model, input_shape, inputs=inputs)[0]
+    if inputs is not None:
+        raise InvalidValue(f"inputs belong to a module, got them with the name {model!r}; give input_shape instead")
+    from airsplit.models.loading import profile_of
+
+    return profile_of(model, None if input_shape is None else (InputSpec(require_shape("input_shape", input_shape)),))
 
 
-def _of_name(name: str, input_shape: Shape | None) -> Profile:
-    shape = default_input_shape(name) if input_shape is None else input_shape
-    shipped = profile_name(name, shape)
-    return shipped_profile(shipped) if shipped in shipped_names() else counted(name, shape)
+def explain(
+    model: nn.Module,
+    input_shape: Sequence[int] | None = None,
+    *,
+    inputs: Tensor | tuple[Tensor, ...] | None = None,
+) -> tuple[Profile, list[Refusal]]:
+    """A module's profile, and the places where it cannot be cut, each with the reason."""
+    samples = samples_of(model, input_shape, inputs)
+    from airsplit.models.outline import outline
+
+    found = outline(model, samples)
+    return found.profile(), found.refusals
 
 
-def counted(name: str, input_shape: Shape) -> Profile:
-    """The profile of a built-in model, counted afresh."""
-    import torch
-
-    from airsplit.models.counting import count
-
-    with torch.device("meta"):
-        module = build(name, input_shape)
-        return replace(count(module, torch.empty(1, *input_shape)), model=name)
-
-
-def _of_module(module: object, input_shape: Shape | None, inputs: Any) -> Profile:
+def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -> tuple[Tensor, ...]:
+    """The inputs to look at a module with, each with a batch axis."""
     from torch import Tensor, nn
 
-    from airsplit.models.counting import count
+    from airsplit.models.inputs import recorded_inputs, samples
 
+    shape = None if input_shape is None else require_shape("input_shape", input_shape)
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}")
-    if (input_shape is None) == (inputs is None):
+    recorded = recorded_inputs(module)
+    if shape is None and inputs is None and recorded is not None:
+        return samples(recorded, module)
+    if (shape is None) == (inputs is None):
         got = "neither" if inputs is None else "both"
         raise InvalidValue(f"a module needs input_shape or inputs, got {got}; write e.g. input_shape=(3, 32, 32)")
-    if input_shape is not None:
-        return count(module, _sample(module, input_shape))
-    if not isinstance(inputs, Tensor) and not _all_tensors(inputs):
+    if shape is not None:
+        dtype = recorded[0].dtype if recorded is not None and len(recorded) == 1 else ""
+        return samples((InputSpec(shape, dtype),), module)
+    tensors = (inputs,) if isinstance(inputs, Tensor) else inputs
+    if not isinstance(tensors, tuple | list) or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise InvalidValue(f"inputs must be a tensor or a tuple of tensors with a batch axis, got {show(inputs)}")
-    return count(module, inputs)
-
-
-def _all_tensors(inputs: object) -> bool:
-    from torch import Tensor
-
-    return isinstance(inputs, tuple | list) and len(inputs) > 0 and all(isinstance(tensor, Tensor) for tensor in inputs)
-
-
-def _sample(module: nn.Module, input_shape: Shape) -> Tensor:
-    """A sample of the module's own floating-point type."""
-    import torch
-
-    types = (p.dtype for p in module.parameters() if p.is_floating_point())
-    return torch.empty((1, *input_shape), dtype=next(types, torch.get_default_dtype()), device="meta")
+    return tuple(tensors)

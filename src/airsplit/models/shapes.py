@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from airsplit.errors import InvalidValue, require_integer, show
-
-Shape = tuple[int, ...]
+from airsplit.errors import InvalidValue, show
+from airsplit.inputs import Shape as Shape
+from airsplit.inputs import require_shape as require_shape
+from airsplit.inputs import shape_text as shape_text
 
 ALEXNET_INPUT: Shape = (3, 227, 227)
 ALEXNET32_INPUT: Shape = (3, 32, 32)
 VGG16_INPUT: Shape = (3, 224, 224)
-
-
-def require_shape(field: str, shape: object) -> Shape:
-    """One or more whole numbers >= 1.
-
-    >>> require_shape("input_shape", [3, 32, 32])
-    (3, 32, 32)
-    """
-    if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) == 0:
-        raise InvalidValue(f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)")
-    return tuple(require_integer(f"{field}[{axis}]", size, low=1) for axis, size in enumerate(shape))
 
 
 def require_image_shape(field: str, shape: object) -> tuple[int, int, int]:
@@ -34,11 +22,3 @@ def require_image_shape(field: str, shape: object) -> tuple[int, int, int]:
     if len(sizes) != 3:
         raise InvalidValue(f"{field} must be channels, height and width, got {show(shape)}; write e.g. (3, 32, 32)")
     return sizes[0], sizes[1], sizes[2]
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """
-    >>> shape_text((3, 32, 32))
-    '3x32x32'
-    """
-    return "x".join(str(size) for size in shape)

@@ -102,6 +102,7 @@ def plan(
     quantile: float | None = None,
     device_quantile: float | None = None,
     certify: bool = True,
+    optimiser_slots: int = 0,
     seed: int = 0,
 ) -> Plan:
     """Choose every device's split and share of the band.
@@ -112,6 +113,8 @@ def plan(
     split            what "fixed" takes: one for all or one for each device, numbers or names
     quantile         with "expected-max": minimise this quantile of max_k τ_k instead of its mean
     device_quantile  with "exact": minimise the largest device quantile instead of the largest mean
+    optimiser_slots  numbers of optimiser state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
+                     with momentum 1, Adam 2
     certify          with "expected-max": tighten the lower bound by branch and bound; False keeps the price bound
 
     >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
@@ -134,6 +137,7 @@ def plan(
         quantile=quantile,
         device_quantile=device_quantile,
         certify=certify,
+        optimiser_slots=optimiser_slots,
         seed=seed,
     )
     return METHODS[method](problem)

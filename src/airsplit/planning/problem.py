@@ -57,7 +57,7 @@ class Problem:
     @cached_property
     def work(self) -> Floats:
         """c_ℓ: MACs of one iteration on the device, its backward pass included."""
-        return self.profile.macs.astype(np.float64) * (self.batch_size * (1 + self.clock.backward_macs_ratio))
+        return self.batch_size * self.clock.work(self.profile)
 
     @cached_property
     def up_bits(self) -> Floats:
@@ -66,8 +66,9 @@ class Problem:
 
     @cached_property
     def down_bits(self) -> Floats:
-        """What comes back, where the clock counts it."""
-        return self.up_bits if self.clock.downlink else np.zeros(len(self.profile))
+        """What comes back, where the clock counts it: the gradients of what was sent."""
+        bits = self.profile.gradient_elements.astype(np.float64) * (self.batch_size * self.element_bits)
+        return bits if self.clock.downlink else np.zeros(len(self.profile))
 
     @cached_property
     def server_s(self) -> Floats:
@@ -162,6 +163,7 @@ def problem_of(
     quantile: float | None = None,
     device_quantile: float | None = None,
     certify: bool = True,
+    optimiser_slots: int = 0,
     seed: int = 0,
 ) -> Problem:
     """Check every argument of `plan` and put them together."""
@@ -175,6 +177,7 @@ def problem_of(
         raise InvalidValue(f"certify must be True or False, got {show(certify)}")
     require_integer("batch_size", batch_size, low=1, high=10**9)
     require_integer("element_bits", element_bits, low=1, high=64)
+    require_integer("optimiser_slots", optimiser_slots, low=0, high=16)
     require_integer("seed", seed, low=0)
     for field, p in (("quantile", quantile), ("device_quantile", device_quantile)):
         if p is not None:
@@ -184,6 +187,7 @@ def problem_of(
         raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}")
     shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
     limits = split_limits(profile, len(fleet), max_split)
+    needed_bytes = profile.device_memory_bytes(batch_size, optimiser_slots)
     if (limits < shallowest).any():
         k = int(np.flatnonzero(limits < shallowest)[0])
         raise InvalidValue(f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other")
@@ -194,7 +198,7 @@ def problem_of(
         batch_size,
         element_bits,
         shallowest,
-        _memory_limits(profile, fleet, batch_size, shallowest, limits),
+        _memory_limits(profile, fleet, needed_bytes, shallowest, limits),
         None if split is None else _given_rows(profile, len(fleet), "split", split),
         quantile,
         device_quantile,
@@ -229,17 +233,16 @@ def _given_rows(profile: Profile, devices: int, field: str, given: object) -> In
     return np.array([splits[entry] - 1 for entry in entries])
 
 
-def _memory_limits(profile: Profile, fleet: Fleet, batch_size: int, shallowest: int, limits: Ints) -> Ints:
+def _memory_limits(profile: Profile, fleet: Fleet, needed_bytes: Ints, shallowest: int, limits: Ints) -> Ints:
     """Lower each device's limit to the deepest split that it can hold."""
     if fleet.memory_bytes is None:
         return limits
-    needed = profile.device_memory_bytes(batch_size)
-    fits = np.searchsorted(needed, fleet.memory_bytes, side="right") - 1
+    fits = np.searchsorted(needed_bytes, fleet.memory_bytes, side="right") - 1
     short = np.flatnonzero(fits < shallowest)
     if len(short):
         k = int(short[0])
         raise Infeasible(
             f"device {fleet.device_name(k)} has {fleet.memory_bytes[k]:.0f} bytes of memory, but split {shallowest + 1} "
-            f"({profile.names[shallowest]}) needs {needed[shallowest]} for a batch of {batch_size}; use a smaller batch or leave it out"
+            f"({profile.names[shallowest]}) needs {needed_bytes[shallowest]} to train; use a smaller batch or leave it out"
         )
     return np.minimum(limits, fits)

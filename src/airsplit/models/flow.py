@@ -1,0 +1,283 @@
+"""Flow: what a tape's cuts would send and tear apart.
+
+Calls that depend on the data keep their order, and a cut is a prefix of it.  The others - masks, positions, tables made of
+shapes alone - have no place in it: each side that needs them makes them itself, so they are never sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from torch import nn
+
+from airsplit.models.recording import held_tensors, place_text
+from airsplit.models.tape import FIRST_BATCH, Call, Slot, State, Tape
+from airsplit.models.work import float32s
+
+BEFORE = -1
+"""The position of the model's inputs: before the first call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """A tape and the model that it was recorded from.  A position is a place among the calls in order."""
+
+    tape: Tape
+    model: nn.Module
+
+    # ---- the order ---------------------------------------------------------------------------------------------------------
+    @cached_property
+    def in_order(self) -> list[int]:
+        """The calls that depend on the data, draw random numbers or change the model's state, by their number on the tape."""
+        return [number for number, fixed in enumerate(self._fixed) if fixed]
+
+    @cached_property
+    def _fixed(self) -> list[bool]:
+        calls, metas = self.tape.calls, self.tape.slots
+        fixed = [call.random or any(isinstance(each, State) for each in call.writes) for call in calls]
+        data = {Slot(number) for number in range(self.tape.inputs)}
+        memory: set[int] = set()
+        while True:
+            before = (sum(fixed), len(memory))
+            for number, call in enumerate(calls):
+                shares = any(metas[output].storage in memory for output in call.outputs)
+                fixed[number] = fixed[number] or shares or not data.isdisjoint(call.reads)
+                if fixed[number]:
+                    data.update(map(Slot, call.outputs))
+                    memory.update(metas[each.number].storage for each in call.writes if isinstance(each, Slot))
+            if before == (sum(fixed), len(memory)):
+                return fixed
+
+    @cached_property
+    def end(self) -> int:
+        """The position of the last call."""
+        return len(self.in_order) - 1
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """Where each slot of the data is made."""
+        made = dict.fromkeys(range(self.tape.inputs), BEFORE)
+        for position, number in enumerate(self.in_order):
+            made.update(dict.fromkeys(self.tape.calls[number].outputs, position))
+        return made
+
+    # ---- what is made where it is needed -----------------------------------------------------------------------------------
+    @cached_property
+    def _maker(self) -> dict[int, int]:
+        return {output: number for number, call in enumerate(self.tape.calls) for output in call.outputs}
+
+    @cached_property
+    def _free_writers(self) -> dict[int, list[int]]:
+        """The calls out of order that change a storage in place."""
+        writers = defaultdict(list)
+        for number, call in enumerate(self.tape.calls):
+            if not self._fixed[number]:
+                for each in call.writes:
+                    if isinstance(each, Slot):
+                        writers[self.tape.slots[each.number].storage].append(number)
+        return writers
+
+    def makers(self, wanted: Iterable[Slot | State]) -> set[int]:
+        """The calls out of order that are needed to make these slots."""
+        needed: set[int] = set()
+        waiting = [each.number for each in wanted if isinstance(each, Slot) and each.number not in self.position]
+        while waiting:
+            slot = waiting.pop()
+            for number in (self._maker[slot], *self._free_writers[self.tape.slots[slot].storage]):
+                if number not in needed:
+                    needed.add(number)
+                    waiting.extend(each.number for each in self.tape.calls[number].reads if isinstance(each, Slot))
+        return needed
+
+    @cached_property
+    def _needs(self) -> list[frozenset[int]]:
+        """For each position, the calls out of order that it needs; last, those that the output needs."""
+        wanted = [frozenset(self.tape.calls[number].reads) for number in self.in_order]
+        known: dict[frozenset[Slot | State], frozenset[int]] = {}
+        needs = []
+        for reads in (*wanted, frozenset(self.tape.results.values())):
+            loose = frozenset(each for each in reads if isinstance(each, Slot) and each.number not in self.position)
+            if loose not in known:
+                known[loose] = frozenset(self.makers(loose))
+            needs.append(known[loose])
+        return needs
+
+    def calls_of(self, start: int, stop: int) -> list[Call]:
+        """The calls from one position up to another, with what they need made before them; past the end lies the output."""
+        numbers = set(self.in_order[start:stop]).union(*self._needs[start : stop + (stop > self.end)])
+        return [self.tape.calls[number] for number in sorted(numbers)]
+
+    # ---- what is used where ------------------------------------------------------------------------------------------------
+    def _users(self) -> Iterator[tuple[int, frozenset[Slot | State], Call | None]]:
+        for position, number in enumerate(self.in_order):
+            call = self.tape.calls[number]
+            yield position, call.reads, call
+            for needed in self._needs[position]:
+                yield position, self.tape.calls[needed].reads, self.tape.calls[needed]
+        yield self.end + 1, frozenset(self.tape.results.values()), None
+        for needed in self._needs[self.end + 1]:
+            yield self.end + 1, self.tape.calls[needed].reads, self.tape.calls[needed]
+
+    @cached_property
+    def last_use(self) -> dict[int, int]:
+        """The last position that reads each slot of the data; the output reads past the end."""
+        last: dict[int, int] = {}
+        for position, reads, _ in self._users():
+            for each in reads:
+                if isinstance(each, Slot):
+                    last[each.number] = max(position, last.get(each.number, BEFORE))
+        return last
+
+    @cached_property
+    def state_uses(self) -> dict[str, tuple[int, int]]:
+        """First and last position that uses each tensor of the model, under the first of its names."""
+        uses: dict[str, tuple[int, int]] = {}
+        for position, reads, call in self._users():
+            names = [each.name for each in reads if isinstance(each, State)]
+            if call is not None and isinstance(call.target, str):
+                names += self._held_by(call.target)
+            for name in names:
+                first, last = uses.get(self._canonical[name], (position, position))
+                uses[self._canonical[name]] = (min(first, position), max(last, position))
+        return uses
+
+    @cached_property
+    def _canonical(self) -> dict[str, str]:
+        first: dict[int, str] = {}
+        return {name: first.setdefault(id(tensor), name) for name, tensor in held_tensors(self.model)}
+
+    def _held_by(self, path: str) -> list[str]:
+        if path not in self._layers:
+            self._layers[path] = [f"{path}.{name}" for name, _ in held_tensors(self.model.get_submodule(path))]
+        return self._layers[path]
+
+    @cached_property
+    def _layers(self) -> dict[str, list[str]]:
+        return {}
+
+    @cached_property
+    def whole_state(self) -> set[str]:
+        """The tensors that must be on one side: parameters, what layers hold, and what is changed in place."""
+        names = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        for call in self.tape.calls:
+            names.update(each.name for each in call.writes if isinstance(each, State))
+            if isinstance(call.target, str):
+                names.update(self._held_by(call.target))
+        return {self._canonical[name] for name in names}
+
+    # ---- cuts ----------------------------------------------------------------------------------------------------------------
+    @cached_property
+    def _crossings(self) -> list[list[int]]:
+        """For each position, the slots that are made up to it and used behind it."""
+        starts, stops = defaultdict(list), defaultdict(list)
+        for slot, last in self.last_use.items():
+            made = self.position.get(slot)
+            if made is not None and last > made:
+                starts[max(made, 0)].append(slot)
+                stops[last].append(slot)
+        live: dict[int, None] = {}
+        crossings = []
+        for position in range(self.end + 1):
+            for slot in stops[position]:
+                live.pop(slot, None)
+            live.update(dict.fromkeys(slot for slot in starts[position] if self.last_use[slot] > position))
+            crossings.append(sorted(live))
+        return crossings
+
+    def crossing(self, position: int) -> list[int]:
+        """The slots that a cut behind a position sends, in the order in which they are made."""
+        return self._crossings[position]
+
+    def sent_elements(self, position: int) -> int:
+        """Elements per sample of what crosses."""
+        return sum(self.elements(slot) for slot in self.crossing(position))
+
+    def gradient_elements(self, position: int) -> int:
+        """Elements per sample that come back: of what crosses and leads to a parameter that is trained."""
+        return sum(self.elements(slot) for slot in self.crossing(position) if self.tape.slots[slot].flows)
+
+    def elements(self, slot: int) -> int:
+        return self.tape.slots[slot].elements
+
+    def changed_behind(self, position: int) -> set[int]:
+        """The crossing slots whose memory a call behind the cut changes in place."""
+        storages = {storage for storage, last in self._last_write.items() if last > position}
+        return {slot for slot in self.crossing(position) if self.tape.slots[slot].storage in storages}
+
+    @cached_property
+    def _last_write(self) -> dict[int, int]:
+        writes: dict[int, int] = {}
+        for position, number in enumerate(self.in_order):
+            for each in self.tape.calls[number].writes:
+                if isinstance(each, Slot):
+                    writes[self.tape.slots[each.number].storage] = position
+        return writes
+
+    # ---- what is not legal ---------------------------------------------------------------------------------------------------
+    def refusal(self, position: int) -> str | None:
+        """Why the model cannot be cut behind a position; None where it can."""
+        return self._torn[position] or self._without_batch(position) or self._seen_by_both(position)
+
+    @cached_property
+    def _torn(self) -> list[str | None]:
+        torn: list[str | None] = [None] * (self.end + 1)
+        for name, (first, last) in self.state_uses.items():
+            if name in self.whole_state and first < last:
+                why = f"{name} is used on both sides, by {self._row(first)} and by {self._row(last)}"
+                for position in range(first, min(last, self.end + 1)):
+                    torn[position] = torn[position] or why
+        return torn
+
+    def _row(self, position: int) -> str:
+        return self.tape.calls[self.in_order[position]].row if position <= self.end else "the output"
+
+    def _without_batch(self, position: int) -> str | None:
+        for slot in self.crossing(position):
+            if not self.tape.slots[slot].has_batch_axis:
+                maker = self._row(self.position[slot]) if self.position[slot] > BEFORE else f"input {slot + 1}"
+                return f"what {maker} returns depends on the data but has no batch axis, so it cannot be sent sample by sample"
+        return None
+
+    def _seen_by_both(self, position: int) -> str | None:
+        changed = self.changed_behind(position)
+        storages = [self.tape.slots[slot].storage for slot in changed]
+        if len(set(storages)) == len(storages):
+            return None
+        twice = next(storage for storage in storages if storages.count(storage) > 1)
+        number = self.in_order[self._last_write[twice]]
+        call = self.tape.calls[number]
+        return f"{call.row} changes a tensor in place that is also needed as it was made before, at {place_text(call.where)}"
+
+    def kept_elements(self) -> list[int]:
+        """For each position, what the inputs take and the calls up to it keep for the backward pass, in elements per sample."""
+        inputs = [self._kept_size(slot) for slot in range(self.tape.inputs)]
+        seen = {self.tape.slots[slot].storage: size for slot, size in enumerate(inputs)}
+        kept = []
+        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+            references = (*(call.given[at] for at in work.kept_given), *(Slot(call.outputs[at]) for at in work.kept_results))
+            new = work.kept_besides // FIRST_BATCH
+            for slot in (each.number for each in references if isinstance(each, Slot)):
+                storage, size = self.tape.slots[slot].storage, self._kept_size(slot)
+                new += max(0, size - seen.get(storage, 0))
+                seen[storage] = max(size, seen.get(storage, 0))
+            kept.append(new)
+        return [sum(inputs) + so_far for so_far in self.running(kept)]
+
+    def _kept_size(self, slot: int) -> int:
+        meta = self.tape.slots[slot]
+        return math.ceil(meta.elements * float32s(meta.dtype))
+
+    def running(self, values: list[int]) -> list[int]:
+        """Running sums, over positions, of a number per call of the tape; what a position needs made counts at its first use."""
+        counted: set[int] = set()
+        per_position = []
+        for position, number in enumerate(self.in_order):
+            new = ({number} | self._needs[position]) - counted
+            counted |= new
+            per_position.append(sum(values[each] for each in new))
+        return list(accumulate(per_position))

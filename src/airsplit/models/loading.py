@@ -1,0 +1,185 @@
+"""Models by name or path: built without memory to be counted, or with weights to be trained.
+
+A name is a built-in model's or "package.module:factory", a function or class that is called with `arguments`.  torch is
+imported only where a model must be built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_choice, show
+from airsplit.models.inputs import InputSpec, recorded_inputs, samples
+from airsplit.models.registry import MODELS, build, input_of, shipped_name
+from airsplit.profiles import Profile, shipped_names, shipped_profile
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from airsplit.models.outline import Refusal
+
+Inputs = tuple[InputSpec, ...]
+
+
+def profile_of(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> Profile:
+    """What a model costs at each split.  Needs no torch where its profile ships with the package.
+
+    >>> profile_of("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
+    'pool1'
+    """
+    shipped = _shipped(name, inputs, arguments or {})
+    return counted(name, inputs, arguments) if shipped is None else shipped_profile(shipped)
+
+
+def counted(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> Profile:
+    """The same, counted afresh."""
+    from airsplit.models.profiling import profile
+
+    module = load(name, inputs=inputs, arguments=arguments)
+    return replace(profile(module, inputs=samples(inputs_of(name, module, inputs), module)), model=name)
+
+
+def explained(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> tuple[Profile, list[Refusal]]:
+    """What a model costs at each split, and after which layers it cannot be cut, and why."""
+    from airsplit.models.profiling import explain
+
+    module = load(name, inputs=inputs, arguments=arguments)
+    found, refused = explain(module, inputs=samples(inputs_of(name, module, inputs), module))
+    return replace(found, model=name), refused
+
+
+def load(name: str, *, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None, device: str | None = "meta") -> nn.Module:
+    """The model itself.
+
+    inputs  what it is to take, in the order of the arguments of forward; a built-in model is built for it
+    device  "meta": shapes but no weights, unless the factory cannot do without; None: torch's default device
+
+    >>> next(load("vgg16").parameters()).device
+    device(type='meta')
+    """
+    given = dict(arguments or {})
+    if ":" in name:
+        return built(name, given, device)
+    require_choice("model", name, MODELS)
+    if "input_shape" in given:
+        raise InvalidValue(f"{name} argument input_shape says the same as its input; give that instead, e.g. {input_of(name)}")
+    shape = None if inputs is None else _one(name, inputs).shape
+    return _made(name, lambda: build(name, shape, **given), device)
+
+
+def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
+    """What a model that was loaded takes: `inputs`, or else what the model itself says."""
+    if inputs is not None:
+        return inputs if ":" in name else (_one(name, inputs),)
+    recorded = recorded_inputs(module)
+    if recorded is None:
+        way = "give --input 3x32x32 or --input 128:int64 (in Python input_shape=(3, 32, 32)), or let the model have an attribute input_spec"
+        raise InvalidValue(f"model {name!r} must be given its input, the sizes of one sample; {way}")
+    return recorded
+
+
+def built(reference: str, arguments: Mapping[str, Any], device: str | None = None) -> nn.Module:
+    """The model that "package.module:factory" makes with these arguments."""
+    make = factory(reference)  # outside of any device: a module keeps the tensors that its import makes
+    return _made(reference, lambda: make(**arguments), device)
+
+
+def factory(reference: str) -> Callable[..., Any]:
+    """The object that "package.module:factory" names; modules in the current folder are found too.
+
+    >>> factory("torch.nn:Linear").__name__
+    'Linear'
+    """
+    module_name, _, path = reference.partition(":")
+    if not module_name or not path:
+        raise InvalidValue(f"model must be a name or package.module:factory, got {show(reference)}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise InvalidValue(f"model {reference!r} cannot be imported: {_line(error)}; is it installed, or in this folder?") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownName(f"model {reference!r}: {module_name} has no {part!r}{hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InvalidValue(f"model {reference!r} must be a function or class that returns a model, got {show(found)}")
+    return found  # type: ignore[no-any-return]
+
+
+def _shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> str | None:
+    """The profile that ships for this model; None where it must be counted."""
+    if ":" in name or "input_shape" in arguments:
+        return None
+    require_choice("model", name, MODELS)
+    wanted = None if inputs is None else _one(name, inputs)
+    if wanted is not None and wanted.dtype not in ("", MODELS[name].dtype or "float32"):
+        return None
+    found = shipped_name(name, None if wanted is None else wanted.shape, arguments)
+    return found if found in shipped_names() else None
+
+
+def _one(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
+    """The one input of a built-in model, of its own type where none is said."""
+    if len(inputs) != 1:
+        raise InvalidValue(f"{name} takes one input, e.g. {input_of(name)}, got {len(inputs)}; give one")
+    return replace(inputs[0], dtype=inputs[0].dtype or MODELS[name].dtype)
+
+
+def _made(name: str, make: Callable[[], Any], device: str | None) -> nn.Module:
+    """What a factory returns.  Whatever goes wrong in it becomes one line."""
+    from torch import nn
+
+    try:
+        module = _on(device, make)
+    except AirsplitError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InvalidValue(f"model {name!r} failed: {_line(error)}; call it in Python to see where") from error
+    if not isinstance(module, nn.Module):
+        raise InvalidValue(f"model {name!r} must return a torch.nn.Module, got {show(module)}")
+    return module
+
+
+def _on(device: str | None, make: Callable[[], Any]) -> Any:
+    """Call a factory on a device.  One that cannot work without weights, on "meta", is called again on the CPU."""
+    import torch
+
+    if device is None:
+        return make()
+    if device != "meta":
+        with torch.device(device):
+            return make()
+    with contextlib.suppress(Exception, SystemExit), torch.device("meta"), _no_word_of_weights():
+        return make()
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # to be looked at, not trained: no random number is used up
+        return make()
+
+
+@contextlib.contextmanager
+def _no_word_of_weights() -> Iterator[None]:
+    """Without the warning that weights which are read into a model without memory go nowhere: so they should."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*copying from a non-meta parameter.*", UserWarning)
+        yield
+
+
+def _line(error: BaseException) -> str:
+    """
+    >>> _line(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

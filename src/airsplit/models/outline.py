@@ -1,0 +1,186 @@
+"""Outline: every legal split of a model, what it costs, and the calls on each side of it.
+
+A model is recorded four times on the meta device: in training and in evaluation mode, for two batch sizes.  Work and data are
+those of evaluation mode, as published figures are; what is kept for the backward pass is that of training mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from airsplit.errors import InvalidValue, show
+from airsplit.models.batching import for_any_batch
+from airsplit.models.flow import Flow
+from airsplit.models.recording import record
+from airsplit.models.tape import FIRST_BATCH, Tape
+from airsplit.models.twins import left_alone, on_meta
+from airsplit.models.work import Bench
+from airsplit.profiles import Profile
+from airsplit.units import Ints
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place where the model cannot be cut: after which layer, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A place where the model could be cut: its name, and its position in evaluation and in training mode."""
+
+    name: str
+    evaluation: int
+    training: int
+    refusal: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """A model's flow in both modes."""
+
+    model: nn.Module
+    evaluation: Flow
+    training: Flow
+
+    def flow(self, training: bool) -> Flow:
+        return self.training if training else self.evaluation
+
+    # ---- where it can be cut -----------------------------------------------------------------------------------------------
+    @cached_property
+    def splits(self) -> list[Row]:
+        """The legal splits, in order."""
+        return [row for row in self.rows if row.refusal is None]
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        return [Refusal(row.name, row.refusal) for row in self.rows if row.refusal is not None]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        places = _places(self.evaluation)
+        while_training = dict(_places(self.training, all_rows=True))
+        rows = [self._row(name, at, while_training.get(name)) for name, at in places[:-1]]
+        return [*rows, Row(places[-1][0], self.evaluation.end, self.training.end, None)]
+
+    def _row(self, name: str, evaluation: int, training: int | None) -> Row:
+        if training is None:
+            return Row(name, evaluation, 0, "it does not run in training mode")
+        refusal = self.evaluation.refusal(evaluation) or self.training.refusal(training) or self._moved(evaluation, training)
+        return Row(name, evaluation, training, refusal)
+
+    def _moved(self, evaluation: int, training: int) -> str | None:
+        """Why a cut that is legal in each mode is not legal in both: a parameter changes sides."""
+        names, evaluated, trained = self._first_uses
+        moved = np.flatnonzero((evaluated <= evaluation) != (trained <= training))
+        return f"{names[moved[0]]} is before the cut in one mode and behind it in the other" if len(moved) else None
+
+    @cached_property
+    def _first_uses(self) -> tuple[list[str], Ints, Ints]:
+        """The tensors that are used in both modes, and the position of their first use in each."""
+        evaluated, trained = self.evaluation.state_uses, self.training.state_uses
+        names = [name for name in evaluated if name in trained]
+        return names, np.array([evaluated[name][0] for name in names]), np.array([trained[name][0] for name in names])
+
+    # ---- what it costs -----------------------------------------------------------------------------------------------------
+    def profile(self) -> Profile:
+        """One row per legal split; work and parameters of places that are not legal count for the next one that is."""
+        flow, at = self.evaluation, [row.evaluation for row in self.splits]
+        work = flow.tape.work
+        products = [each.products // FIRST_BATCH for each in work]
+        macs = [(each.products + each.light) // FIRST_BATCH for each in work]
+
+        def so_far(values: list[int]) -> Any:
+            sums = flow.running(values)
+            if sums[-1] > 2**61:
+                raise InvalidValue(f"model must take at most {2**61} MAC a sample, got {sums[-1]}; are its sizes right?")
+            return np.array(sums, dtype=np.int64)[at]
+
+        kept = self.training.kept_elements()
+        return Profile(
+            names=[row.name for row in self.splits],
+            layer_macs=np.diff(so_far(macs), prepend=0),
+            matmul_macs=so_far(products),
+            activation_elements=np.array([flow.sent_elements(position) for position in at]),
+            parameters=self._parameters(trained_only=False),
+            stored_elements=np.array([kept[row.training] for row in self.splits]),
+            backward_macs=so_far([each.backward // FIRST_BATCH for each in work]),
+            gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
+            trainable_parameters=self._parameters(trained_only=True),
+            model=type(self.model).__name__,
+        )
+
+    def _parameters(self, *, trained_only: bool) -> Any:
+        """Parameters between each split and the one before; those that are never used belong to the last."""
+        counts = np.zeros(len(self.splits), dtype=np.int64)
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad or not trained_only:
+                counts[self.split_holding(name)] += parameter.numel()
+        return counts
+
+    @cached_property
+    def _holders(self) -> dict[str, int]:
+        holders: dict[str, int] = {}
+        for training in (False, True):
+            places = [row.training if training else row.evaluation for row in self.splits]
+            for name, (first, _) in self.flow(training).state_uses.items():
+                index = int(np.searchsorted(np.array(places), first))
+                holders.setdefault(name, min(index, len(self.splits) - 1))
+        return holders
+
+    def split_holding(self, name: str) -> int:
+        """The first split whose front holds a tensor of the model, counted from zero."""
+        return self._holders.get(name, len(self.splits) - 1)
+
+
+def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
+    """Look at a model on the meta device; it is neither run nor moved nor changed."""
+    if not inputs or any(tensor.dim() == 0 for tensor in inputs):
+        raise InvalidValue(f"inputs must be one tensor or more, each with a batch axis, got {show(inputs)}; add one with [None]")
+    twin, bench = on_meta(model), Bench()
+
+    def tape(training: bool, batch: int) -> Tape:
+        with left_alone(twin.train(training)) as module:
+            return record(module, [_resized(tensor, batch) for tensor in inputs], model, bench)
+
+    def flow(training: bool) -> Flow:
+        return Flow(for_any_batch(tape(training, FIRST_BATCH), tape(training, FIRST_BATCH + 1)), model)
+
+    return Outline(model, flow(training=False), flow(training=True))
+
+
+def _resized(tensor: Tensor, batch: int) -> Tensor:
+    return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+
+
+def _places(flow: Flow, *, all_rows: bool = False) -> list[tuple[str, int]]:
+    """Where a model could be cut: after each layer, after each module without layers, and after each function that does work.
+
+    A function that only moves data is a place of its own where it leaves less to send.
+    """
+    places: list[tuple[str, int]] = []
+    work = [0] * len(flow.tape.calls) if all_rows else [each.products + each.light for each in flow.tape.work]
+    least = sum(flow.elements(slot) for slot in range(flow.tape.inputs))
+    for position, number in enumerate(flow.in_order):
+        call = flow.tape.calls[number]
+        following = flow.tape.calls[flow.in_order[position + 1]] if position < flow.end else None
+        if following is not None and call.group >= 0 and following.group == call.group:
+            continue
+        sent = flow.sent_elements(position)
+        if all_rows or call.group >= 0 or work[number] or sent < least:
+            places.append((call.row, position))
+            least = sent
+    if flow.end < 0:
+        raise InvalidValue("model must have at least one layer that works on its input, got none")
+    if not places:
+        places.append((flow.tape.calls[flow.in_order[-1]].row, flow.end))
+    return places

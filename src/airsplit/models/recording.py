@@ -1,0 +1,454 @@
+"""Recording a model's forward pass on the meta device, call by call, as a Tape.
+
+The model runs as it is, on tensors that have a shape and no values: its Python may branch on shapes, types and settings, and
+only a branch on the data itself is an error.  Layers of torch.nn are recorded as they are called; in every other module,
+each function of torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import linecache
+import os
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.checkpoint import CheckpointFunction
+
+from airsplit.errors import AirsplitError, InvalidValue
+from airsplit.models.shape_only import without_values
+from airsplit.models.tape import DEVICE, Call, Meta, Nested, Slot, State, Tape, play, tensors_in
+from airsplit.models.work import Bench, Made, Work
+
+ALONE = -1
+"""The group of a call that is a row by itself."""
+
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
+"""Modules of torch.nn that are recorded layer by layer."""
+
+READS_VALUES = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero", "equal"}
+DATA_DEPENDENT = ("item() cannot be called on meta", "data-independent", "data-dependent", "data dependent")
+SAME_ELSEWHERE = {"cpu", "cuda"}
+RANDOM = {"bernoulli", "bernoulli_", "normal", "normal_", "uniform_", "exponential_", "geometric_", "log_normal_", "cauchy_"}
+RANDOM |= {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "random_", "multinomial", "poisson"}
+RANDOM |= {"dropout", "dropout_", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu", "gumbel_softmax"}
+
+_HERE = os.path.dirname(__file__)
+_NOT_THE_MODEL = (os.path.dirname(torch.__file__), *(os.path.join(_HERE, f) for f in ("recording.py", "work.py", "outline.py")), "<")
+
+
+class ChangedByData(InvalidValue):
+    """The model's control flow or shapes depend on the values of its data."""
+
+
+def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: Bench) -> Tape:
+    """Record one forward pass of `module`, a copy of `model` on the meta device, as it stands: in its mode, for these inputs."""
+    recorder = _Recorder(module, model, inputs, bench)
+    try:
+        with recorder.listening():
+            output = module(*inputs)
+    except AirsplitError:
+        raise
+    except Exception as error:
+        at = next((place for place in _places(error) if _is_the_models(place[0])), None)
+        where = f" at {place_text(at)}" if at else ""
+        raise InvalidValue(f"model fails{where} with {type(error).__name__}: {first_line(error)}; does it take {_told(inputs)}?") from error
+    return recorder.tape(output)
+
+
+@dataclass
+class _Frame:
+    """A module whose forward is running."""
+
+    module: nn.Module
+    path: str
+    row: str | None  # set where the whole module is one row
+    group: int
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: Bench) -> None:
+        super().__init__()
+        self._module, self._model, self._bench = module, model, bench
+        self._paths = defaultdict[int, list[str]](list)
+        for path, part in module.named_modules(remove_duplicate=False):
+            self._paths[id(part)].append(path)
+        self._times = Counter[int]()
+        self._state = {id(tensor): State(name) for name, tensor in reversed(list(held_tensors(module)))}
+        trained = {name for name, tensor in held_tensors(model) if tensor.requires_grad}
+        self._trained = {id(tensor) for name, tensor in held_tensors(module) if name in trained}
+        self._inputs = len(inputs)
+        self._calls: list[Call] = []
+        self._work: list[Work] = []
+        self._metas: list[Meta] = []
+        self._slot_of: dict[int, Slot] = {}
+        self._alive: list[Any] = []  # a tensor's id must stay its own
+        self._storages: dict[int, int] = {}
+        self._frames: list[_Frame] = []
+        self._names = Counter[str]()
+        self._paused = False
+        for tensor in inputs:
+            self._new_slot(tensor, flows=False)
+
+    # ---- set-up ----------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Layers, functions and custom gradients come to this recorder; tensors are made on the meta device."""
+        plain_call, plain_apply = nn.Module.__call__, torch.autograd.Function.apply
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return self._on_module(functools.partial(plain_call, module), module, args, kwargs)
+
+        def apply(function: type, *args: Any, **kwargs: Any) -> Any:
+            original = plain_apply.__func__.__get__(None, function)  # type: ignore[attr-defined]
+            if function is CheckpointFunction:  # runs a part of the model again to save memory; here it runs once
+                return args[0](*args[2:])
+            return self._on_function(original, args, kwargs)
+
+        with (
+            patch.object(nn.Module, "__call__", call),
+            patch.object(torch.autograd.Function, "apply", classmethod(apply)),
+            torch.enable_grad(),
+            torch.device("meta"),
+            self,
+        ):
+            yield
+
+    def tape(self, output: Any) -> Tape:
+        with torch.device("meta"):
+            found = _tensors_inside(output, {*self._slot_of, *self._state})
+        results = {key: self._slot_of.get(key) or self._state[key] for key in found}
+        if not found:
+            raise InvalidValue(f"model must return a tensor, or something with tensors in it, got {type(output).__name__}")
+        return Tape(self._inputs, self._calls, self._metas, output, results, self._work)
+
+    # ---- modules ---------------------------------------------------------------------------------------------------------
+    def _on_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._paused or module is self._module:
+            return run(*args, **kwargs)
+        path = self._path(module)
+        if is_layer(module):
+            with self._inside(module, path, self._unique(path)):
+                return self._make(path, run, module, args, kwargs)
+        whole = not any(True for _ in module.children())
+        with self._inside(module, path, self._unique(path) if whole else None):
+            return run(*args, **kwargs)
+
+    def _path(self, module: nn.Module) -> str:
+        """The name of a module; of one with several names, another at each call."""
+        names = self._paths[id(module)]
+        if not names:
+            hint = "make it in __init__, so that it is kept"
+            raise InvalidValue(f"model makes a {type(module).__name__} in its forward, at {self._line()}; {hint}")
+        self._times[id(module)] += 1
+        return names[(self._times[id(module)] - 1) % len(names)]
+
+    @contextmanager
+    def _inside(self, module: nn.Module, path: str, row: str | None) -> Iterator[None]:
+        outer = self._frames[-1] if self._frames else None
+        if outer is not None and outer.row is not None:
+            row, group = outer.row, outer.group
+        else:
+            group = len(self._calls)
+        self._frames.append(_Frame(module, path, row, group))
+        try:
+            yield
+        finally:
+            self._frames.pop()
+
+    # ---- functions -------------------------------------------------------------------------------------------------------
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._on_function(func, args, kwargs or {})
+
+    def _on_function(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._paused or torch._C._functorch.maybe_current_level() is not None:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", type(func).__name__)
+        if name == "__get__":  # an attribute: x.shape, x.mT
+            found = func(*args, **kwargs)
+            if not isinstance(found, Tensor):
+                return found
+            name = func.__self__.__name__  # type: ignore[attr-defined]
+            func, args = getattr, (args[0], name)
+        elif name == "__set__":
+            return func(*args, **kwargs)
+        elif name in READS_VALUES:
+            return self._value(func, args, kwargs)
+        else:
+            name, func, args, kwargs = without_values(name, func, args, kwargs)
+        return self._make(func, func, None, args, kwargs, name)
+
+    def _make(
+        self,
+        target: Callable[..., Any] | str,
+        run: Callable[..., Any],
+        layer: nn.Module | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str = "",
+    ) -> Any:
+        """Make a call and record it, where it returns or changes a tensor."""
+        self._paused = True
+        try:
+            given = tensors_in((args, kwargs))
+            versions = [tensor._version for tensor in given]
+            parameters = () if layer is None else tuple(p for p in layer.parameters() if id(p) in self._trained)
+            flowing = tuple(id(tensor) in self._trained for tensor in given)
+            made = Made(name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters)
+            work, result = self._run(made, target)
+            changed = {id(tensor) for tensor, version in zip(given, versions, strict=True) if tensor._version != version}
+            leaves, spec = tree_flatten(result)
+            if not changed and not any(isinstance(leaf, Tensor) for leaf in leaves):
+                return result
+            call = self._call(target, args, kwargs, name, given, changed)
+            leaves = [self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
+            outputs = tuple(self._new_slot(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
+            self._calls.append(replace(call, outputs=outputs))
+            self._work.append(work)
+            return tree_unflatten(leaves, spec)
+        finally:
+            self._paused = False
+
+    def _run(self, made: Made, target: Callable[..., Any] | str) -> tuple[Work, Any]:
+        """A call's work and its result."""
+        try:
+            if made.name in SAME_ELSEWHERE:
+                return Work(flows=made.flowing), made.args[0]
+            return self._bench.make(made)
+        except AirsplitError:
+            raise
+        except Exception as error:
+            raise self._failure(error, target, made.layer) from error
+
+    def _call(
+        self,
+        target: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        given: list[Tensor],
+        changed: set[int],
+    ) -> Call:
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and frame.row is not None:
+            row, group = frame.row, frame.group
+        else:
+            path = f"{frame.path}." if frame is not None and frame.path else ""
+            row, group = self._unique(path + (name.strip("_") or "function")), ALONE
+        return Call(
+            target,
+            tuple(self._written(value) for value in args),
+            {key: self._written(value) for key, value in kwargs.items()},
+            outputs=(),
+            given=tuple(self._written(tensor) for tensor in given),
+            writes=frozenset(self._reference(tensor) for tensor in given if id(tensor) in changed),
+            row=row,
+            group=group,
+            grad=torch.is_grad_enabled(),
+            random=name in RANDOM,
+            where=self._place(),
+        )
+
+    def _fresh(self, tensor: Tensor, changed: set[int]) -> Tensor:
+        """A tensor of its own for a result that is one of the inputs untouched, as that of dropout in evaluation mode is."""
+        if tensor.device.type != "meta":
+            tensor = tensor.to("meta")
+        known = id(tensor) in self._slot_of or id(tensor) in self._state
+        return torch.ops.aten.alias.default(tensor) if known and id(tensor) not in changed else tensor
+
+    def _unique(self, name: str) -> str:
+        """The name, with a number behind it from its second use on."""
+        unique = name
+        while unique in self._names:
+            unique = f"{name}_{self._names[name]}"
+            self._names[name] += 1
+        self._names[unique] = 1
+        return unique
+
+    # ---- tensors ---------------------------------------------------------------------------------------------------------
+    def _new_slot(self, tensor: Tensor, flows: bool) -> Slot:
+        slot = Slot(len(self._metas))
+        storage = tensor.untyped_storage()._cdata
+        number = self._storages.setdefault(storage, len(self._storages))
+        self._metas.append(Meta((tuple(tensor.shape),), tensor.dtype, number, flows))
+        if flows:
+            self._trained.add(id(tensor))
+        else:
+            self._trained.discard(id(tensor))
+        self._slot_of[id(tensor)] = slot
+        self._alive.append(tensor)
+        return slot
+
+    def _reference(self, tensor: Tensor) -> Slot | State:
+        found = self._slot_of.get(id(tensor)) or self._state.get(id(tensor))
+        if found is None:
+            hint = "make it in forward with functions of torch, or keep it as a buffer"
+            raise InvalidValue(f"model uses a tensor of unknown origin at {self._line()}; {hint}")
+        return found
+
+    def _written(self, value: Any) -> Any:
+        """A value as the tape writes it."""
+        if isinstance(value, Tensor):
+            if id(value) not in self._slot_of and id(value) not in self._state and value.device.type != "meta":
+                return value  # a constant of the model's code
+            return self._reference(value)
+        if isinstance(value, torch.device):
+            return DEVICE if value.type == "meta" else value
+        if isinstance(value, tuple | list | dict | slice):
+            return self._written_nest(value)
+        return value
+
+    def _written_nest(self, value: Any) -> Any:
+        kind = dict if isinstance(value, dict) else next(kind for kind in (tuple, list, slice) if isinstance(value, kind))
+        parts = value.values() if kind is dict else (value.start, value.stop, value.step) if kind is slice else value
+        return Nested(kind, tuple(self._written(part) for part in parts), tuple(value) if kind is dict else ())
+
+    # ---- what cannot be recorded -----------------------------------------------------------------------------------------
+    def _value(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A number out of a tensor: worked out where it does not depend on the data, else an error."""
+        real = [self._worked_out(value) if isinstance(value, Tensor) else value for value in args]
+        with torch.device("cpu"):
+            return func(*real, **kwargs)
+
+    def _worked_out(self, tensor: Tensor) -> Tensor:
+        if tensor.device.type != "meta":
+            return tensor
+        needed, wanted = [], {self._reference(tensor)}
+        for call in reversed(self._calls):
+            if any(Slot(number) in wanted for number in call.outputs) or call.writes & wanted:
+                needed.append(call)
+                wanted |= call.reads
+        inputs = {Slot(number) for number in range(self._inputs)}
+        parameters = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
+        unknown = any(isinstance(each, State) and each.name in parameters for each in wanted)
+        if unknown or wanted & inputs or any(call.random for call in needed):
+            raise self._depends("")
+        known: dict[int, Tensor] = {}
+        self._paused = True
+        try:
+            with torch.device("cpu"), torch.no_grad():
+                play(self._model, reversed(needed), known, 0, torch.device("cpu"))
+                reference = self._reference(tensor)
+                return known[reference.number] if isinstance(reference, Slot) else self._model.get_buffer(reference.name)
+        except Exception as error:
+            raise self._depends(first_line(error)) from error
+        finally:
+            self._paused = False
+
+    def _depends(self, told: str) -> ChangedByData:
+        why = "but the work of each split must be known before there are any"
+        way_out = "use torch.where instead of a branch and fixed sizes, or take the decision out of forward"
+        return ChangedByData(f"model depends on the values of its data at {self._line()}{told and ': '}{told}, {why}; {way_out}")
+
+    def _failure(self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None) -> InvalidValue:
+        told, at = first_line(error), self._line()
+        if isinstance(error, RuntimeError | NotImplementedError) and any(sign in told for sign in DATA_DEPENDENT):
+            return self._depends(told)
+        what = f"layer {target!r} ({type(layer).__name__})" if layer is not None else f"{getattr(target, '__name__', target)} at {at}"
+        mode = "training" if self._module.training else "evaluation"
+        hint = "give another shape, or a sample as inputs="
+        return InvalidValue(f"{_told(self._alive[: self._inputs])} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
+
+    def _place(self) -> tuple[str, int]:
+        """File and line of the model's code that is running."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not _is_the_models(frame.f_code.co_filename):
+            frame = frame.f_back
+        return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+    def _line(self) -> str:
+        return place_text(self._place())
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is recorded as one call: all of torch.nn but its containers."""
+    ours = type(module).__module__.startswith(("torch.nn.", "torch.ao.nn."))
+    return (ours and not isinstance(module, CONTAINERS)) or isinstance(module, torch.jit.ScriptModule)
+
+
+def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that a module holds, by its dotted name: parameters, buffers, and plain attributes."""
+    for path, part in module.named_modules(remove_duplicate=False):
+        held = {**part._parameters, **part._buffers, **vars(part)}
+        yield from ((f"{path}.{name}".lstrip("."), value) for name, value in held.items() if isinstance(value, Tensor))
+
+
+def place_text(place: tuple[str, int]) -> str:
+    """
+    >>> place_text(("net.py", 12))
+    'net.py:12'
+    """
+    file, number = place
+    line = linecache.getline(file, number).strip()
+    return f"{os.path.basename(file)}:{number}" + (f" ({line})" if line else "")
+
+
+def _is_the_models(file: str) -> bool:
+    return not file.startswith(_NOT_THE_MODEL)
+
+
+def _places(error: BaseException) -> list[tuple[str, int]]:
+    """Files and lines that an error came through, from the innermost."""
+    return [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(error.__traceback__))]
+
+
+def _told(inputs: Sequence[Tensor]) -> str:
+    """What the model was given, without the batch axis.
+
+    >>> _told([torch.zeros(2, 3, 8, 8)])
+    'input_shape (3, 8, 8) of torch.float32'
+    """
+    return "input_shape " + " and ".join(f"{tuple(tensor.shape[1:])} of {tensor.dtype}" for tensor in inputs)
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _on_meta(value: Any, name: str = "") -> Any:
+    """What a function is given, with everything on the meta device."""
+    if isinstance(value, Tensor):
+        return value if value.device.type == "meta" else value.to("meta")
+    if isinstance(value, torch.device) or (isinstance(value, str) and name in ("to", "device")):
+        return torch.device("meta")
+    if type(value) in (tuple, list):
+        return type(value)(_on_meta(part, name) for part in value)
+    if type(value) is dict:
+        return {key: _on_meta(part, key) for key, part in value.items()}
+    return value
+
+
+class _Sought(dict[int, Any]):
+    """A memo for deepcopy that notes which of the sought objects it passes."""
+
+    def __init__(self, sought: set[int]) -> None:
+        super().__init__()
+        self.sought, self.found = sought, dict[int, None]()
+
+    def get(self, key: int, default: Any = None) -> Any:
+        if key in self.sought:
+            self.found[key] = None
+            return True
+        return super().get(key, default)
+
+
+def _tensors_inside(value: Any, sought: set[int]) -> list[int]:
+    """Which tensors are in an object of any kind, by id."""
+    memo = _Sought(sought)
+    copy.deepcopy(value, memo)
+    return list(memo.found)

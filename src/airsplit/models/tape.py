@@ -1,0 +1,217 @@
+"""Tape: a model as the list of its calls, which can be played again, whole or in part.
+
+A call is a layer of torch.nn, or a function of torch in the forward of any other module.  What a call takes is written as
+it was given, with places where a tensor, a size of the batch or the device must be filled in.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The tensor with this number: an input of the model, or what a call returned."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class State:
+    """A parameter, a buffer or another tensor that the model holds, by its dotted name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class BatchInt:
+    """A number that depends on the batch size B: times · B + plus."""
+
+    times: int
+    plus: int
+
+    def at(self, batch: int) -> int:
+        """
+        >>> BatchInt(49, 1).at(10)
+        491
+        """
+        return self.times * batch + self.plus
+
+
+class Device:
+    """The device that the data is on."""
+
+
+DEVICE = Device()
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A tuple, list, dictionary or slice with places to fill in."""
+
+    kind: type
+    items: tuple[Any, ...]
+    keys: tuple[Any, ...] = ()
+
+    def made_of(self, items: Iterable[Any]) -> Any:
+        """
+        >>> Nested(dict, (Slot(1), 2), ("a", "b")).made_of([7, 2]), Nested(slice, (0, Slot(1), None)).made_of([0, 5, None])
+        ({'a': 7, 'b': 2}, slice(0, 5, None))
+        """
+        if self.kind is dict:
+            return dict(zip(self.keys, items, strict=True))
+        return slice(*items) if self.kind is slice else self.kind(items)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call.  `target` is a function, or the dotted name of a layer.
+
+    row      the name of the split behind it: of its layer, or of its function within a module
+    group    the module call that its row ends with; calls of one row follow each other
+    outputs  the slots that it fills
+    given    the tensors that it is given, in order
+    writes   the slots and the state that it changes in place
+    grad     whether gradients flow through it
+    random   whether it draws random numbers
+    where    file and line of the model that made it
+    """
+
+    target: Callable[..., Any] | str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[int, ...]
+    given: tuple[Any, ...]
+    writes: frozenset[Slot | State]
+    row: str
+    group: int
+    grad: bool
+    random: bool
+    where: tuple[str, int]
+
+    @cached_property
+    def reads(self) -> frozenset[Slot | State]:
+        """The slots and the state among what it is given."""
+        found: set[Slot | State] = set()
+        for value in (*self.args, *self.kwargs.values()):
+            found.update(references(value))
+        return frozenset(found)
+
+    @property
+    def is_layer(self) -> bool:
+        return isinstance(self.target, str)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is known of a slot's tensor: its shape for one batch size after the other, and where it lives.
+
+    storage   the same number for tensors that share memory
+    flows     whether it leads to a parameter that is trained, so that its gradient is wanted
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+    storage: int
+    flows: bool
+
+    @property
+    def has_batch_axis(self) -> bool:
+        return self.shapes[0] != self.shapes[-1]
+
+    @property
+    def elements(self) -> int:
+        """Elements that each sample adds."""
+        return math.prod(self.shapes[-1]) - math.prod(self.shapes[0])
+
+    def batch_of(self, tensor: Tensor) -> int:
+        """The batch size, from the axis that grows with it."""
+        first, second = self.shapes[:2]
+        axis = next(axis for axis, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+        times = second[axis] - first[axis]
+        return (tensor.shape[axis] - first[axis]) // times + FIRST_BATCH
+
+
+FIRST_BATCH = 2
+"""Tapes are recorded with batches of 2 and 3: one is too special."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """A recorded forward pass.  Slots 0 to inputs - 1 are the model's inputs.
+
+    output   the model's output as it was recorded
+    results  which slots are in the output, by the id of their tensor
+    work     what each call costs
+    """
+
+    inputs: int
+    calls: Sequence[Call]
+    slots: Sequence[Meta]
+    output: Any
+    results: Mapping[int, Slot | State]
+    work: Sequence[Any] = ()
+
+    def output_of(self, root: nn.Module, tensors: Mapping[int, Tensor]) -> Any:
+        """The model's output, made of these tensors: whatever object the model returned, with them in it."""
+        memo = {key: _look_up(root, reference, tensors) for key, reference in self.results.items()}
+        if isinstance(self.output, Tensor):
+            return memo[id(self.output)]
+        return copy.deepcopy(self.output, memo)  # deepcopy takes what it finds in its memo for copied already
+
+
+def play(root: nn.Module, calls: Iterable[Call], tensors: dict[int, Tensor], batch: int, device: torch.device) -> None:
+    """Run calls in turn.  `tensors` has what they need and takes what they return."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, Slot):
+            return tensors[value.number]
+        if isinstance(value, Nested):
+            return value.made_of(map(filled, value.items))
+        if isinstance(value, State):
+            return attrgetter(value.name)(root)
+        if isinstance(value, BatchInt):
+            return value.at(batch)
+        return device if value is DEVICE else value
+
+    for call in calls:
+        run = attrgetter(call.target)(root) if isinstance(call.target, str) else call.target
+        args = [filled(value) for value in call.args]
+        kwargs = {key: filled(value) for key, value in call.kwargs.items()}
+        with nullcontext() if call.grad else torch.no_grad():
+            result = run(*args, **kwargs)
+        if isinstance(result, Tensor):
+            tensors[call.outputs[0]] = result
+        elif call.outputs:
+            tensors.update(zip(call.outputs, tensors_in(result), strict=True))
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Every tensor in tuples, lists and dictionaries, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def references(value: Any) -> Iterator[Slot | State]:
+    """The slots and the state that a value has places for."""
+    if isinstance(value, Slot | State):
+        yield value
+    elif isinstance(value, Nested):
+        for item in value.items:
+            yield from references(item)
+
+
+def _look_up(root: nn.Module, reference: Slot | State, tensors: Mapping[int, Tensor]) -> Tensor:
+    if isinstance(reference, Slot):
+        return tensors[reference.number]
+    return attrgetter(reference.name)(root)  # type: ignore[no-any-return]
