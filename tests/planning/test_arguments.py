@@ -143,9 +143,7 @@ def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
 def test_a_device_without_the_memory_for_any_split_is_named() -> None:
     needed = ALEXNET.device_memory_bytes(8)
     short = TWO.replace(memory_bytes=[1e12, float(needed[0] - 1)], name=["phone", "watch"])
-    refused(
-        Infeasible, r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ to train", fleet=short, batch_size=8
-    )
+    refused(Infeasible, r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ to train", fleet=short, batch_size=8)
     enough = TWO.replace(memory_bytes=[1e12, float(needed[0])])
     assert plan(ALEXNET, enough, batch_size=8).splits[1] == 1
     refused(Infeasible, r"device 1 .* split 5 \(conv2\)", fleet=enough, min_split=5, batch_size=8)

@@ -143,12 +143,12 @@ class _Rooms:
 
     def furnish(self, half: nn.Module, calls: Iterable[Call], results: Iterable[Any]) -> None:
         """Put in a half what its calls use, under all the names that it has in the model."""
-        used = {reference.name for reference in results if isinstance(reference, State)}
+        layers, tensors = dict[str, None](), {reference.name: None for reference in results if isinstance(reference, State)}
         for call in calls:
-            used.update(reference.name for reference in call.reads if isinstance(reference, State))
+            tensors.update({reference.name: None for reference in call.reads if isinstance(reference, State)})
             if isinstance(call.target, str):
-                used.add(call.target)
-        for name in used:
+                layers[call.target] = None
+        for name in (*layers, *tensors):  # a layer brings its tensors along
             thing = attrgetter(name)(self._model)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)

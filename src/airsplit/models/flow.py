@@ -221,7 +221,17 @@ class Flow:
     # ---- what is not legal ---------------------------------------------------------------------------------------------------
     def refusal(self, position: int) -> str | None:
         """Why the model cannot be cut behind a position; None where it can."""
-        return self._torn[position] or self._without_batch(position) or self._seen_by_both(position)
+        return self._raw(position) or self._torn[position] or self._without_batch(position) or self._seen_by_both(position)
+
+    def _raw(self, position: int) -> str | None:
+        """A cut that sends every input as it is, before any parameter is used, is no split: the data would leave the device."""
+        all_sent = set(range(self.tape.inputs)) <= set(self.crossing(position))
+        return "it would send the data itself, untouched by any parameter" if all_sent and position < self._first_parameter else None
+
+    @cached_property
+    def _first_parameter(self) -> int:
+        names = {self._canonical[name] for name, _ in self.model.named_parameters()}
+        return min((first for name, (first, _) in self.state_uses.items() if name in names), default=self.end + 1)
 
     @cached_property
     def _torn(self) -> list[str | None]:
@@ -238,9 +248,12 @@ class Flow:
 
     def _without_batch(self, position: int) -> str | None:
         for slot in self.crossing(position):
-            if not self.tape.slots[slot].has_batch_axis:
-                maker = self._row(self.position[slot]) if self.position[slot] > BEFORE else f"input {slot + 1}"
-                return f"what {maker} returns depends on the data but has no batch axis, so it cannot be sent sample by sample"
+            meta = self.tape.slots[slot]
+            maker = self._row(self.position[slot]) if self.position[slot] > BEFORE else f"input {slot + 1}"
+            if not meta.has_batch_axis:
+                return f"what {maker} returns changes from batch to batch but has no batch axis, so it cannot be sent sample by sample"
+            if not meta.is_per_sample:
+                return f"what {maker} returns grows with the batch, but not sample by sample"
         return None
 
     def _seen_by_both(self, position: int) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from airsplit.errors import InvalidValue, show
 from airsplit.models.batching import for_any_batch
 from airsplit.models.flow import Flow
-from airsplit.models.recording import record
+from airsplit.models.recording import ChangedByData, record
 from airsplit.models.tape import FIRST_BATCH, Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
@@ -146,6 +147,18 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     """Look at a model on the meta device; it is neither run nor moved nor changed."""
     if not inputs or any(tensor.dim() == 0 for tensor in inputs):
         raise InvalidValue(f"inputs must be one tensor or more, each with a batch axis, got {show(inputs)}; add one with [None]")
+    try:
+        return _outline(model, inputs)
+    except ChangedByData as error:
+        # many models have a branch for those who look at them without data, as torch.export does
+        with patch.object(torch.compiler, "_is_compiling_flag", True):
+            try:
+                return _outline(model, inputs)
+            except InvalidValue:
+                raise error from None
+
+
+def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     twin, bench = on_meta(model), Bench()
 
     def tape(training: bool, batch: int) -> Tape:
@@ -153,7 +166,7 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
             return record(module, [_resized(tensor, batch) for tensor in inputs], model, bench)
 
     def flow(training: bool) -> Flow:
-        return Flow(for_any_batch(tape(training, FIRST_BATCH), tape(training, FIRST_BATCH + 1)), model)
+        return Flow(for_any_batch(lambda batch: tape(training, batch)), model)
 
     return Outline(model, flow(training=False), flow(training=True))
 

@@ -88,6 +88,7 @@ class _Recorder(TorchFunctionMode):
         self._state = {id(tensor): State(name) for name, tensor in reversed(list(held_tensors(module)))}
         trained = {name for name, tensor in held_tensors(model) if tensor.requires_grad}
         self._trained = {id(tensor) for name, tensor in held_tensors(module) if name in trained}
+        self._state_in = {tensor.untyped_storage()._cdata: State(name) for name, tensor in held_tensors(module)}
         self._inputs = len(inputs)
         self._calls: list[Call] = []
         self._work: list[Work] = []
@@ -105,16 +106,16 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Layers, functions and custom gradients come to this recorder; tensors are made on the meta device."""
-        plain_call, plain_apply = nn.Module.__call__, torch.autograd.Function.apply
+        plain_call, plain_apply = nn.Module.__call__, vars(torch.autograd.Function)["apply"].__func__
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             return self._on_module(functools.partial(plain_call, module), module, args, kwargs)
 
         def apply(function: type, *args: Any, **kwargs: Any) -> Any:
-            original = plain_apply.__func__.__get__(None, function)  # type: ignore[attr-defined]
             if function is CheckpointFunction:  # runs a part of the model again to save memory; here it runs once
                 return args[0](*args[2:])
-            return self._on_function(original, args, kwargs)
+            original = functools.partial(plain_apply, function)
+            return self._on_function(functools.update_wrapper(original, function, updated=()), args, kwargs)
 
         with (
             patch.object(nn.Module, "__call__", call),
@@ -137,6 +138,8 @@ class _Recorder(TorchFunctionMode):
     def _on_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._paused or module is self._module:
             return run(*args, **kwargs)
+        if not self._paths[id(module)]:
+            return self._on_loose_module(run, module, args, kwargs)
         path = self._path(module)
         if is_layer(module):
             with self._inside(module, path, self._unique(path)):
@@ -148,11 +151,16 @@ class _Recorder(TorchFunctionMode):
     def _path(self, module: nn.Module) -> str:
         """The name of a module; of one with several names, another at each call."""
         names = self._paths[id(module)]
-        if not names:
-            hint = "make it in __init__, so that it is kept"
-            raise InvalidValue(f"model makes a {type(module).__name__} in its forward, at {self._line()}; {hint}")
         self._times[id(module)] += 1
         return names[(self._times[id(module)] - 1) % len(names)]
+
+    def _on_loose_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module that is not part of the model, such as nn.ReLU() made in its forward: a function, if it holds nothing."""
+        name = type(module).__name__
+        if any(True for _ in held_tensors(module)):
+            hint = "make it in __init__, so that it is kept"
+            raise InvalidValue(f"model makes a {name} with tensors of its own in its forward, at {self._line()}; {hint}")
+        return self._make(module, run, module, args, kwargs, name.lower()) if is_layer(module) else run(*args, **kwargs)
 
     @contextmanager
     def _inside(self, module: nn.Module, path: str, row: str | None) -> Iterator[None]:
@@ -217,6 +225,8 @@ class _Recorder(TorchFunctionMode):
             leaves = [self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
             outputs = tuple(self._new_slot(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
+            if changed and any(flowing) and call.grad:
+                self._let_flow([tensor for tensor in given if id(tensor) in changed])
             self._calls.append(replace(call, outputs=outputs))
             self._work.append(work)
             return tree_unflatten(leaves, spec)
@@ -255,7 +265,7 @@ class _Recorder(TorchFunctionMode):
             {key: self._written(value) for key, value in kwargs.items()},
             outputs=(),
             given=tuple(self._written(tensor) for tensor in given),
-            writes=frozenset(self._reference(tensor) for tensor in given if id(tensor) in changed),
+            writes=frozenset(reference for tensor in given if id(tensor) in changed for reference in self._written_to(tensor)),
             row=row,
             group=group,
             grad=torch.is_grad_enabled(),
@@ -293,12 +303,27 @@ class _Recorder(TorchFunctionMode):
         self._alive.append(tensor)
         return slot
 
+    def _let_flow(self, changed: list[Tensor]) -> None:
+        """Gradients flow through whatever shares memory with a tensor into which something was written that has them."""
+        storages = {self._storages[tensor.untyped_storage()._cdata] for tensor in changed if tensor.is_floating_point()}
+        for number, meta in enumerate(self._metas):
+            if meta.storage in storages:
+                self._metas[number] = replace(meta, flows=True)
+                self._trained.add(id(self._alive[number]))
+
     def _reference(self, tensor: Tensor) -> Slot | State:
         found = self._slot_of.get(id(tensor)) or self._state.get(id(tensor))
         if found is None:
             hint = "make it in forward with functions of torch, or keep it as a buffer"
             raise InvalidValue(f"model uses a tensor of unknown origin at {self._line()}; {hint}")
         return found
+
+    def _written_to(self, tensor: Tensor) -> Iterator[Slot | State]:
+        """What changes with a tensor: itself, and what the model holds in the same memory."""
+        yield self._reference(tensor)
+        held = self._state_in.get(tensor.untyped_storage()._cdata)
+        if held is not None:
+            yield held
 
     def _written(self, value: Any) -> Any:
         """A value as the tape writes it."""
@@ -320,17 +345,23 @@ class _Recorder(TorchFunctionMode):
     # ---- what cannot be recorded -----------------------------------------------------------------------------------------
     def _value(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A number out of a tensor: worked out where it does not depend on the data, else an error."""
-        real = [self._worked_out(value) if isinstance(value, Tensor) else value for value in args]
-        with torch.device("cpu"):
-            return func(*real, **kwargs)
+        answers = []
+        for lot in (torch.zeros, torch.ones):
+            real = [self._worked_out(value, lot) if isinstance(value, Tensor) else value for value in args]
+            with torch.device("cpu"):
+                answers.append(func(*real, **kwargs))
+        if answers[0] != answers[1]:
+            raise self._depends("it draws lots")
+        return answers[0]
 
-    def _worked_out(self, tensor: Tensor) -> Tensor:
+    def _worked_out(self, tensor: Tensor, lot: Callable[..., Tensor]) -> Tensor:
+        """The value of a tensor that is not made of data; where it is drawn by torch.rand, that of the lowest or highest lot."""
         if tensor.device.type != "meta":
             return tensor
-        needed, wanted = [], {self._reference(tensor)}
+        needed, wanted = list[Call](), {self._reference(tensor)}
         for call in reversed(self._calls):
             if any(Slot(number) in wanted for number in call.outputs) or call.writes & wanted:
-                needed.append(call)
+                needed.append(replace(call, target=lot, random=False) if call.target is torch.rand else call)
                 wanted |= call.reads
         inputs = {Slot(number) for number in range(self._inputs)}
         parameters = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
@@ -357,7 +388,7 @@ class _Recorder(TorchFunctionMode):
     def _failure(self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None) -> InvalidValue:
         told, at = first_line(error), self._line()
         if isinstance(error, RuntimeError | NotImplementedError) and any(sign in told for sign in DATA_DEPENDENT):
-            return self._depends(told)
+            return self._depends("")
         what = f"layer {target!r} ({type(layer).__name__})" if layer is not None else f"{getattr(target, '__name__', target)} at {at}"
         mode = "training" if self._module.training else "evaluation"
         hint = "give another shape, or a sample as inputs="

@@ -131,6 +131,11 @@ class Meta:
         return self.shapes[0] != self.shapes[-1]
 
     @property
+    def is_per_sample(self) -> bool:
+        """Whether each sample adds as much: no matrix of samples by samples."""
+        return math.prod(self.shapes[0]) == FIRST_BATCH * self.elements
+
+    @property
     def elements(self) -> int:
         """Elements that each sample adds."""
         return math.prod(self.shapes[-1]) - math.prod(self.shapes[0])
