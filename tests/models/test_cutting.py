@@ -1,0 +1,385 @@
+"""Cut models against the unsplit ones: every split of the built-in networks, and models that are hard to cut."""
+
+import copy
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import airsplit as air
+from airsplit.errors import InvalidValue, UnknownName
+from airsplit.models.registry import build
+from models.exactness import assert_exact, look_at
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_one_seed() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+# ---- the built-in networks, at every split ----
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "splits"),
+    [
+        ("alexnet", (3, 67, 67), {"classes": 10}, 20),
+        ("alexnet32", (1, 32, 32), {"width": 0.05}, 20),
+        ("vgg16", (3, 32, 32), {"classes": 10}, 36),
+    ],
+)
+def test_every_split_of_a_chain_is_exact(name: str, shape: tuple[int, ...], arguments: dict[str, Any], splits: int) -> None:
+    model = build(name, shape, **arguments)
+    found = assert_exact(model, torch.randn(2, *shape), modes=(True,))  # neither dropout nor statistics: one mode is enough
+    assert len(found.splits) == splits
+
+
+def test_every_split_of_a_residual_network_is_exact() -> None:
+    found = assert_exact(build("resnet20", (3, 16, 16), layers=8, width=4), torch.randn(3, 3, 16, 16))
+    profile = found.profile()
+    assert {len(found.evaluation.crossing(row.evaluation)) for row in found.splits} == {1, 2}
+    # inside a block the shortcut crosses too
+    inside, behind = (profile.activation_elements[profile.split_of(f"stage1.0.{name}") - 1] for name in ("conv1", "relu2"))
+    assert (inside, behind) == (2 * 4 * 16 * 16, 4 * 16 * 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("vit", {"width": 24, "layers": 2, "heads": 2, "dropout": 0.2}),
+        ("gpt", {"width": 24, "layers": 2, "heads": 2, "dropout": 0.2}),
+        ("gpt", {"width": 24, "layers": 2, "heads": 2, "tied": True}),
+    ],
+)
+def test_every_split_of_a_transformer_is_exact(name: str, arguments: dict[str, Any]) -> None:
+    model = build(name, **arguments)
+    x = torch.randn(3, 3, 32, 32) if name == "vit" else torch.randint(0, 256, (3, 64))
+    found = assert_exact(model, x)
+    assert (len(found.splits) == 1) == arguments.get("tied", False)
+
+
+def test_tied_embeddings_leave_no_cut_between_them() -> None:
+    found = look_at(build("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
+    assert [row.name for row in found.splits] == ["head"]
+    assert {refusal.reason for refusal in found.refusals} == {"tokens.weight is used on both sides, by tokens and by head"}
+
+
+# ---- models that are hard to cut ----
+
+
+class Net(nn.Module):
+    """Two linear layers, for models that do something between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
+
+
+class InPlaceShortcut(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.first(x), inplace=True)
+        g = 2 * h
+        g += h
+        return self.second(h.clone().clamp_(max=0.5) * g.sigmoid_())
+
+
+class DropoutByHand(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.dropout(self.first(x).relu(), 0.5, self.training)
+        return self.second(h.view(x.size(0), 2, -1).flatten(1) + h)
+
+
+class AuxiliaryHead(Net):
+    """Returns more while it trains."""
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.first(x)
+        out = self.second(h.tanh())
+        return {"out": out, "aux": self.second(h), "rest": [None, "text", 3]} if self.training else {"out": out}
+
+
+class NoGradients(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        with torch.no_grad():
+            gate = h.sigmoid()
+        return self.second(h * gate + h.detach())
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return 3 * gradient
+
+
+class CustomGradient(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(Straight.apply(self.first(x)))
+
+
+class FilledByParts(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        out = h.new_zeros(x.shape[0], 8)
+        out[:, :4] = h[:, 4:]
+        return self.second(out)
+
+
+class Counting(Net):
+    """State that forward changes, directly and through a view."""
+
+    count: Tensor
+    history: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("history", torch.zeros(4), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.history[0:2] += 1
+        return self.second(self.first(x) * self.count)
+
+
+class Masked(nn.Module):
+    """Token ids, a mask that is filled in place, positions, and a parameter that is looked at in part."""
+
+    triangle: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(11, 8), nn.Linear(8, 3)
+        self.positions = nn.Parameter(torch.randn(1, 9, 8))
+        self.register_buffer("triangle", torch.ones(6, 6).tril())
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mask = torch.zeros(6, 6, device=ids.device)
+        mask[self.triangle == 0] = float("-inf") if mask.sum() == 0 else 0.0
+        x = self.tokens(ids) + self.positions[:, : ids.shape[1]]
+        return self.head((x @ x.mT + mask).softmax(-1) @ x)
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.text = nn.Linear(8, 6), nn.Embedding(5, 6)
+
+    def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return self.image(x).relu(), self.text(ids).mean(1)
+
+
+class StochasticDepth(Net):
+    """Random numbers that do not depend on the data, drawn in one order."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        if self.training:
+            h = h * torch.empty(len(x), 1, dtype=x.dtype).bernoulli_(0.5) / 0.5
+        return self.second(h + torch.rand(x.shape[0], 8))
+
+
+class Checkpointed(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        h = checkpoint(self.first, x, use_reentrant=False)
+        return checkpoint(self.second, h.relu(), use_reentrant=True)
+
+
+class Frozen(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3))
+        self[0].requires_grad_(False)
+
+
+class LoopOverTime(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head, self.dropout = nn.GRUCell(8, 6), nn.Linear(6, 3), nn.Dropout(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(x.shape[0], 6)
+        for step in x.unbind(1):
+            h = self.cell(step, h)
+        return self.head(self.dropout(h))
+
+
+class SwapsAxes(Net):
+    """The batch is not the first axis of what crosses, and not alone on its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x.transpose(0, 1)).reshape(-1, 8).tanh()
+        return self.second(h).reshape(x.shape[1], x.shape[0], 3).transpose(0, 1)
+
+
+class Spectrum(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.fft.ifft(torch.fft.fft(self.first(x))).real)
+
+
+Pair = namedtuple("Pair", "mean spread")
+
+
+class NamedResult(Net):
+    def forward(self, x: Tensor) -> Pair:
+        h = self.first(x)
+        return Pair(self.second(h), h.var(1, keepdim=True))
+
+
+HARD: dict[type[nn.Module], tuple[Tensor, ...]] = {
+    InPlaceShortcut: (torch.randn(3, 8),),
+    DropoutByHand: (torch.randn(3, 8),),
+    AuxiliaryHead: (torch.randn(3, 8),),
+    NoGradients: (torch.randn(3, 8),),
+    CustomGradient: (torch.randn(3, 8),),
+    FilledByParts: (torch.randn(3, 8),),
+    Counting: (torch.randn(3, 8),),
+    Masked: (torch.randint(0, 11, (3, 6)),),
+    TwoInputs: (torch.randn(3, 8), torch.randint(0, 5, (3, 4))),
+    StochasticDepth: (torch.randn(3, 8),),
+    Checkpointed: (torch.randn(3, 8),),
+    Frozen: (torch.randn(3, 8),),
+    LoopOverTime: (torch.randn(3, 4, 8),),
+    SwapsAxes: (torch.randn(3, 5, 8),),
+    Spectrum: (torch.randn(3, 8),),
+    NamedResult: (torch.randn(3, 8),),
+}
+
+
+@pytest.mark.parametrize("kind", HARD, ids=lambda kind: kind.__name__)
+def test_a_hard_model_is_cut_exactly(kind: type[nn.Module]) -> None:
+    found = assert_exact(kind(), *HARD[kind], differs_in_training=kind is AuxiliaryHead)
+    assert len(found.splits) >= 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3, enable_nested_tensor=False),
+        nn.Sequential(nn.LSTM(8, 6, batch_first=True), nn.Identity()),
+        nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(4, affine=False), nn.Dropout(), nn.Flatten(), nn.Linear(32, 3)),
+        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 3)),
+    ],
+    ids=["encoder", "lstm", "statistics", "weight norm"],
+)
+def test_layers_of_torch_are_cut_between_not_through(model: nn.Module) -> None:
+    found = assert_exact(model, torch.randn(3, 4, 8))
+    assert len(found.splits) >= 2
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_halves_take_any_batch(batch: int) -> None:
+    model, x = SwapsAxes(), torch.randn(batch, 5, 8)
+    for split in range(1, 4):
+        front, back = air.cut(model, split, input_shape=(5, 8))
+        assert torch.equal(back(*front(x)), model(x))
+
+
+# ---- what the halves are ----
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(
+        OrderedDict(conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4), act=nn.ReLU(True), flat=nn.Flatten(), fc=nn.Linear(144, 2))
+    )
+
+
+def test_weights_are_shared_and_keep_their_names() -> None:
+    model = small()
+    front, back = air.cut(model, "norm", input_shape=(3, 8, 8))
+    assert list(front.state_dict()) == [key for key in model.state_dict() if not key.startswith("fc")]
+    assert list(back.state_dict()) == ["fc.weight", "fc.bias"]
+    assert back.get_parameter("fc.weight") is model.fc.weight
+    with torch.no_grad():
+        model.fc.bias.add_(1)
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(back(*front(x)), model(x))
+
+
+def test_a_split_is_known_by_its_number_too() -> None:
+    model, x = small(), torch.randn(2, 3, 8, 8)
+    by_name, by_number = (air.cut(model, split, input_shape=(3, 8, 8))[0] for split in ("act", 3))
+    assert [tuple(t.shape) for t in by_name(x)] == [tuple(t.shape) for t in by_number(x)] == [(2, 4, 6, 6)]
+
+
+def test_at_the_last_split_the_back_is_the_identity() -> None:
+    model, x = small(), torch.randn(2, 3, 8, 8)
+    front, back = air.cut(model, 5, input_shape=(3, 8, 8))
+    (sent,) = front(x)
+    assert back(sent) is sent
+    assert not list(back.parameters())
+
+
+def test_what_the_sender_holds_is_never_changed() -> None:
+    model = small()  # the activation works in place
+    front, back = air.cut(model, "norm", input_shape=(3, 8, 8))
+    (sent,) = front(torch.randn(2, 3, 8, 8))
+    before = sent.detach().clone()
+    back(sent.detach().requires_grad_())
+    assert torch.equal(sent, before)
+
+
+def test_halves_have_a_mode_of_their_own_and_start_in_the_models() -> None:
+    model = DropoutByHand().eval()
+    front, back = air.cut(model, 1, input_shape=(8,))
+    assert not front.training
+    assert not back.training
+    x = torch.randn(4, 8)
+    assert torch.equal(back(*front(x)), model(x))
+    back.train()
+    assert not torch.equal(back(*front(x)), model(x))
+
+
+def test_halves_move_between_types_and_can_be_copied() -> None:
+    model = Counting()
+    front, back = air.cut(model, 1, input_shape=(8,))
+    other, x = copy.deepcopy(front), torch.randn(2, 8)
+    with torch.no_grad():
+        other.get_parameter("first.weight").zero_()
+    assert not torch.equal(other(x)[0], front(x)[0])
+    front.double()
+    back.double()
+    assert back(*front(x.double())).dtype == torch.float64
+
+
+def test_halves_work_under_functional_call() -> None:
+    model, x = small().eval(), torch.randn(2, 3, 8, 8)
+    front, _ = air.cut(model, "conv", input_shape=(3, 8, 8))
+    zeros = {name: torch.zeros_like(p) for name, p in front.named_parameters()}
+    assert not torch.func.functional_call(front, zeros, (x,))[0].any()
+
+
+def test_models_that_are_built_in_need_no_shape() -> None:
+    front, back = air.cut(build("alexnet32", width=0.05), "pool1")
+    assert back(*front(torch.randn(1, 3, 32, 32))).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("split", "error", "message"),
+    [
+        (0, InvalidValue, "split must be a whole number from 1 to 5, got 0"),
+        (6, InvalidValue, "split must be a whole number from 1 to 5, got 6"),
+        ("cnv", UnknownName, "split 'cnv' is not known; did you mean 'conv'"),
+        (1.5, InvalidValue, "split must be a whole number"),
+    ],
+)
+def test_a_split_that_is_not_there_is_refused(split: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        air.cut(small(), split, input_shape=(3, 8, 8))
+
+
+def test_halves_say_how_many_tensors_they_take() -> None:
+    _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
+    with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got 1; write back\(\*tensors\)"):
+        back(torch.zeros(1, 4, 32, 32))

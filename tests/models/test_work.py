@@ -1,0 +1,121 @@
+"""Work, gradients and kept tensors against what torch does when the model really runs."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+import airsplit as air
+from airsplit.models.registry import build
+from airsplit.models.work import float32s
+from airsplit.profiles import Profile
+from models.test_cutting import HARD, Checkpointed, CustomGradient, Masked
+
+BUILT_IN = {
+    "alexnet32": {"width": 0.1},
+    "resnet20": {"layers": 8},
+    "vit": {"layers": 1, "width": 24, "heads": 2},
+    "gpt": {"layers": 1, "width": 24, "heads": 2},
+}
+
+
+def sample(name: str) -> Tensor:
+    return torch.randint(0, 256, (2, 64)) if name == "gpt" else torch.randn(2, 3, 32, 32)
+
+
+def counted(step: Any) -> int:
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return int(counter.get_total_flops()) // 4  # two samples, two operations a MAC
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_products_are_those_of_a_real_pass_forward_and_backward(name: str) -> None:
+    model = build(name, **BUILT_IN[name])
+    profile, x = air.profile(model), sample(name)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the counter does not know the fused kernel of the CPU
+        forward = counted(lambda: model(x))
+        both = counted(lambda: model(x).sum().backward())
+    assert profile.matmul_macs[-1] == forward
+    light = profile.macs[-1] - profile.matmul_macs[-1]
+    assert both - forward <= profile.backward_macs[-1] <= both - forward + light
+
+
+def test_backward_work_by_hand() -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
+    # the first layer needs no gradient of the data; the last needs one of its input and one of its weights
+    assert air.profile(model, (10,)).backward_macs.tolist() == [200, 220, 420]
+
+
+def test_frozen_layers_cost_nothing_backward_and_nothing_comes_back_to_them() -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 5))
+    model[0].requires_grad_(False)
+    profile = air.profile(model, (10,))
+    assert profile.backward_macs.tolist() == [0, 0, 400, 420, 620]
+    assert profile.gradient_elements.tolist() == [0, 0, 20, 20, 5]
+    assert profile.trainable_parameters.tolist() == [0, 0, 420, 0, 105]
+    assert profile.parameters.tolist() == [220, 0, 420, 0, 105]
+    assert profile.stored_elements.tolist() == [10, 10, 30, 50, 50]
+
+
+def test_ids_that_cross_have_no_gradient() -> None:
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.types = nn.Embedding(9, 4), nn.Embedding(2, 4)
+
+        def forward(self, ids: Tensor, types: Tensor) -> Tensor:
+            return self.tokens(ids) + self.types(types)
+
+    profile = air.profile(Late(), inputs=(torch.zeros(1, 6, dtype=torch.int64), torch.zeros(1, 6, dtype=torch.int64)))
+    assert profile.activation_elements.tolist() == [6 * 4 + 6, 2 * 6 * 4, 6 * 4]
+    assert profile.gradient_elements.tolist() == [6 * 4, 2 * 6 * 4, 6 * 4]
+
+
+def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
+    """What autograd keeps in a training pass, in elements per sample, with the inputs; the model's own tensors are not counted."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    kept = {tensor.untyped_storage().data_ptr(): tensor.numel() * float32s(tensor.dtype) for tensor in inputs}
+    alive = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in own and tensor.dim() > 0:
+            kept[storage] = max(kept.get(storage, 0), tensor.numel() * float32s(tensor.dtype))
+            alive.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        alive.append(model.train()(*inputs))
+    return int(sum(kept.values())) // len(inputs[0])
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_kept_tensors_are_those_that_autograd_keeps(name: str) -> None:
+    model = build(name, **BUILT_IN[name])
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        kept = really_kept(model, (sample(name),))
+    assert air.profile(model).stored_elements[-1] == pytest.approx(kept, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in HARD if kind not in (Checkpointed, CustomGradient, Masked)], ids=lambda kind: kind.__name__
+)
+def test_kept_tensors_of_hard_models(kind: type[nn.Module]) -> None:
+    profile: Profile = air.profile(kind(), inputs=HARD[kind])
+    assert profile.stored_elements[-1] == pytest.approx(really_kept(kind(), HARD[kind]), rel=0.15, abs=4)
+
+
+def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airsplit.models import work
+
+    measured = []
+    plain = work._with_gradients
+    monkeypatch.setattr(work, "_with_gradients", lambda made, *rest: measured.append(made.name) or plain(made, *rest))
+    air.profile(build("gpt", layers=1, width=16, heads=2))
+    first = len(measured)
+    air.profile(build("gpt", layers=6, width=16, heads=2))
+    assert len(measured) <= 2 * first + 4
