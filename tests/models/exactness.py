@@ -21,7 +21,6 @@ def look_at(model: nn.Module, *inputs: Tensor) -> Outline:
 def assert_exact(
     model: nn.Module,
     *inputs: Tensor,
-    splits: Iterable[int] | None = None,
     modes: tuple[bool, ...] = (False, True),
     differs_in_training: bool = False,
 ) -> Outline:
@@ -33,7 +32,7 @@ def assert_exact(
         model.train(training)
         output, weights, gradients = whole_step(model, inputs)
         after = buffers_of(model)
-        for split in splits or range(1, len(profile) + 1):
+        for split in range(1, len(profile) + 1):
             name = profile.names[split - 1]
             put_back(model, before)
             front, back = halves(found, split)

@@ -209,7 +209,7 @@ class ReturnsNoTensor(Net):
         (LoopsOverSamples, r"other things for a batch of 2 than for one of 3, at test_legality.py:\d+ .*without a loop over its samples"),
         (
             Shares,
-            r"a number that depends on the batch size at test_legality.py:\d+ .* 0\.5 for a batch of 2.*divide a tensor by x.shape\[0\]",
+            r"a number that depends on the batch size at test_legality.py:\d+ .* 0\.5 for a batch of 2.*divide a tensor by",
         ),
         (Squares, r"a number that depends on the batch size at test_legality.py:\d+ .* 25 for a batch of 5"),
         (Fails, r"model fails at test_legality.py:\d+ .*with KeyError: 'b'"),
@@ -232,7 +232,7 @@ def test_constants_may_be_looked_at() -> None:
             self.register_buffer("limit", torch.tensor(3))
 
         def forward(self, x: Tensor) -> Tensor:
-            mask = torch.ones(8).tril()
+            mask = torch.ones(8, 8).tril().sum(1)
             for _ in range(int(self.limit)):
                 x = self.first(x)
             return self.second(x) if mask.all() and not torch.rand([]) < 0.0 else x

@@ -101,9 +101,10 @@ def test_kept_tensors_are_those_that_autograd_keeps(name: str) -> None:
     assert air.profile(model).stored_elements[-1] == pytest.approx(kept, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in HARD if kind not in (Checkpointed, CustomGradient, Masked)], ids=lambda kind: kind.__name__
-)
+PLAIN = [kind for kind in HARD if kind not in (Checkpointed, CustomGradient, Masked)]
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
 def test_kept_tensors_of_hard_models(kind: type[nn.Module]) -> None:
     profile: Profile = air.profile(kind(), inputs=HARD[kind])
     assert profile.stored_elements[-1] == pytest.approx(really_kept(kind(), HARD[kind]), rel=0.15, abs=4)

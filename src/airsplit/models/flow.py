@@ -54,6 +54,16 @@ class Flow:
                 return fixed
 
     @cached_property
+    def on_data(self) -> set[int]:
+        """The calls that are given something made of the model's inputs."""
+        data, calls = {Slot(number) for number in range(self.tape.inputs)}, set[int]()
+        for number in self.in_order:
+            if not data.isdisjoint(self.tape.calls[number].reads):
+                data.update(map(Slot, self.tape.calls[number].outputs))
+                calls.add(number)
+        return calls
+
+    @cached_property
     def end(self) -> int:
         """The position of the last call."""
         return len(self.in_order) - 1

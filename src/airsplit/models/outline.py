@@ -186,7 +186,7 @@ def _places(flow: Flow, *, all_rows: bool = False) -> list[tuple[str, int]]:
     for position, number in enumerate(flow.in_order):
         call = flow.tape.calls[number]
         following = flow.tape.calls[flow.in_order[position + 1]] if position < flow.end else None
-        if following is not None and call.group >= 0 and following.group == call.group:
+        if number not in flow.on_data or (following is not None and call.group >= 0 and following.group == call.group):
             continue
         sent = flow.sent_elements(position)
         if all_rows or call.group >= 0 or work[number] or sent < least:
