@@ -56,10 +56,12 @@ class Flow:
     @cached_property
     def on_data(self) -> set[int]:
         """The calls that are given something made of the model's inputs."""
-        data, calls = {Slot(number) for number in range(self.tape.inputs)}, set[int]()
+        memory, calls = {self.tape.slots[number].storage for number in range(self.tape.inputs)}, set[int]()
         for number in self.in_order:
-            if not data.isdisjoint(self.tape.calls[number].reads):
-                data.update(map(Slot, self.tape.calls[number].outputs))
+            call = self.tape.calls[number]
+            if any(self.tape.slots[each.number].storage in memory for each in call.reads if isinstance(each, Slot)):
+                written = (each.number for each in call.writes if isinstance(each, Slot))
+                memory.update(self.tape.slots[slot].storage for slot in (*call.outputs, *written))
                 calls.add(number)
         return calls
 
