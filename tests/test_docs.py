@@ -1,6 +1,7 @@
 """The documentation says what the program does: its code runs, its settings are the defaults, its links lead somewhere."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -35,6 +36,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.chdir(tmp_path)
     (fleet,) = blocks(ROOT / "docs" / "quickstart.md", "csv")
     (tmp_path / "fleet.csv").write_text(fleet)
+    (nets,) = (block for block in blocks(ROOT / "docs" / "models.md", "python") if block.startswith("# nets.py"))
+    (tmp_path / "nets.py").write_text(nets)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)
     assert main(["presets", "paper-alexnet"]) == 0
     preset = capsys.readouterr().out
     (tmp_path / "my.toml").write_text(re.sub(r"\[fleet\].*?\n\n", '[fleet]\nfile = "fleet.csv"\n\n', preset, flags=re.DOTALL))

@@ -14,7 +14,7 @@ THIRD_BATCH = 5
 
 
 def for_any_batch(record: Callable[[int], Tape]) -> Tape:
-    """One tape from those of two batch sizes; of a third where two do not tell how a number grows."""
+    """One tape from those of two batch sizes, with the work of one sample; of a third where two do not tell how a number grows."""
     tape = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
     if any(number.plus for call in tape.calls for number in _numbers((*call.args, *call.kwargs.values()))):
         _require_same(tape, record(THIRD_BATCH))
@@ -25,7 +25,8 @@ def _merged(first: Tape, second: Tape) -> Tape:
     _require_same_calls(first, second)
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
     slots = [replace(a, shapes=a.shapes + b.shapes) for a, b in zip(first.slots, second.slots, strict=True)]
-    return replace(first, calls=calls, slots=slots)
+    work = [more.beyond(less) for less, more in zip(first.work, second.work, strict=True)]
+    return replace(first, calls=calls, slots=slots, work=work)
 
 
 def _require_same_calls(first: Tape, second: Tape) -> None:

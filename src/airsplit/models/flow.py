@@ -16,7 +16,7 @@ from itertools import accumulate
 from torch import nn
 
 from airsplit.models.recording import held_tensors, place_text
-from airsplit.models.tape import FIRST_BATCH, Call, Slot, State, Tape
+from airsplit.models.tape import Call, Slot, State, Tape
 from airsplit.models.work import float32s
 
 BEFORE = -1
@@ -285,7 +285,7 @@ class Flow:
         kept = []
         for call, work in zip(self.tape.calls, self.tape.work, strict=True):
             references = (*(call.given[at] for at in work.kept_given), *(Slot(call.outputs[at]) for at in work.kept_results))
-            new = work.kept_besides // FIRST_BATCH
+            new = work.kept_besides
             for slot in (each.number for each in references if isinstance(each, Slot)):
                 storage, size = self.tape.slots[slot].storage, self._kept_size(slot)
                 new += max(0, size - seen.get(storage, 0))

@@ -20,7 +20,7 @@ from airsplit.errors import InvalidValue, show
 from airsplit.models.batching import for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, record
-from airsplit.models.tape import FIRST_BATCH, Tape
+from airsplit.models.tape import Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
 from airsplit.profiles import Profile
@@ -97,8 +97,6 @@ class Outline:
         """One row per legal split; work and parameters of places that are not legal count for the next one that is."""
         flow, at = self.evaluation, [row.evaluation for row in self.splits]
         work = flow.tape.work
-        products = [each.products // FIRST_BATCH for each in work]
-        macs = [(each.products + each.light) // FIRST_BATCH for each in work]
 
         def so_far(values: list[int]) -> Any:
             sums = flow.running(values)
@@ -109,12 +107,12 @@ class Outline:
         kept = self.training.kept_elements()
         return Profile(
             names=[row.name for row in self.splits],
-            layer_macs=np.diff(so_far(macs), prepend=0),
-            matmul_macs=so_far(products),
+            layer_macs=np.diff(so_far([each.products + each.light for each in work]), prepend=0),
+            matmul_macs=so_far([each.products for each in work]),
             activation_elements=np.array([flow.sent_elements(position) for position in at]),
             parameters=self._parameters(trained_only=False),
             stored_elements=np.array([kept[row.training] for row in self.splits]),
-            backward_macs=so_far([each.backward // FIRST_BATCH for each in work]),
+            backward_macs=so_far([each.backward for each in work]),
             gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
             trainable_parameters=self._parameters(trained_only=True),
             model=type(self.model).__name__,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call costs for the recorded batch.
+    """What one call costs, for the recorded batch or for one sample.
 
     flows         which of its results lead to a parameter that is trained
     kept_given    which of the tensors it is given are kept for the backward pass, and
@@ -63,6 +63,16 @@ class Work:
     kept_given: tuple[int, ...] = ()
     kept_results: tuple[int, ...] = ()
     kept_besides: int = 0
+
+    def beyond(self, less: Work) -> Work:
+        """What this work is more than that of a batch smaller by one: the work of one sample."""
+        return replace(
+            self,
+            products=self.products - less.products,
+            light=self.light - less.light,
+            backward=self.backward - less.backward,
+            kept_besides=self.kept_besides - less.kept_besides,
+        )
 
 
 @dataclass(frozen=True)
