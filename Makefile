@@ -2,15 +2,17 @@
 # make test   the test suite
 # make check  linters, types, layers, wheel, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
+# make zoo    profile and cut the networks of torchvision and Hugging Face
 # Each sets up everything it needs in .venv, and is quick the second time.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 
-.PHONY: demo test check lint wheel bench clean
+.PHONY: demo test check lint wheel bench zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -49,6 +51,14 @@ wheel: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
+
+$(ZOO_READY): $(READY)
+	@echo "Adding torchvision and transformers to $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[zoo]'
+	@touch $@
+
+zoo: $(ZOO_READY)
+	@PYTHONPATH=benchmarks $(BIN)/python -m zoo.run --out benchmarks/results/zoo.md
 
 clean:
 	@rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

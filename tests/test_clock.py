@@ -7,6 +7,7 @@ import pytest
 
 from airsplit.clock import Clock
 from airsplit.errors import InvalidValue
+from airsplit.profiles import Profile
 
 
 def test_the_default_clock_is_the_papers() -> None:
@@ -18,6 +19,14 @@ def test_the_default_clock_is_the_papers() -> None:
 def test_devices_wait_after_every_iteration_or_once_a_round() -> None:
     assert Clock(iterations_per_round=47).draws == 1
     assert Clock(barrier="round", iterations_per_round=47).draws == 47
+
+
+def test_the_backward_pass_is_a_multiple_of_the_forward_pass_or_what_the_profile_counts() -> None:
+    columns = {"matmul_macs": [8, 8], "activation_elements": [4, 2], "parameters": [1, 1], "backward_macs": [0, 12]}
+    profile = Profile(["frozen", "trained"], [8, 4], **columns)
+    assert Clock().work(profile).tolist() == [8, 12]
+    assert Clock(backward_macs_ratio=2.0).work(profile).tolist() == [24, 36]
+    assert Clock(backward_macs_ratio="counted").work(profile).tolist() == [8, 24]
 
 
 def test_a_server_slows_down_only_beyond_what_it_runs_at_once() -> None:

@@ -379,6 +379,14 @@ def test_a_split_that_is_not_there_is_refused(split: Any, error: type[Exception]
         air.cut(small(), split, input_shape=(3, 8, 8))
 
 
+def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
+    front, back = air.cut(build("gpt", layers=1, width=16, heads=2), "blocks.0.add")
+    with pytest.raises(InvalidValue, match=r"sizes that the model was cut for, \(B, 64\), got \(2, 63\)"):
+        front(torch.zeros(2, 63, dtype=torch.int64))
+    with pytest.raises(InvalidValue, match=r"\(B, 64, 16\), got \(2, 64\)"):
+        back(torch.zeros(2, 64))
+
+
 def test_halves_say_how_many_tensors_they_take() -> None:
     _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
     with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got 1; write back\(\*tensors\)"):

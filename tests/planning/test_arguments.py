@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,22 @@ def test_too_many_combinations_for_exhaustive_search_are_refused_at_once() -> No
 def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
     fleet = Fleet.sample(5, seed=0, cell=Cell(resource_blocks=4))
     refused(Infeasible, "^cell.resource_blocks must be at least the number of devices, 5, got 4", fleet=fleet, method=method)
+
+
+def test_optimiser_state_needs_memory_on_the_device() -> None:
+    needed = ALEXNET.device_memory_bytes(8, optimiser_slots=2)
+    fleet = TWO.replace(memory_bytes=[1e12, float(needed[3])])
+    plain = plan(ALEXNET, fleet, batch_size=8, method="fixed", split=[4, 4], optimiser_slots=2)
+    assert plain.splits.tolist() == [4, 4]
+    refused(InvalidValue, "split of device 1 must be from 1 to 4, got 5", fleet, batch_size=8, method="fixed", split=5, optimiser_slots=2)
+    refused(InvalidValue, "optimiser_slots must be a whole number from 0 to 16, got -1", optimiser_slots=-1)
+
+
+def test_only_gradients_that_are_wanted_come_back() -> None:
+    frozen = replace(ALEXNET, gradient_elements=np.zeros_like(ALEXNET.gradient_elements))
+    there_and_back, there = (plan(each, TWO, clock=Clock(downlink=True)).transmit_s for each in (ALEXNET, frozen))
+    assert (there < there_and_back).all()
+    assert there == pytest.approx(plan(frozen, TWO).transmit_s)
 
 
 def test_a_device_without_the_memory_for_any_split_is_named() -> None:

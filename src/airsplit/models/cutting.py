@@ -65,6 +65,10 @@ class Side:
             name = type(half).__name__.lower()
             raise InvalidValue(f"{name} must be given {len(self.entering)} tensors, got {len(given)}; write {name}(*tensors)")
         tensors = dict(zip(self.entering, given, strict=True))
+        for slot, tensor in tensors.items():
+            if not self.tape.slots[slot].fits(tensor):
+                wanted, got = self.tape.slots[slot].sizes, tuple(tensor.shape)
+                raise InvalidValue(f"tensors must have the sizes that the model was cut for, {wanted}, got {got}; cut it for others")
         for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
             tensors[slot] = tensors[slot].clone()
         play(half, self.calls, tensors, self._batch(given), given[0].device)

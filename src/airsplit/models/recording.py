@@ -34,10 +34,11 @@ from airsplit.models.work import Bench, Made, Work
 ALONE = -1
 """The group of a call that is a row by itself."""
 
-CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer, nn.DataParallel)
 """Modules of torch.nn that are recorded layer by layer."""
 
-READS_VALUES = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero", "equal"}
+READS_VALUES = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero"}
+READS_VALUES |= {"equal", "allclose", "numpy", "__array__"}
 DATA_DEPENDENT = ("item() cannot be called on meta", "data-independent", "data-dependent", "data dependent")
 SAME_ELSEWHERE = {"cpu", "cuda"}
 RANDOM = {"bernoulli", "bernoulli_", "normal", "normal_", "uniform_", "exponential_", "geometric_", "log_normal_", "cauchy_"}
@@ -218,6 +219,7 @@ class _Recorder(TorchFunctionMode):
             made = Made(name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters)
             work, result = self._run(made, target)
             changed = {id(tensor) for tensor, version in zip(given, versions, strict=True) if tensor._version != version}
+            changed.update(id(tensor) for tensor in tensors_in(kwargs.get("out")))
             leaves, spec = tree_flatten(result)
             if not changed and not any(isinstance(leaf, Tensor) for leaf in leaves):
                 return result

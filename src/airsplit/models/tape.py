@@ -140,6 +140,23 @@ class Meta:
         """Elements that each sample adds."""
         return math.prod(self.shapes[-1]) - math.prod(self.shapes[0])
 
+    @property
+    def sizes(self) -> str:
+        """The shape in words, with B for the axes that grow with the batch.
+
+        >>> Meta(((2, 3, 8), (3, 3, 8)), torch.float32, 0, flows=False).sizes
+        '(B, 3, 8)'
+        """
+        first, second = self.shapes[:2]
+        return f"({', '.join(str(a) if a == b else _grown(a, b - a) for a, b in zip(first, second, strict=True))})"
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether a tensor has this shape, for some batch."""
+        first, second = self.shapes[:2]
+        return tensor.dim() == len(first) and all(
+            a == size if a == b else (size - a) % (b - a) == 0 for a, b, size in zip(first, second, tensor.shape, strict=True)
+        )
+
     def batch_of(self, tensor: Tensor) -> int:
         """The batch size, from the axis that grows with it."""
         first, second = self.shapes[:2]
@@ -200,6 +217,15 @@ def play(root: nn.Module, calls: Iterable[Call], tensors: dict[int, Tensor], bat
             tensors[call.outputs[0]] = result
         elif call.outputs:
             tensors.update(zip(call.outputs, tensors_in(result), strict=True))
+
+
+def _grown(first: int, step: int) -> str:
+    """
+    >>> _grown(2, 1), _grown(100, 50), _grown(3, 1)
+    ('B', '50B', 'B + 1')
+    """
+    plus = first - FIRST_BATCH * step
+    return ("" if step == 1 else str(step)) + "B" + (f" + {plus}" if plus else "")
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -214,6 +214,9 @@ def _held(layer: nn.Module) -> set[int]:
     return {_storage(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
+_SETTINGS = (bool, int, float, str, tuple, type(None))
+
+
 # ---- what makes two calls the same -------------------------------------------------------------------------------------------
 def _key(made: Made) -> Hashable | None:
     """Equal for calls that cost the same; None where that cannot be said."""
@@ -239,7 +242,7 @@ def _value_key(value: Any) -> Any:
 
 
 def _layer_key(layer: nn.Module) -> Hashable:
-    settings = tuple((name, value) for name, value in vars(layer).items() if isinstance(value, bool | int | float | str | tuple | None))
+    settings = tuple((name, value) for name, value in vars(layer).items() if isinstance(value, _SETTINGS) or callable(value))
     tensors = tuple((n, tuple(t.shape), t.dtype) for n, t in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
     hooks = id(layer) if layer._forward_hooks or layer._forward_pre_hooks else 0
     return type(layer), settings, tensors, hooks, tuple(_layer_key(child) for child in layer.children())
