@@ -1,6 +1,7 @@
 """Cut models against the unsplit ones: every split of the built-in networks, and models that are hard to cut."""
 
 import copy
+import weakref
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -385,6 +386,23 @@ def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
         front(torch.zeros(2, 63, dtype=torch.int64))
     with pytest.raises(InvalidValue, match=r"\(B, 64, 16\), got \(2, 64\)"):
         back(torch.zeros(2, 64))
+
+
+def test_halves_let_go_of_what_is_spent() -> None:
+    alive, most = weakref.WeakSet[Tensor](), []
+
+    def count(module: nn.Module, given: Any, result: Tensor) -> None:
+        alive.add(result)
+        most.append(len(alive))
+
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+    front, back = air.cut(model, 7, input_shape=(4,))
+    for layer in model:
+        layer.register_forward_hook(count)
+    with torch.no_grad():
+        back(*front(torch.zeros(2, 4)))
+    assert len(most) == 8
+    assert max(most) == 2
 
 
 def test_halves_say_how_many_tensors_they_take() -> None:

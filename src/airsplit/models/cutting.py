@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from airsplit.models.flow import Flow
 from airsplit.models.outline import Outline, outline
 from airsplit.models.profiling import samples_of
 from airsplit.models.recording import held_tensors
-from airsplit.models.tape import Call, State, play
+from airsplit.models.tape import Call, Slot, State, find, play, spent_slots
 
 
 def cut(
@@ -54,6 +53,8 @@ class Side:
 
     def __init__(self, flow: Flow, entering: list[int], calls: list[Call], leaving: list[int], changed: Iterable[int] = ()) -> None:
         self.tape, self.entering, self.calls, self.leaving, self.changed = flow.tape, entering, calls, leaving, changed
+        results = (each.number for each in flow.tape.results.values() if isinstance(each, Slot))
+        self._spent = spent_slots(calls, (*leaving, *results))
         self._telling = next((at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Side:
@@ -71,7 +72,7 @@ class Side:
                 raise InvalidValue(f"tensors must have the sizes that the model was cut for, {wanted}, got {got}; cut it for others")
         for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
             tensors[slot] = tensors[slot].clone()
-        play(half, self.calls, tensors, self._batch(given), given[0].device)
+        play(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
         return tensors
 
     def _batch(self, given: tuple[Tensor, ...]) -> int:
@@ -153,7 +154,7 @@ class _Rooms:
             if isinstance(call.target, str):
                 layers[call.target] = None
         for name in (*layers, *tensors):  # a layer brings its tensors along
-            thing = attrgetter(name)(self._model)
+            thing = find(self._model, name)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)
 

@@ -374,7 +374,8 @@ class _Recorder(TorchFunctionMode):
         self._paused = True
         try:
             with torch.device("cpu"), torch.no_grad():
-                play(self._model, reversed(needed), known, 0, torch.device("cpu"))
+                needed.reverse()
+                play(self._model, needed, [()] * len(needed), known, 0, torch.device("cpu"))
                 reference = self._reference(tensor)
                 return known[reference.number] if isinstance(reference, Slot) else self._model.get_buffer(reference.name)
         except Exception as error:

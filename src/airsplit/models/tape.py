@@ -9,10 +9,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -193,30 +191,54 @@ class Tape:
         return copy.deepcopy(self.output, memo)  # deepcopy takes what it finds in its memo for copied already
 
 
-def play(root: nn.Module, calls: Iterable[Call], tensors: dict[int, Tensor], batch: int, device: torch.device) -> None:
-    """Run calls in turn.  `tensors` has what they need and takes what they return."""
+def spent_slots(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ...]]:
+    """For each call, the slots that nothing needs after it."""
+    needed, spent = set(kept), []
+    for call in reversed(calls):
+        touched = {*call.outputs, *(each.number for each in call.reads if isinstance(each, Slot))}
+        spent.append(tuple(touched - needed))
+        needed |= touched
+    return spent[::-1]
+
+
+def play(
+    root: nn.Module,
+    calls: Sequence[Call],
+    spent: Sequence[tuple[int, ...]],
+    tensors: dict[int, Tensor],
+    batch: int,
+    device: torch.device,
+) -> None:
+    """Run calls in turn.  `tensors` has what they need and takes what they return; what is spent is let go."""
 
     def filled(value: Any) -> Any:
-        if isinstance(value, Slot):
+        kind = type(value)
+        if kind is Slot:
             return tensors[value.number]
-        if isinstance(value, Nested):
+        if kind is Nested:
             return value.made_of(map(filled, value.items))
-        if isinstance(value, State):
-            return attrgetter(value.name)(root)
-        if isinstance(value, BatchInt):
+        if kind is State:
+            return find(root, value.name)
+        if kind is BatchInt:
             return value.at(batch)
         return device if value is DEVICE else value
 
-    for call in calls:
-        run = attrgetter(call.target)(root) if isinstance(call.target, str) else call.target
-        args = [filled(value) for value in call.args]
-        kwargs = {key: filled(value) for key, value in call.kwargs.items()}
-        with nullcontext() if call.grad else torch.no_grad():
+    for call, gone in zip(calls, spent, strict=True):
+        run = find(root, call.target) if isinstance(call.target, str) else call.target
+        args = map(filled, call.args)
+        kwargs = {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
+        if call.grad:
             result = run(*args, **kwargs)
+        else:
+            with torch.no_grad():
+                result = run(*args, **kwargs)
         if isinstance(result, Tensor):
             tensors[call.outputs[0]] = result
         elif call.outputs:
             tensors.update(zip(call.outputs, tensors_in(result), strict=True))
+        del args, result
+        for slot in gone:
+            del tensors[slot]
 
 
 def _grown(first: int, step: int) -> str:
@@ -242,7 +264,16 @@ def references(value: Any) -> Iterator[Slot | State]:
             yield from references(item)
 
 
+def find(root: nn.Module, name: str) -> Any:
+    """The module or tensor of a dotted name."""
+    *modules, last = name.split(".")
+    here: Any = root
+    for module in modules:
+        here = here._modules[module]  # quicker than getattr, which looks in four places
+    return here._modules[last] if last in here._modules else getattr(here, last)
+
+
 def _look_up(root: nn.Module, reference: Slot | State, tensors: Mapping[int, Tensor]) -> Tensor:
     if isinstance(reference, Slot):
         return tensors[reference.number]
-    return attrgetter(reference.name)(root)  # type: ignore[no-any-return]
+    return find(root, reference.name)  # type: ignore[no-any-return]
