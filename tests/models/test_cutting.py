@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import airsplit as air
 from airsplit.errors import InvalidValue, UnknownName
 from airsplit.models.registry import build
-from models.exactness import assert_exact, look_at
+from models.exactness import assert_exact, look_at, whole_step
 
 
 @pytest.fixture(autouse=True)
@@ -409,3 +411,71 @@ def test_halves_say_how_many_tensors_they_take() -> None:
     _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
     with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got 1; write back\(\*tensors\)"):
         back(torch.zeros(1, 4, 32, 32))
+
+
+# ---- any graph ----
+
+INSTRUCTIONS = ("linear", "relu", "relu_", "dropout", "norm", "add", "mul", "iadd", "view", "again", "mean", "mask", "detach")
+
+
+class Program(nn.Module):
+    """A model drawn at random: each instruction takes one or two of the tensors made so far."""
+
+    def __init__(self, program: list[tuple[str, int, int]]) -> None:
+        super().__init__()
+        self.program = program
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in program])
+        self.norms = nn.ModuleList([nn.BatchNorm1d(4) for _ in program])
+        self.shared = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        made = [self.layers[0](x)]
+        for at, (instruction, i, j) in enumerate(self.program):
+            a, b = made[i % len(made)], made[j % len(made)]
+            made.append(self.step(instruction, at, a, b))
+        return made[-1], made[len(made) // 2].sum(1)
+
+    def step(self, instruction: str, at: int, a: Tensor, b: Tensor) -> Tensor:
+        match instruction:
+            case "linear":
+                return self.layers[at](a)
+            case "relu":
+                return a.relu()
+            case "relu_":
+                return F.relu(a, inplace=True)
+            case "dropout":
+                return F.dropout(a, 0.3, self.training)
+            case "norm":
+                return self.norms[at](a)
+            case "add":
+                return a + b
+            case "mul":
+                return a * b.sigmoid()
+            case "iadd":
+                a += b.tanh()
+                return a
+            case "view":
+                return a.view(a.shape[0], 2, 2).flatten(1)
+            case "again":
+                return self.shared(a)
+            case "mean":
+                return a - b.mean(1, keepdim=True).expand_as(a)
+            case "mask":
+                return a * torch.arange(4, device=a.device).lt(at)
+            case _:
+                return a + b.detach()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(INSTRUCTIONS), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=9))
+def test_any_graph_is_cut_exactly(program: list[tuple[str, int, int]]) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, x = Program(program), torch.randn(3, 4)
+    try:
+        for training in (True, False):
+            whole_step(model.train(training), (x,))
+    except RuntimeError as error:  # a tensor that autograd needs was changed in place: no model of anybody's
+        assume("inplace" not in str(error))
+        raise
+    assert_exact(model, x)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from airsplit.errors import InvalidValue, show
-from airsplit.models.recording import place_text
-from airsplit.models.tape import FIRST_BATCH, BatchInt, Call, Nested, Slot, Tape
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-THIRD_BATCH = 5
+from airsplit.errors import InvalidValue, show
+from airsplit.models.places import place_text
+from airsplit.models.tape import FIRST_BATCH, BatchInt, Call, Nested, Slot, State, Tape, parts
+
+LARGE_BATCH = 129
+"""Odd, and larger than most: for models that do something else with half a batch, or in portions."""
 
 
 def for_any_batch(record: Callable[[int], Tape]) -> Tape:
-    """One tape from those of two batch sizes, with the work of one sample; of a third where two do not tell how a number grows."""
+    """One tape from those of two batch sizes, with the work of one sample; a third must bear it out."""
     tape = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
-    if any(number.plus for call in tape.calls for number in _numbers((*call.args, *call.kwargs.values()))):
-        _require_same(tape, record(THIRD_BATCH))
+    _require_same(tape, record(LARGE_BATCH))
     return tape
 
 
 def _merged(first: Tape, second: Tape) -> Tape:
     _require_same_calls(first, second)
+    _require_same_output(first, second)
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
     slots = [replace(a, shapes=a.shapes + b.shapes) for a, b in zip(first.slots, second.slots, strict=True)]
     work = [more.beyond(less) for less, more in zip(first.work, second.work, strict=True)]
@@ -30,12 +36,20 @@ def _merged(first: Tape, second: Tape) -> Tape:
 
 
 def _require_same_calls(first: Tape, second: Tape) -> None:
+    batch = FIRST_BATCH + 1 if len(first.slots[0].shapes) == 1 else LARGE_BATCH
     for a, b in zip(first.calls, second.calls, strict=False):
-        if (a.row, a.where, a.outputs) != (b.row, b.where, b.outputs):
-            raise _differs(a)
+        if (a.row, a.where, a.outputs, a.writes, a.grad) != (b.row, b.where, b.outputs, b.writes, b.grad):
+            raise _differs(a, batch)
     shorter, longer = sorted((first.calls, second.calls), key=len)
     if len(shorter) < len(longer):
-        raise _differs(longer[len(shorter)])
+        raise _differs(longer[len(shorter)], batch)
+
+
+def _require_same_output(first: Tape, second: Tape) -> None:
+    for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
+        if not isinstance(a, Tensor) and not _same(a, b):
+            found = f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}"
+            raise InvalidValue(f"model returns a number that depends on the batch size, {found}; return tensors, and take their shape")
 
 
 def _call(first: Call, second: Call) -> Call:
@@ -44,11 +58,11 @@ def _call(first: Call, second: Call) -> Call:
             return Nested(a.kind, tuple(map(merged, a.items, b.items)), a.keys)
         if type(a) is int and type(b) is int and a != b:
             return BatchInt(b - a, a - FIRST_BATCH * (b - a))
-        if isinstance(a, bool | float | complex) and a != b:
+        if type(a) is type(b) and _same(a, b):
+            return a
+        if type(a) is type(b) and isinstance(a, bool | float | complex | np.ndarray | Tensor):
             raise _unclear(first, f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}")
-        if type(a) is not type(b) or (isinstance(a, Slot | str) and a != b):
-            raise _differs(first)
-        return a
+        raise _differs(first)
 
     if first.kwargs.keys() != second.kwargs.keys() or len(first.args) != len(second.args):
         raise _differs(first)
@@ -57,30 +71,35 @@ def _call(first: Call, second: Call) -> Call:
 
 
 def _require_same(tape: Tape, third: Tape) -> None:
-    """Raise where a number does not grow in proportion to the batch, but for a constant."""
+    """Raise where a number is not what the first two batches promised."""
     _require_same_calls(tape, third)
     for a, b in zip(tape.calls, third.calls, strict=True):
-        given = zip(_flat((*a.args, *a.kwargs.values())), _flat((*b.args, *b.kwargs.values())), strict=True)
-        for number, value in given:
-            if isinstance(number, BatchInt) and number.at(THIRD_BATCH) != value:
-                raise _unclear(a, f"{value} for a batch of {THIRD_BATCH}, not {number.at(THIRD_BATCH)}")
+        promised, found = ([part for value in (*each.args, *each.kwargs.values()) for part in parts(value)] for each in (a, b))
+        if len(promised) != len(found):
+            raise _differs(a, LARGE_BATCH)
+        for value, other in zip(promised, found, strict=True):
+            wanted = value.at(LARGE_BATCH) if isinstance(value, BatchInt) else value
+            if not _same(wanted, other):
+                raise _unclear(a, f"{show(other)} for a batch of {LARGE_BATCH}, not {show(wanted)}")
+    for meta, other in zip(tape.slots, third.slots, strict=True):
+        if meta.shape_at(LARGE_BATCH) != other.shapes[0]:
+            slot = next(at for at, each in enumerate(tape.slots) if each is meta)
+            raise _differs(next(call for call in tape.calls if slot in call.outputs), LARGE_BATCH)
 
 
-def _numbers(values: tuple[Any, ...]) -> Iterator[BatchInt]:
-    return (value for value in _flat(values) if isinstance(value, BatchInt))
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
+        return a is b or (type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist())))
+    return a is b or bool(a == b) or (a != a and b != b) or not isinstance(a, _PLAIN)
 
 
-def _flat(values: tuple[Any, ...]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, Nested):
-            yield from _flat(value.items)
-        else:
-            yield value
+_PLAIN = (bool, int, float, complex, str, bytes, Slot, State, Nested, BatchInt, torch.dtype, torch.device, type(None))
+"""What can be compared; other objects are taken for equal."""
 
 
-def _differs(call: Call) -> InvalidValue:
+def _differs(call: Call, batch: int = FIRST_BATCH + 1) -> InvalidValue:
     return InvalidValue(
-        f"model does other things for a batch of {FIRST_BATCH} than for one of {FIRST_BATCH + 1}, at {place_text(call.where)}; "
+        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, at {place_text(call.where)}; "
         "write it for a whole batch at once, without a loop over its samples"
     )
 

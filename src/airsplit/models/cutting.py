@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
@@ -13,7 +14,7 @@ from airsplit.models.flow import Flow
 from airsplit.models.outline import Outline, outline
 from airsplit.models.profiling import samples_of
 from airsplit.models.recording import held_tensors
-from airsplit.models.tape import Call, Slot, State, find, play, spent_slots
+from airsplit.models.tape import Call, Meta, Slot, State, find, play, spent_slots
 
 
 def cut(
@@ -55,6 +56,7 @@ class Side:
         self.tape, self.entering, self.calls, self.leaving, self.changed = flow.tape, entering, calls, leaving, changed
         results = (each.number for each in flow.tape.results.values() if isinstance(each, Slot))
         self._spent = spent_slots(calls, (*leaving, *results))
+        self._fixed_type = any(isinstance(each, torch.dtype) for call in calls for each in call.constants)
         self._telling = next((at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Side:
@@ -62,18 +64,25 @@ class Side:
 
     def run(self, half: nn.Module, given: tuple[Tensor, ...]) -> dict[int, Tensor]:
         """Every tensor of this side, by its slot."""
-        if len(given) != len(self.entering):
-            name = type(half).__name__.lower()
+        name = type(half).__name__.lower()
+        if len(given) != len(self.entering) or not all(isinstance(tensor, Tensor) for tensor in given):
             raise InvalidValue(f"{name} must be given {len(self.entering)} tensors, got {len(given)}; write {name}(*tensors)")
         tensors = dict(zip(self.entering, given, strict=True))
         for slot, tensor in tensors.items():
-            if not self.tape.slots[slot].fits(tensor):
-                wanted, got = self.tape.slots[slot].sizes, tuple(tensor.shape)
-                raise InvalidValue(f"tensors must have the sizes that the model was cut for, {wanted}, got {got}; cut it for others")
+            tensors[slot] = self._checked(self.tape.slots[slot], tensor)
         for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
             tensors[slot] = tensors[slot].clone()
         play(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
         return tensors
+
+    def _checked(self, meta: Meta, tensor: Tensor) -> Tensor:
+        if not meta.fits(tensor):
+            got = tuple(tensor.shape)
+            raise InvalidValue(f"tensors must have the sizes that the model was cut for, {meta.sizes}, got {got}; cut it for others")
+        if tensor.dtype != meta.dtype and self._fixed_type:
+            types = f"{meta.dtype}, got {tensor.dtype}"
+            raise InvalidValue(f"tensors must have the type that the model was cut for, {types}; cut it again after changing its type")
+        return meta.laid_out(tensor)
 
     def _batch(self, given: tuple[Tensor, ...]) -> int:
         at = self._telling
@@ -83,21 +92,27 @@ class Side:
 class Half(nn.Module):
     """One side of a cut.  Its tensors are the model's own and have the names that they have in the model."""
 
-    def __init__(self, training: bool, sides: dict[bool, Side]) -> None:
-        super().__init__()
-        self.training, self._sides = training, sides
+    # names that no model has: its own go beside them
+    _airsplit_sides: dict[bool, Side]
+    _airsplit_flags: Mapping[bool, Mapping[str, bool]]
 
-    @property
-    def side(self) -> Side:
-        """What this half does in its present mode."""
-        return self._sides[self.training]
+    def __init__(self, training: bool, sides: dict[bool, Side], flags: Mapping[bool, Mapping[str, bool]]) -> None:
+        super().__init__()
+        self.training, self._airsplit_sides, self._airsplit_flags = training, sides, flags
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, of each part as the model's own train() would: what it keeps frozen stays so."""
+        for path, part in self.named_modules():
+            part.training = self._airsplit_flags[mode].get(path, mode)
+        self.training = mode
+        return self
 
 
 class Front(Half):
     """The first layers: takes the model's inputs, returns a tuple of every tensor that crosses the cut."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        side = self.side
+        side = self._airsplit_sides[self.training]
         tensors = side.run(self, inputs)
         return tuple(tensors[slot] for slot in side.leaving)
 
@@ -106,7 +121,7 @@ class Back(Half):
     """The other layers: takes what crosses the cut, returns the model's output."""
 
     def forward(self, *crossing: Tensor) -> Any:
-        side = self.side
+        side = self._airsplit_sides[self.training]
         return side.tape.output_of(self, side.run(self, crossing))
 
 
@@ -126,7 +141,7 @@ def halves(found: Outline, split: int) -> tuple[Front, Back]:
         crossing = flow.crossing(at)
         first[training] = Side(flow, list(range(flow.tape.inputs)), flow.calls_of(0, at + 1), crossing)
         second[training] = Side(flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at))
-    front, back = Front(model.training, first), Back(model.training, second)
+    front, back = Front(model.training, first, found.flags), Back(model.training, second, found.flags)
     rooms = _Rooms(model)
     rooms.furnish(front, (call for side in first.values() for call in side.calls), ())
     results = (reference for side in second.values() for reference in side.tape.results.values())
@@ -153,7 +168,7 @@ class _Rooms:
             tensors.update({reference.name: None for reference in call.reads if isinstance(reference, State)})
             if isinstance(call.target, str):
                 layers[call.target] = None
-        for name in (*layers, *tensors):  # a layer brings its tensors along
+        for name in (*sorted(layers, key=lambda name: name.count(".")), *tensors):  # a layer brings along what is in it
             thing = find(self._model, name)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)
@@ -173,7 +188,7 @@ class _Rooms:
             if parent not in here._modules:
                 here.add_module(parent, Part())
             here = here.get_submodule(parent)
-        if hasattr(here, last):
+        if last in here._modules or last in here._parameters or last in here._buffers or last in vars(here):
             return
         if last in there._buffers and isinstance(thing, Tensor):
             here.register_buffer(last, thing, persistent=last not in there._non_persistent_buffers_set)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from torch import nn
+from torch import Tensor, nn
 
-from airsplit.models.recording import held_tensors, place_text
+from airsplit.models.places import place_text
+from airsplit.models.recording import held_tensors
 from airsplit.models.tape import Call, Slot, State, Tape
 from airsplit.models.work import float32s
 
@@ -160,8 +161,8 @@ class Flow:
 
     @cached_property
     def _canonical(self) -> dict[str, str]:
-        first: dict[int, str] = {}
-        return {name: first.setdefault(id(tensor), name) for name, tensor in held_tensors(self.model)}
+        first: dict[Hashable, str] = {}
+        return {name: first.setdefault(_memory(tensor), name) for name, tensor in held_tensors(self.model)}
 
     def _held_by(self, path: str) -> list[str]:
         if path not in self._layers:
@@ -175,7 +176,7 @@ class Flow:
     @cached_property
     def whole_state(self) -> set[str]:
         """The tensors that must be on one side: parameters, what layers hold, and what is changed in place."""
-        names = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        names = {name for name, tensor in held_tensors(self.model) if isinstance(tensor, nn.Parameter) or tensor.requires_grad}
         for call in self.tape.calls:
             names.update(each.name for each in call.writes if isinstance(each, State))
             if isinstance(call.target, str):
@@ -207,11 +208,24 @@ class Flow:
 
     def sent_elements(self, position: int) -> int:
         """Elements per sample of what crosses."""
-        return sum(self.elements(slot) for slot in self.crossing(position))
+        return sum(self.tape.slots[slot].sent_elements for slot in self.crossing(position))
 
     def gradient_elements(self, position: int) -> int:
-        """Elements per sample that come back: of what crosses and leads to a parameter that is trained."""
-        return sum(self.elements(slot) for slot in self.crossing(position) if self.tape.slots[slot].flows)
+        """Elements per sample that come back: of what crosses, leads to a parameter that is trained, and gets a gradient."""
+        metas, (_, reached) = self.tape.slots, self.backward_pass
+        return sum(metas[slot].sent_elements for slot in self.crossing(position) if metas[slot].flows and slot in reached)
+
+    @cached_property
+    def backward_pass(self) -> tuple[set[int], set[int]]:
+        """The calls that the backward pass goes through, and the slots that it reaches, from the output to the parameters."""
+        calls, slots = set[int](), {each.number for each in self.tape.results.values() if isinstance(each, Slot)}
+        for number in reversed(range(len(self.tape.calls))):
+            call, work = self.tape.calls[number], self.tape.work[number]
+            gives = any(flows and output in slots for output, flows in zip(call.outputs, work.flows, strict=True))
+            if gives or (call.writes and call.grad):
+                calls.add(number)
+                slots.update(each.number for each in call.reads if isinstance(each, Slot))
+        return calls, slots
 
     def elements(self, slot: int) -> int:
         return self.tape.slots[slot].elements
@@ -283,7 +297,11 @@ class Flow:
         inputs = [self._kept_size(slot) for slot in range(self.tape.inputs)]
         seen = {self.tape.slots[slot].storage: size for slot, size in enumerate(inputs)}
         kept = []
-        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+        passed, _ = self.backward_pass
+        for number, (call, work) in enumerate(zip(self.tape.calls, self.tape.work, strict=True)):
+            if number not in passed:
+                kept.append(0)
+                continue
             references = (*(call.given[at] for at in work.kept_given), *(Slot(call.outputs[at]) for at in work.kept_results))
             new = work.kept_besides
             for slot in (each.number for each in references if isinstance(each, Slot)):
@@ -306,3 +324,8 @@ class Flow:
             counted |= new
             per_position.append(sum(values[each] for each in new))
         return list(accumulate(per_position))
+
+
+def _memory(tensor: Tensor) -> Hashable:
+    """Equal for tensors that are one and the same, or lie in the same memory."""
+    return (tensor.untyped_storage()._cdata, tensor.storage_offset()) if tensor.numel() else id(tensor)

@@ -6,7 +6,7 @@ those of evaluation mode, as published figures are; what is kept for the backwar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from airsplit.errors import InvalidValue, show
 from airsplit.models.batching import for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, record
+from airsplit.models.surroundings import LOCK, Caches
 from airsplit.models.tape import Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
@@ -52,6 +53,7 @@ class Outline:
     model: nn.Module
     evaluation: Flow
     training: Flow
+    flags: Mapping[bool, Mapping[str, bool]]  # in each mode, the mode of each part, as the model's own train() sets it
 
     def flow(self, training: bool) -> Flow:
         return self.training if training else self.evaluation
@@ -96,7 +98,7 @@ class Outline:
     def profile(self) -> Profile:
         """One row per legal split; work and parameters of places that are not legal count for the next one that is."""
         flow, at = self.evaluation, [row.evaluation for row in self.splits]
-        work = flow.tape.work
+        work, (passed, _) = flow.tape.work, flow.backward_pass
 
         def so_far(values: list[int]) -> Any:
             sums = flow.running(values)
@@ -112,7 +114,7 @@ class Outline:
             activation_elements=np.array([flow.sent_elements(position) for position in at]),
             parameters=self._parameters(trained_only=False),
             stored_elements=np.array([kept[row.training] for row in self.splits]),
-            backward_macs=so_far([each.backward for each in work]),
+            backward_macs=so_far([each.backward if number in passed else 0 for number, each in enumerate(work)]),
             gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
             trainable_parameters=self._parameters(trained_only=True),
             model=type(self.model).__name__,
@@ -145,28 +147,41 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     """Look at a model on the meta device; it is neither run nor moved nor changed."""
     if not inputs or any(tensor.dim() == 0 for tensor in inputs):
         raise InvalidValue(f"inputs must be one tensor or more, each with a batch axis, got {show(inputs)}; add one with [None]")
-    try:
-        return _outline(model, inputs)
-    except ChangedByData as error:
-        # many models have a branch for those who look at them without data, as torch.export does
-        with patch.object(torch.compiler, "_is_compiling_flag", True):
-            try:
-                return _outline(model, inputs)
-            except InvalidValue:
-                raise error from None
+    with LOCK:
+        try:
+            return _outline(model, inputs)
+        except ChangedByData as error:
+            # many models have a branch for those who look at them without data, as torch.export does
+            with patch.object(torch.compiler, "_is_compiling_flag", True):
+                try:
+                    return _outline(model, inputs)
+                except InvalidValue:
+                    raise error from None
 
 
 def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
-    twin, bench = on_meta(model), Bench()
+    twin, bench, caches = on_meta(model), Bench(), Caches()
+
+    flags = {model.training: _flags(model)}
+    flags[not model.training] = _flags(twin.train(not model.training))
 
     def tape(training: bool, batch: int) -> Tape:
-        with left_alone(twin.train(training)) as module:
-            return record(module, [_resized(tensor, batch) for tensor in inputs], model, bench)
+        for path, part in twin.named_modules():
+            part.training = flags[training][path]
+        try:
+            with left_alone(twin):
+                return record(twin, [_resized(tensor, batch) for tensor in inputs], model, bench)
+        finally:
+            caches.forget_what_is_new()
 
     def flow(training: bool) -> Flow:
         return Flow(for_any_batch(lambda batch: tape(training, batch)), model)
 
-    return Outline(model, flow(training=False), flow(training=True))
+    return Outline(model, flow(training=False), flow(training=True), flags)
+
+
+def _flags(module: nn.Module) -> dict[str, bool]:
+    return {path: part.training for path, part in module.named_modules(remove_duplicate=False)}
 
 
 def _resized(tensor: Tensor, batch: int) -> Tensor:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import copy
 import functools
-import linecache
-import os
-import sys
-import traceback
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -27,8 +25,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.errors import AirsplitError, InvalidValue
+from airsplit.models.places import first_line, place_of, place_text, running_place, within_a_kernel
 from airsplit.models.shape_only import without_values
-from airsplit.models.tape import DEVICE, Call, Meta, Nested, Slot, State, Tape, play, tensors_in
+from airsplit.models.surroundings import Lots, on_the_meta_device
+from airsplit.models.tape import DEVICE, Call, Meta, Nested, Slot, State, Tape, find, play, tensors_in
 from airsplit.models.work import Bench, Made, Work
 
 ALONE = -1
@@ -39,14 +39,9 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder
 
 READS_VALUES = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero"}
 READS_VALUES |= {"equal", "allclose", "numpy", "__array__"}
+HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 DATA_DEPENDENT = ("item() cannot be called on meta", "data-independent", "data-dependent", "data dependent")
 SAME_ELSEWHERE = {"cpu", "cuda"}
-RANDOM = {"bernoulli", "bernoulli_", "normal", "normal_", "uniform_", "exponential_", "geometric_", "log_normal_", "cauchy_"}
-RANDOM |= {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "random_", "multinomial", "poisson"}
-RANDOM |= {"dropout", "dropout_", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu", "gumbel_softmax"}
-
-_HERE = os.path.dirname(__file__)
-_NOT_THE_MODEL = (os.path.dirname(torch.__file__), *(os.path.join(_HERE, f) for f in ("recording.py", "work.py", "outline.py")), "<")
 
 
 class ChangedByData(InvalidValue):
@@ -55,16 +50,19 @@ class ChangedByData(InvalidValue):
 
 def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: Bench) -> Tape:
     """Record one forward pass of `module`, a copy of `model` on the meta device, as it stands: in its mode, for these inputs."""
-    recorder = _Recorder(module, model, inputs, bench)
+    recorder, lots = _Recorder(module, model, inputs, bench), Lots()
     try:
         with recorder.listening():
             output = module(*inputs)
     except AirsplitError:
         raise
     except Exception as error:
-        at = next((place for place in _places(error) if _is_the_models(place[0])), None)
-        where = f" at {place_text(at)}" if at else ""
-        raise InvalidValue(f"model fails{where} with {type(error).__name__}: {first_line(error)}; does it take {_told(inputs)}?") from error
+        told = f"{type(error).__name__}: {first_line(error)}; does it take {_told(inputs)}?"
+        raise InvalidValue(f"model fails at {place_text(place_of(error))} with {told}") from error
+    finally:
+        drawn = lots.drawn()
+    if drawn:
+        raise InvalidValue("model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand")
     return recorder.tape(output)
 
 
@@ -86,9 +84,14 @@ class _Recorder(TorchFunctionMode):
         for path, part in module.named_modules(remove_duplicate=False):
             self._paths[id(part)].append(path)
         self._times = Counter[int]()
-        self._state = {id(tensor): State(name) for name, tensor in reversed(list(held_tensors(module)))}
+        # a function in the model may hold on to the model itself, not to this copy of it
+        self._twins = {id(part): module.get_submodule(path) for path, part in model.named_modules()}
+        both = [*held_tensors(model), *held_tensors(module)]
         trained = {name for name, tensor in held_tensors(model) if tensor.requires_grad}
-        self._trained = {id(tensor) for name, tensor in held_tensors(module) if name in trained}
+        self._held = dict(held_tensors(module))
+        self._state = {id(tensor): State(name) for name, tensor in reversed(both)}
+        self._trained = {id(tensor) for name, tensor in both if name in trained}
+        self._autocast = _autocast()
         self._state_in = {tensor.untyped_storage()._cdata: State(name) for name, tensor in held_tensors(module)}
         self._inputs = len(inputs)
         self._calls: list[Call] = []
@@ -108,32 +111,64 @@ class _Recorder(TorchFunctionMode):
     def listening(self) -> Iterator[None]:
         """Layers, functions and custom gradients come to this recorder; tensors are made on the meta device."""
         plain_call, plain_apply = nn.Module.__call__, vars(torch.autograd.Function)["apply"].__func__
+        plain_script, here = vars(torch.jit.ScriptFunction)["__call__"], threading.get_ident()
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != here:
+                return plain_call(module, *args, **kwargs)
+            module = self._twins.get(id(module), module)
             return self._on_module(functools.partial(plain_call, module), module, args, kwargs)
 
         def apply(function: type, *args: Any, **kwargs: Any) -> Any:
+            original = functools.update_wrapper(functools.partial(plain_apply, function), function, updated=())
+            if threading.get_ident() != here:
+                return original(*args, **kwargs)
             if function is CheckpointFunction:  # runs a part of the model again to save memory; here it runs once
                 return args[0](*args[2:])
-            original = functools.partial(plain_apply, function)
-            return self._on_function(functools.update_wrapper(original, function, updated=()), args, kwargs)
+            return self._on_function(original, args, kwargs)
+
+        def script(function: Any, *args: Any, **kwargs: Any) -> Any:
+            original = functools.partial(plain_script, function)
+            original.__name__ = function.name  # type: ignore[attr-defined]
+            return original(*args, **kwargs) if threading.get_ident() != here else self._on_function(original, args, kwargs)
 
         with (
             patch.object(nn.Module, "__call__", call),
             patch.object(torch.autograd.Function, "apply", classmethod(apply)),
-            torch.enable_grad(),
-            torch.device("meta"),
+            patch.object(torch.jit.ScriptFunction, "__call__", script),
+            on_the_meta_device(),
             self,
         ):
             yield
 
     def tape(self, output: Any) -> Tape:
-        with torch.device("meta"):
-            found = _tensors_inside(output, {*self._slot_of, *self._state})
+        """What was recorded, with the output that the model returned."""
+        self._require_no_new_state()
+        strangers = [each for each in tensors_in(output) if id(each) not in self._slot_of and id(each) not in self._state]
+        if strangers:
+            raise InvalidValue("model returns a tensor of unknown origin; make it in forward with functions of torch")
+        try:
+            with torch.device("meta"):
+                found = _tensors_inside(output, {*self._slot_of, *self._state})
+        except Exception as error:
+            raise InvalidValue(f"model must return what copy.deepcopy can copy, got {first_line(error)}") from error
         results = {key: self._slot_of.get(key) or self._state[key] for key in found}
-        if not found:
+        parameters = {name for name, _ in self._module.named_parameters()}
+        for reference in results.values():
+            if isinstance(reference, State) and reference.name in parameters:
+                raise InvalidValue(f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it")
+        if not results:
             raise InvalidValue(f"model must return a tensor, or something with tensors in it, got {type(output).__name__}")
         return Tape(self._inputs, self._calls, self._metas, output, results, self._work)
+
+    def _require_no_new_state(self) -> None:
+        """Raise where forward put another tensor in the place of a buffer: that would be lost."""
+        now = dict(held_tensors(self._module))
+        for name, tensor in self._held.items():
+            *path, last = name.split(".")
+            part = self._module.get_submodule(".".join(path))
+            if (last in part._buffers or last in part._parameters) and now.get(name) is not tensor:
+                raise InvalidValue(f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)")
 
     # ---- modules ---------------------------------------------------------------------------------------------------------
     def _on_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,12 +177,18 @@ class _Recorder(TorchFunctionMode):
         if not self._paths[id(module)]:
             return self._on_loose_module(run, module, args, kwargs)
         path = self._path(module)
-        if is_layer(module):
+        if is_layer(module) and self._holds_its_own(module, path):
             with self._inside(module, path, self._unique(path)):
                 return self._make(path, run, module, args, kwargs)
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise InvalidValue(f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn")
         whole = not any(True for _ in module.children())
         with self._inside(module, path, self._unique(path) if whole else None):
             return run(*args, **kwargs)
+
+    def _holds_its_own(self, module: nn.Module, path: str) -> bool:
+        """Whether a layer has the tensors that belong to it, and not others for the time being, as under functional_call."""
+        return all(self._held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
 
     def _path(self, module: nn.Module) -> str:
         """The name of a module; of one with several names, another at each call."""
@@ -183,22 +224,34 @@ class _Recorder(TorchFunctionMode):
         return self._on_function(func, args, kwargs or {})
 
     def _on_function(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._paused or torch._C._functorch.maybe_current_level() is not None:
+        if self._paused or torch._C._functorch.maybe_current_level() is not None or within_a_kernel():
             return func(*args, **kwargs)
         name = getattr(func, "__name__", type(func).__name__)
         if name == "__get__":  # an attribute: x.shape, x.mT
+            name = func.__self__.__name__  # type: ignore[attr-defined]
             found = func(*args, **kwargs)
+            if name == "requires_grad":
+                return id(args[0]) in self._trained
             if not isinstance(found, Tensor):
                 return found
-            name = func.__self__.__name__  # type: ignore[attr-defined]
             func, args = getattr, (args[0], name)
         elif name == "__set__":
-            return func(*args, **kwargs)
+            return self._on_assignment(func, args)
+        elif name in HOOKS:
+            raise InvalidValue(f"model hangs a hook on a tensor at {self._line()}, which a cut would lose; use a torch.autograd.Function")
         elif name in READS_VALUES:
             return self._value(func, args, kwargs)
         else:
             name, func, args, kwargs = without_values(name, func, args, kwargs)
         return self._make(func, func, None, args, kwargs, name)
+
+    def _on_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        name = func.__self__.__name__  # type: ignore[attr-defined]
+        if name in ("requires_grad", "grad"):
+            return func(*args)
+        raise InvalidValue(
+            f"model assigns to a tensor's {name} at {self._line()}, which cannot be followed; change it in place: x.copy_(…)"
+        )
 
     def _make(
         self,
@@ -223,7 +276,7 @@ class _Recorder(TorchFunctionMode):
             leaves, spec = tree_flatten(result)
             if not changed and not any(isinstance(leaf, Tensor) for leaf in leaves):
                 return result
-            call = self._call(target, args, kwargs, name, given, changed)
+            call = self._call(target, args, kwargs, name, given, changed, work.random)
             leaves = [self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
             outputs = tuple(self._new_slot(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
@@ -254,7 +307,10 @@ class _Recorder(TorchFunctionMode):
         name: str,
         given: list[Tensor],
         changed: set[int],
+        random: bool,
     ) -> Call:
+        if _autocast() != self._autocast:
+            raise InvalidValue(f"model enters torch.autocast at {self._line()}, which cannot be followed; run the halves under it instead")
         frame = self._frames[-1] if self._frames else None
         if frame is not None and frame.row is not None:
             row, group = frame.row, frame.group
@@ -271,8 +327,8 @@ class _Recorder(TorchFunctionMode):
             row=row,
             group=group,
             grad=torch.is_grad_enabled(),
-            random=name in RANDOM,
-            where=self._place(),
+            random=random,
+            where=running_place(),
         )
 
     def _fresh(self, tensor: Tensor, changed: set[int]) -> Tensor:
@@ -296,7 +352,8 @@ class _Recorder(TorchFunctionMode):
         slot = Slot(len(self._metas))
         storage = tensor.untyped_storage()._cdata
         number = self._storages.setdefault(storage, len(self._storages))
-        self._metas.append(Meta((tuple(tensor.shape),), tensor.dtype, number, flows))
+        order = tuple(sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True))
+        self._metas.append(Meta((tuple(tensor.shape),), tensor.dtype, number, flows, order))
         if flows:
             self._trained.add(id(tensor))
         else:
@@ -322,6 +379,8 @@ class _Recorder(TorchFunctionMode):
 
     def _written_to(self, tensor: Tensor) -> Iterator[Slot | State]:
         """What changes with a tensor: itself, and what the model holds in the same memory."""
+        if tensor.device.type != "meta":
+            raise InvalidValue(f"model changes a constant in place at {self._line()}, which cannot be followed; keep it as a buffer")
         yield self._reference(tensor)
         held = self._state_in.get(tensor.untyped_storage()._cdata)
         if held is not None:
@@ -335,9 +394,16 @@ class _Recorder(TorchFunctionMode):
             return self._reference(value)
         if isinstance(value, torch.device):
             return DEVICE if value.type == "meta" else value
+        if isinstance(value, range):
+            value = list(value)
         if isinstance(value, tuple | list | dict | slice):
             return self._written_nest(value)
-        return value
+        if isinstance(value, nn.Module) or getattr(value, "__closure__", None) or isinstance(getattr(value, "__self__", None), nn.Module):
+            hint = "give it tensors instead"
+            raise InvalidValue(
+                f"model gives a module or a function of its own to a function at {self._line()}, which cannot be followed; {hint}"
+            )
+        return value.item() if isinstance(value, np.generic) else value
 
     def _written_nest(self, value: Any) -> Any:
         kind = dict if isinstance(value, dict) else next(kind for kind in (tuple, list, slice) if isinstance(value, kind))
@@ -352,7 +418,7 @@ class _Recorder(TorchFunctionMode):
             real = [self._worked_out(value, lot) if isinstance(value, Tensor) else value for value in args]
             with torch.device("cpu"):
                 answers.append(func(*real, **kwargs))
-        if answers[0] != answers[1]:
+        if not np.array_equal(answers[0], answers[1], equal_nan=True):
             raise self._depends("it draws lots")
         return answers[0]
 
@@ -362,13 +428,15 @@ class _Recorder(TorchFunctionMode):
             return tensor
         needed, wanted = list[Call](), {self._reference(tensor)}
         for call in reversed(self._calls):
-            if any(Slot(number) in wanted for number in call.outputs) or call.writes & wanted:
+            memory, written = self._memory(wanted), self._memory(call.writes)
+            if any(Slot(number) in wanted for number in call.outputs) or call.writes & wanted or memory & written:
                 needed.append(replace(call, target=lot, random=False) if call.target is torch.rand else call)
                 wanted |= call.reads
         inputs = {Slot(number) for number in range(self._inputs)}
         parameters = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
         unknown = any(isinstance(each, State) and each.name in parameters for each in wanted)
-        if unknown or wanted & inputs or any(call.random for call in needed):
+        changing = any(call.is_layer or any(isinstance(each, State) for each in call.writes) for call in needed)
+        if unknown or changing or wanted & inputs or any(call.random for call in needed):
             raise self._depends("")
         known: dict[int, Tensor] = {}
         self._paused = True
@@ -377,11 +445,14 @@ class _Recorder(TorchFunctionMode):
                 needed.reverse()
                 play(self._model, needed, [()] * len(needed), known, 0, torch.device("cpu"))
                 reference = self._reference(tensor)
-                return known[reference.number] if isinstance(reference, Slot) else self._model.get_buffer(reference.name)
+                return known[reference.number] if isinstance(reference, Slot) else find(self._model, reference.name)
         except Exception as error:
             raise self._depends(first_line(error)) from error
         finally:
             self._paused = False
+
+    def _memory(self, references: Iterable[Slot | State]) -> set[int]:
+        return {self._metas[each.number].storage for each in references if isinstance(each, Slot)}
 
     def _depends(self, told: str) -> ChangedByData:
         why = "but the work of each split must be known before there are any"
@@ -397,15 +468,8 @@ class _Recorder(TorchFunctionMode):
         hint = "give another shape, or a sample as inputs="
         return InvalidValue(f"{_told(self._alive[: self._inputs])} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
 
-    def _place(self) -> tuple[str, int]:
-        """File and line of the model's code that is running."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and not _is_the_models(frame.f_code.co_filename):
-            frame = frame.f_back
-        return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
     def _line(self) -> str:
-        return place_text(self._place())
+        return place_text(running_place())
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -421,25 +485,6 @@ def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield from ((f"{path}.{name}".lstrip("."), value) for name, value in held.items() if isinstance(value, Tensor))
 
 
-def place_text(place: tuple[str, int]) -> str:
-    """
-    >>> place_text(("net.py", 12))
-    'net.py:12'
-    """
-    file, number = place
-    line = linecache.getline(file, number).strip()
-    return f"{os.path.basename(file)}:{number}" + (f" ({line})" if line else "")
-
-
-def _is_the_models(file: str) -> bool:
-    return not file.startswith(_NOT_THE_MODEL)
-
-
-def _places(error: BaseException) -> list[tuple[str, int]]:
-    """Files and lines that an error came through, from the innermost."""
-    return [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(error.__traceback__))]
-
-
 def _told(inputs: Sequence[Tensor]) -> str:
     """What the model was given, without the batch axis.
 
@@ -449,9 +494,8 @@ def _told(inputs: Sequence[Tensor]) -> str:
     return "input_shape " + " and ".join(f"{tuple(tensor.shape[1:])} of {tensor.dtype}" for tensor in inputs)
 
 
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _autocast() -> tuple[Any, ...]:
+    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
 
 
 def _on_meta(value: Any, name: str = "") -> Any:

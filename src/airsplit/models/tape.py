@@ -107,6 +107,11 @@ class Call:
         return frozenset(found)
 
     @property
+    def constants(self) -> Iterator[Any]:
+        """Everything among what it is given that is written on the tape as it is."""
+        return (part for value in (*self.args, *self.kwargs.values()) for part in parts(value) if not isinstance(part, Slot | State))
+
+    @property
     def is_layer(self) -> bool:
         return isinstance(self.target, str)
 
@@ -116,6 +121,7 @@ class Meta:
     """What is known of a slot's tensor: its shape for one batch size after the other, and where it lives.
 
     storage   the same number for tensors that share memory
+    order     its axes from the outermost to the innermost in memory
     flows     whether it leads to a parameter that is trained, so that its gradient is wanted
     """
 
@@ -123,6 +129,7 @@ class Meta:
     dtype: torch.dtype
     storage: int
     flows: bool
+    order: tuple[int, ...] = ()
 
     @property
     def has_batch_axis(self) -> bool:
@@ -137,6 +144,26 @@ class Meta:
     def elements(self) -> int:
         """Elements that each sample adds."""
         return math.prod(self.shapes[-1]) - math.prod(self.shapes[0])
+
+    @property
+    def sent_elements(self) -> int:
+        """Elements to send for each sample; at least those of half a batch of two where they are not per sample."""
+        return self.elements if self.is_per_sample else math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
+
+    def laid_out(self, tensor: Tensor) -> Tensor:
+        """The same tensor with its axes in memory as they were recorded: what comes over a wire comes in one piece."""
+        if self.order == tuple(sorted(self.order)):
+            return tensor
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return tensor.permute(self.order).contiguous().permute(back)
+
+    def shape_at(self, batch: int) -> tuple[int, ...]:
+        """The shape for a batch size.
+
+        >>> Meta(((2, 3), (3, 3)), torch.float32, 0, flows=False).shape_at(10)
+        (10, 3)
+        """
+        return tuple(a + (batch - FIRST_BATCH) * (b - a) for a, b in zip(*self.shapes[:2], strict=True))
 
     @property
     def sizes(self) -> str:
@@ -255,13 +282,18 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
+def parts(value: Any) -> Iterator[Any]:
+    """What a value is made of, where it is nested."""
+    if isinstance(value, Nested):
+        for item in value.items:
+            yield from parts(item)
+    else:
+        yield value
+
+
 def references(value: Any) -> Iterator[Slot | State]:
     """The slots and the state that a value has places for."""
-    if isinstance(value, Slot | State):
-        yield value
-    elif isinstance(value, Nested):
-        for item in value.items:
-            yield from references(item)
+    return (part for part in parts(value) if isinstance(part, Slot | State))
 
 
 def find(root: nn.Module, name: str) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from airsplit.errors import InvalidValue
-from airsplit.models.recording import first_line
+from airsplit.models.places import first_line
 
 
 def on_meta(module: nn.Module) -> nn.Module:
@@ -24,35 +27,50 @@ def on_meta(module: nn.Module) -> nn.Module:
         raise InvalidValue("model has lazy layers whose shapes are not known yet; run it once on a sample first")
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
     memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
+    memo |= {id(tensor): tensor for tensor in _constants(module)}
     try:
-        return copy.deepcopy(module, memo)
+        twin = copy.deepcopy(module, memo)
     except Exception as error:
         raise InvalidValue(f"model must allow copy.deepcopy to be looked at, got {first_line(error)}") from error
+    for part in twin.modules():
+        if isinstance(part, _BatchNorm) and part.momentum is None:  # it would look at how many batches it has seen
+            part.momentum = 0.1
+    return twin
 
 
 @contextmanager
 def left_alone(module: nn.Module) -> Iterator[nn.Module]:
-    """Whatever a forward pass leaves behind in the modules is taken away again."""
-    before = [(part, dict(vars(part)), [dict(held) for held in _registries(part)]) for part in module.modules()]
+    """Whatever a forward pass leaves behind in the modules is taken away again, also in lists and dictionaries that they hold."""
+    parts = [part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule)]
+    before = [(part, dict(vars(part))) for part in parts]
+    held = [value for part in parts for value in vars(part).values() if type(value) in (dict, list, set, OrderedDict)]
+    contents = [copy.copy(value) for value in held]
     try:
         yield module
     finally:
-        for part, attributes, registries in before:
-            for held, kept in zip(_registries(part), registries, strict=True):
-                held.clear()
-                held.update(kept)
+        for value, content in zip(held, contents, strict=True):
+            value.clear()
+            (value.extend if isinstance(value, list) else value.update)(content)
+        for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
-
-
-def _registries(part: nn.Module) -> tuple[dict[str, Any], ...]:
-    return part._parameters, part._buffers, part._modules
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     for part in module.modules():
         held = (*part._parameters.values(), *part._buffers.values(), *vars(part).values())
         yield from (value for value in held if isinstance(value, Tensor))
+
+
+_OWN = frozenset(vars(nn.Module()))
+"""What every module has."""
+
+
+def _constants(module: nn.Module) -> Iterator[Tensor]:
+    """Tensors in lists and dictionaries: not the model's to train or to save, so they are taken as they are."""
+    for part in module.modules():
+        containers = (value for name, value in vars(part).items() if type(value) in (list, tuple, dict) and name not in _OWN)
+        yield from (leaf for value in containers for leaf in tree_leaves(value) if type(leaf) is Tensor)
 
 
 def _shape_only(tensor: Tensor) -> Tensor:

@@ -54,6 +54,7 @@ class Work:
     kept_given    which of the tensors it is given are kept for the backward pass, and
     kept_results  which of its results
     kept_besides  what else is kept, such as the mask of dropout, in elements
+    random        whether it draws random numbers
     """
 
     products: int = 0
@@ -63,6 +64,7 @@ class Work:
     kept_given: tuple[int, ...] = ()
     kept_results: tuple[int, ...] = ()
     kept_besides: int = 0
+    random: bool = False
 
     def beyond(self, less: Work) -> Work:
         """What this work is more than that of a batch smaller by one: the work of one sample."""
@@ -110,7 +112,7 @@ class Bench:
         new = not changed and not any(_storage(tensor) in storages for tensor in returned)
         viewed = not changed and all(_storage(tensor) in storages for tensor in returned)
         light = 0 if viewed and made.layer is None else _light(made, given, returned)
-        work = _with_gradients(made, forward.macs, light, returned)
+        work = replace(_with_gradients(made, forward.macs, light, returned), random=forward.random)
         if key is not None:
             own = made.layer is not None and any(_storage(tensor) in _held(made.layer) for tensor in returned)
             self._known[key] = _Known(work, (leaves, spec) if new and not own and returned else None)
@@ -122,10 +124,11 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.macs = 0
+        self.macs, self.random = 0, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.random |= torch.Tag.nondeterministic_seeded in func.tags
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
             self.macs += int(count(*args, **(kwargs or {}), out_val=result)) // 2
@@ -143,7 +146,7 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
     """The work of a call and of its backward pass, which is run by itself on stand-ins for what it is given."""
     if not torch.is_grad_enabled() or not (any(made.flowing) or made.trained):
         return Work(products, light, 0, (False,) * len(returned))
-    wanted: list[Tensor] = list(made.trained)
+    wanted, given = list[Tensor](made.trained), made.given
     flowing, stands_for = iter(made.flowing), dict[int, int]()
 
     def stand_in(tensor: Tensor) -> Tensor:
@@ -161,13 +164,17 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         return tensor
 
     args, kwargs = tree_map_only(Tensor, stand_in, (made.args, made.kwargs))
+    run = made.run if made.layer is None else made.layer.forward  # hooks must not see stand-ins
     with _training(made.trained), saved_tensors_hooks(keep, lambda tensor: tensor):
-        results = tensors_in(made.run(*args, **kwargs))
+        results = tensors_in(run(*args, **kwargs))
         flows = tuple(tensor.requires_grad for tensor in results)
         ends = [tensor for tensor in results if tensor.requires_grad]
         with Products() as backward:
             if products and ends:
                 torch.autograd.grad(ends, wanted, [torch.empty_like(tensor) for tensor in ends], allow_unused=True)
+    if made.name == "scaled_dot_product_attention" and not made.kwargs.get("dropout_p"):
+        # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
+        return Work(products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1]))
     places = {_storage(tensor): at for at, tensor in enumerate(results)}
     held = _held(made.layer) if made.layer is not None else set[int]()
     besides = {_storage(t): t.numel() * float32s(t.dtype) for t in kept if _storage(t) not in places.keys() | stands_for.keys() | held}
@@ -214,14 +221,20 @@ def _held(layer: nn.Module) -> set[int]:
     return {_storage(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
-_SETTINGS = (bool, int, float, str, tuple, type(None))
+_REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
+"""What every module has, and is looked at by itself."""
 
 
 # ---- what makes two calls the same -------------------------------------------------------------------------------------------
 def _key(made: Made) -> Hashable | None:
     """Equal for calls that cost the same; None where that cannot be said."""
-    doer: Hashable = _layer_key(made.layer) if made.layer is not None else made.run
-    key = (doer, _value_key(made.args), _value_key(made.kwargs), made.flowing, len(made.trained), torch.is_grad_enabled())
+    doer: Hashable = made.run
+    if made.layer is not None:
+        parts = list(made.layer.modules())
+        if any(part._forward_hooks or part._forward_pre_hooks or isinstance(part, torch.jit.ScriptModule) for part in parts):
+            return None
+        doer = _layer_key(made.layer), tuple(any(each is p for p in made.trained) for each in made.layer.parameters())
+    key = (doer, _value_key(made.args), _value_key(made.kwargs), made.flowing, torch.is_grad_enabled())
     try:
         hash(key)
     except TypeError:
@@ -242,7 +255,6 @@ def _value_key(value: Any) -> Any:
 
 
 def _layer_key(layer: nn.Module) -> Hashable:
-    settings = tuple((name, value) for name, value in vars(layer).items() if isinstance(value, _SETTINGS) or callable(value))
+    settings = tuple((name, _value_key(value)) for name, value in vars(layer).items() if name not in _REGISTRIES)
     tensors = tuple((n, tuple(t.shape), t.dtype) for n, t in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
-    hooks = id(layer) if layer._forward_hooks or layer._forward_pre_hooks else 0
-    return type(layer), settings, tensors, hooks, tuple(_layer_key(child) for child in layer.children())
+    return type(layer), settings, tensors, tuple(_layer_key(child) for child in layer.children())
