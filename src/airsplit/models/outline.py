@@ -162,8 +162,9 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
 def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     twin, bench, caches = on_meta(model), Bench(), Caches()
 
-    flags = {model.training: _flags(model)}
-    flags[not model.training] = _flags(twin.train(not model.training))
+    flags = {mode: _flags(twin.train(mode)) for mode in (not model.training, model.training)}
+    if all(type(part).train is nn.Module.train for part in model.modules()):
+        flags[model.training] = _flags(model)  # parts may have been put into another mode by hand
 
     def tape(training: bool, batch: int) -> Tape:
         for path, part in twin.named_modules():

@@ -473,9 +473,11 @@ class _Recorder(TorchFunctionMode):
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Whether a module is recorded as one call: all of torch.nn but its containers."""
-    ours = type(module).__module__.startswith(("torch.nn.", "torch.ao.nn."))
-    return (ours and not isinstance(module, CONTAINERS)) or isinstance(module, torch.jit.ScriptModule)
+    """Whether a module is recorded as one call: what runs by a forward of torch.nn, but for its containers."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    theirs = getattr(type(module).forward, "__module__", "").startswith(("torch.nn.", "torch.ao.nn."))
+    return theirs and not isinstance(module, CONTAINERS)
 
 
 def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from airsplit.errors import InvalidValue
 from airsplit.models.places import first_line
+from airsplit.models.recording import is_layer
 
 
 def on_meta(module: nn.Module) -> nn.Module:
@@ -27,13 +28,13 @@ def on_meta(module: nn.Module) -> nn.Module:
         raise InvalidValue("model has lazy layers whose shapes are not known yet; run it once on a sample first")
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
     memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
-    memo |= {id(tensor): tensor for tensor in _constants(module)}
+    memo |= {id(constant): constant for constant in _constants(module)}
     try:
         twin = copy.deepcopy(module, memo)
     except Exception as error:
         raise InvalidValue(f"model must allow copy.deepcopy to be looked at, got {first_line(error)}") from error
     for part in twin.modules():
-        if isinstance(part, _BatchNorm) and part.momentum is None:  # it would look at how many batches it has seen
+        if isinstance(part, _BatchNorm) and is_layer(part) and part.momentum is None:  # it would look at how many batches it has seen
             part.momentum = 0.1
     return twin
 
@@ -66,9 +67,10 @@ _OWN = frozenset(vars(nn.Module()))
 """What every module has."""
 
 
-def _constants(module: nn.Module) -> Iterator[Tensor]:
-    """Tensors in lists and dictionaries: not the model's to train or to save, so they are taken as they are."""
+def _constants(module: nn.Module) -> Iterator[Tensor | torch.Generator]:
+    """Generators, and tensors in lists and dictionaries: not the model's to train or to save, so they are taken as they are."""
     for part in module.modules():
+        yield from (value for value in vars(part).values() if isinstance(value, torch.Generator))
         containers = (value for name, value in vars(part).items() if type(value) in (list, tuple, dict) and name not in _OWN)
         yield from (leaf for value in containers for leaf in tree_leaves(value) if type(leaf) is Tensor)
 
