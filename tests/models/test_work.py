@@ -120,3 +120,27 @@ def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.M
     first = len(measured)
     air.profile(build("gpt", layers=6, width=16, heads=2))
     assert len(measured) <= 2 * first + 4
+
+
+def test_which_parameters_are_frozen_matters_not_only_how_many() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    # the first needs its weights' gradient, the second its input's, the last both
+    assert air.profile(model, (8,)).backward_macs.tolist() == [64, 128, 256]
+
+
+def test_nothing_comes_back_through_what_is_detached() -> None:
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.third(self.second(self.first(x)).detach())
+
+    profile = air.profile(Detached(), (8,))
+    assert profile.names == ("first", "second", "third")
+    assert profile.gradient_elements.tolist() == [0, 0, 8]
+    assert profile.backward_macs.tolist() == [0, 0, 64]
+    assert profile.stored_elements.tolist() == [8, 8, 16]

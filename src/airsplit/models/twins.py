@@ -26,6 +26,10 @@ def on_meta(module: nn.Module) -> nn.Module:
     """
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         raise InvalidValue("model has lazy layers whose shapes are not known yet; run it once on a sample first")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and any(True for _ in part.parameters()):
+            name = f"its part {path}" if path else "it"
+            raise InvalidValue(f"model must be Python to be cut, but {name} is TorchScript with parameters; give the module it was made from")
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
     memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
     memo |= {id(constant): constant for constant in _constants(module)}
