@@ -188,7 +188,10 @@ class _Recorder(TorchFunctionMode):
 
     def _holds_its_own(self, module: nn.Module, path: str) -> bool:
         """Whether a layer has the tensors that belong to it, and not others for the time being, as under functional_call."""
-        return all(self._held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
+        if module._modules:
+            return all(self._held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
+        registered = (*module._parameters.items(), *module._buffers.items())
+        return all(tensor is None or self._held.get(f"{path}.{name}") is tensor for name, tensor in registered)
 
     def _path(self, module: nn.Module) -> str:
         """The name of a module; of one with several names, another at each call."""

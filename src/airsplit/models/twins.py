@@ -28,8 +28,8 @@ def on_meta(module: nn.Module) -> nn.Module:
         raise InvalidValue("model has lazy layers whose shapes are not known yet; run it once on a sample first")
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) and any(True for _ in part.parameters()):
-            name = f"its part {path}" if path else "it"
-            raise InvalidValue(f"model must be Python to be cut, but {name} is TorchScript with parameters; give the module it was made from")
+            what = f"its part {path} is" if path else "it is"
+            raise InvalidValue(f"model must be Python to be cut, but {what} TorchScript with parameters; give the module it was made from")
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
     memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
     memo |= {id(constant): constant for constant in _constants(module)}
@@ -49,13 +49,14 @@ def left_alone(module: nn.Module) -> Iterator[nn.Module]:
     parts = [part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule)]
     before = [(part, dict(vars(part))) for part in parts]
     held = [value for part in parts for value in vars(part).values() if type(value) in (dict, list, set, OrderedDict)]
-    contents = [copy.copy(value) for value in held]
+    contents = [type(value)(value) if value else () for value in held]  # most are empty
     try:
         yield module
     finally:
         for value, content in zip(held, contents, strict=True):
-            value.clear()
-            (value.extend if isinstance(value, list) else value.update)(content)
+            if value or content:
+                value.clear()
+                (value.extend if isinstance(value, list) else value.update)(content)
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
