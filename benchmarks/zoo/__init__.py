@@ -1,0 +1,1 @@
+"""Networks that others wrote, profiled and cut: see run.py."""
