@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
 from airsplit.models.flow import Flow
+from airsplit.models.ledger import held_tensors
 from airsplit.models.outline import Outline, outline
 from airsplit.models.profiling import samples_of
-from airsplit.models.recording import held_tensors
 from airsplit.models.tape import Call, Meta, Slot, State, find, play, spent_slots
 
 

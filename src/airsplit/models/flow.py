@@ -15,8 +15,8 @@ from itertools import accumulate
 
 from torch import Tensor, nn
 
+from airsplit.models.ledger import held_tensors
 from airsplit.models.places import place_text
-from airsplit.models.recording import held_tensors
 from airsplit.models.tape import Call, Slot, State, Tape
 from airsplit.models.work import float32s
 

@@ -16,7 +16,20 @@ Place = tuple[str, int]
 _TORCH = os.path.dirname(torch.__file__)
 _OURS = tuple(
     os.path.join(os.path.dirname(__file__), f"{name}.py")
-    for name in ("batching", "cutting", "outline", "places", "profiling", "recording", "surroundings", "tape", "twins", "work")
+    for name in (
+        "batching",
+        "constants",
+        "cutting",
+        "ledger",
+        "outline",
+        "places",
+        "profiling",
+        "recording",
+        "surroundings",
+        "tape",
+        "twins",
+        "work",
+    )
 )
 _NOT_THE_MODEL = (_TORCH, *_OURS, "<")
 _KERNELS = tuple(os.path.join(_TORCH, part) for part in ("_refs", "_prims", "_decomp", "_meta_registrations", "_library", "_inductor"))
@@ -28,6 +41,11 @@ def running_place() -> Place:
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_MODEL):
         frame = frame.f_back
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def running_line() -> str:
+    """The same in words, with the line itself."""
+    return place_text(running_place())
 
 
 def within_a_kernel() -> bool:

@@ -11,13 +11,12 @@ import copy
 import functools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -25,10 +24,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.errors import AirsplitError, InvalidValue
-from airsplit.models.places import first_line, place_of, place_text, running_place, within_a_kernel
+from airsplit.models.constants import answer
+from airsplit.models.ledger import Ledger, held_tensors
+from airsplit.models.places import first_line, place_of, place_text, running_line, running_place, within_a_kernel
 from airsplit.models.shape_only import without_values
 from airsplit.models.surroundings import Lots, on_the_meta_device
-from airsplit.models.tape import DEVICE, Call, Meta, Nested, Slot, State, Tape, find, play, tensors_in
+from airsplit.models.tape import Call, State, Tape, tensors_in
 from airsplit.models.work import Bench, Made, Work
 
 ALONE = -1
@@ -86,25 +87,13 @@ class _Recorder(TorchFunctionMode):
         self._times = Counter[int]()
         # a function in the model may hold on to the model itself, not to this copy of it
         self._twins = {id(part): module.get_submodule(path) for path, part in model.named_modules()}
-        both = [*held_tensors(model), *held_tensors(module)]
-        trained = {name for name, tensor in held_tensors(model) if tensor.requires_grad}
-        self._held = dict(held_tensors(module))
-        self._state = {id(tensor): State(name) for name, tensor in reversed(both)}
-        self._trained = {id(tensor) for name, tensor in both if name in trained}
+        self._ledger = Ledger(module, model, inputs)
         self._autocast = _autocast()
-        self._state_in = {tensor.untyped_storage()._cdata: State(name) for name, tensor in held_tensors(module)}
-        self._inputs = len(inputs)
         self._calls: list[Call] = []
         self._work: list[Work] = []
-        self._metas: list[Meta] = []
-        self._slot_of: dict[int, Slot] = {}
-        self._alive: list[Any] = []  # a tensor's id must stay its own
-        self._storages: dict[int, int] = {}
         self._frames: list[_Frame] = []
         self._names = Counter[str]()
         self._paused = False
-        for tensor in inputs:
-            self._new_slot(tensor, flows=False)
 
     # ---- set-up ----------------------------------------------------------------------------------------------------------
     @contextmanager
@@ -144,27 +133,26 @@ class _Recorder(TorchFunctionMode):
     def tape(self, output: Any) -> Tape:
         """What was recorded, with the output that the model returned."""
         self._require_no_new_state()
-        strangers = [each for each in tensors_in(output) if id(each) not in self._slot_of and id(each) not in self._state]
-        if strangers:
+        if not all(map(self._ledger.knows, tensors_in(output))):
             raise InvalidValue("model returns a tensor of unknown origin; make it in forward with functions of torch")
+        known = self._ledger.by_id()
         try:
             with torch.device("meta"):
-                found = _tensors_inside(output, {*self._slot_of, *self._state})
+                results = {key: known[key] for key in _inside(output, known.keys())}
         except Exception as error:
             raise InvalidValue(f"model must return what copy.deepcopy can copy, got {first_line(error)}") from error
-        results = {key: self._slot_of.get(key) or self._state[key] for key in found}
         parameters = {name for name, _ in self._module.named_parameters()}
         for reference in results.values():
             if isinstance(reference, State) and reference.name in parameters:
                 raise InvalidValue(f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it")
         if not results:
             raise InvalidValue(f"model must return a tensor, or something with tensors in it, got {type(output).__name__}")
-        return Tape(self._inputs, self._calls, self._metas, output, results, self._work)
+        return Tape(len(self._ledger.inputs), self._calls, self._ledger.metas, output, results, self._work)
 
     def _require_no_new_state(self) -> None:
         """Raise where forward put another tensor in the place of a buffer: that would be lost."""
         now = dict(held_tensors(self._module))
-        for name, tensor in self._held.items():
+        for name, tensor in self._ledger.held.items():
             *path, last = name.split(".")
             part = self._module.get_submodule(".".join(path))
             if (last in part._buffers or last in part._parameters) and now.get(name) is not tensor:
@@ -189,9 +177,9 @@ class _Recorder(TorchFunctionMode):
     def _holds_its_own(self, module: nn.Module, path: str) -> bool:
         """Whether a layer has the tensors that belong to it, and not others for the time being, as under functional_call."""
         if module._modules:
-            return all(self._held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
+            return all(self._ledger.held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
         registered = (*module._parameters.items(), *module._buffers.items())
-        return all(tensor is None or self._held.get(f"{path}.{name}") is tensor for name, tensor in registered)
+        return all(tensor is None or self._ledger.held.get(f"{path}.{name}") is tensor for name, tensor in registered)
 
     def _path(self, module: nn.Module) -> str:
         """The name of a module; of one with several names, another at each call."""
@@ -204,7 +192,7 @@ class _Recorder(TorchFunctionMode):
         name = type(module).__name__
         if any(True for _ in held_tensors(module)):
             hint = "make it in __init__, so that it is kept"
-            raise InvalidValue(f"model makes a {name} with tensors of its own in its forward, at {self._line()}; {hint}")
+            raise InvalidValue(f"model makes a {name} with tensors of its own in its forward, at {running_line()}; {hint}")
         return self._make(module, run, module, args, kwargs, name.lower()) if is_layer(module) else run(*args, **kwargs)
 
     @contextmanager
@@ -234,14 +222,14 @@ class _Recorder(TorchFunctionMode):
             name = func.__self__.__name__  # type: ignore[attr-defined]
             found = func(*args, **kwargs)
             if name == "requires_grad":
-                return id(args[0]) in self._trained
+                return self._ledger.flows(args[0])
             if not isinstance(found, Tensor):
                 return found
             func, args = getattr, (args[0], name)
         elif name == "__set__":
             return self._on_assignment(func, args)
         elif name in HOOKS:
-            raise InvalidValue(f"model hangs a hook on a tensor at {self._line()}, which a cut would lose; use a torch.autograd.Function")
+            raise InvalidValue(f"model hangs a hook on a tensor at {running_line()}, which a cut would lose; use a torch.autograd.Function")
         elif name in READS_VALUES:
             return self._value(func, args, kwargs)
         else:
@@ -253,7 +241,7 @@ class _Recorder(TorchFunctionMode):
         if name in ("requires_grad", "grad"):
             return func(*args)
         raise InvalidValue(
-            f"model assigns to a tensor's {name} at {self._line()}, which cannot be followed; change it in place: x.copy_(…)"
+            f"model assigns to a tensor's {name} at {running_line()}, which cannot be followed; change it in place: x.copy_(…)"
         )
 
     def _make(
@@ -270,8 +258,8 @@ class _Recorder(TorchFunctionMode):
         try:
             given = tensors_in((args, kwargs))
             versions = [tensor._version for tensor in given]
-            parameters = () if layer is None else tuple(p for p in layer.parameters() if id(p) in self._trained)
-            flowing = tuple(id(tensor) in self._trained for tensor in given)
+            parameters = () if layer is None else tuple(filter(self._ledger.flows, layer.parameters()))
+            flowing = tuple(map(self._ledger.flows, given))
             made = Made(name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters)
             work, result = self._run(made, target)
             changed = {id(tensor) for tensor, version in zip(given, versions, strict=True) if tensor._version != version}
@@ -282,9 +270,9 @@ class _Recorder(TorchFunctionMode):
             call = self._call(target, args, kwargs, name, given, changed, work.random)
             leaves = [self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
-            outputs = tuple(self._new_slot(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
+            outputs = tuple(self._ledger.enter(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
             if changed and any(flowing) and call.grad:
-                self._let_flow([tensor for tensor in given if id(tensor) in changed])
+                self._ledger.let_flow([tensor for tensor in given if id(tensor) in changed])
             self._calls.append(replace(call, outputs=outputs))
             self._work.append(work)
             return tree_unflatten(leaves, spec)
@@ -313,7 +301,9 @@ class _Recorder(TorchFunctionMode):
         random: bool,
     ) -> Call:
         if _autocast() != self._autocast:
-            raise InvalidValue(f"model enters torch.autocast at {self._line()}, which cannot be followed; run the halves under it instead")
+            raise InvalidValue(
+                f"model enters torch.autocast at {running_line()}, which cannot be followed; run the halves under it instead"
+            )
         frame = self._frames[-1] if self._frames else None
         if frame is not None and frame.row is not None:
             row, group = frame.row, frame.group
@@ -322,11 +312,11 @@ class _Recorder(TorchFunctionMode):
             row, group = self._unique(path + (name.strip("_") or "function")), ALONE
         return Call(
             target,
-            tuple(self._written(value) for value in args),
-            {key: self._written(value) for key, value in kwargs.items()},
+            tuple(map(self._ledger.written, args)),
+            {key: self._ledger.written(value) for key, value in kwargs.items()},
             outputs=(),
-            given=tuple(self._written(tensor) for tensor in given),
-            writes=frozenset(reference for tensor in given if id(tensor) in changed for reference in self._written_to(tensor)),
+            given=tuple(map(self._ledger.written, given)),
+            writes=frozenset(each for tensor in given if id(tensor) in changed for each in self._ledger.changed_with(tensor)),
             row=row,
             group=group,
             grad=torch.is_grad_enabled(),
@@ -338,8 +328,8 @@ class _Recorder(TorchFunctionMode):
         """A tensor of its own for a result that is one of the inputs untouched, as that of dropout in evaluation mode is."""
         if tensor.device.type != "meta":
             tensor = tensor.to("meta")
-        known = id(tensor) in self._slot_of or id(tensor) in self._state
-        return torch.ops.aten.alias.default(tensor) if known and id(tensor) not in changed else tensor
+        same = self._ledger.knows(tensor) and id(tensor) not in changed
+        return torch.ops.aten.alias.default(tensor) if same else tensor
 
     def _unique(self, name: str) -> str:
         """The name, with a number behind it from its second use on."""
@@ -350,129 +340,33 @@ class _Recorder(TorchFunctionMode):
         self._names[unique] = 1
         return unique
 
-    # ---- tensors ---------------------------------------------------------------------------------------------------------
-    def _new_slot(self, tensor: Tensor, flows: bool) -> Slot:
-        slot = Slot(len(self._metas))
-        storage = tensor.untyped_storage()._cdata
-        number = self._storages.setdefault(storage, len(self._storages))
-        order = tuple(sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True))
-        self._metas.append(Meta((tuple(tensor.shape),), tensor.dtype, number, flows, order))
-        if flows:
-            self._trained.add(id(tensor))
-        else:
-            self._trained.discard(id(tensor))
-        self._slot_of[id(tensor)] = slot
-        self._alive.append(tensor)
-        return slot
-
-    def _let_flow(self, changed: list[Tensor]) -> None:
-        """Gradients flow through whatever shares memory with a tensor into which something was written that has them."""
-        storages = {self._storages[tensor.untyped_storage()._cdata] for tensor in changed if tensor.is_floating_point()}
-        for number, meta in enumerate(self._metas):
-            if meta.storage in storages:
-                self._metas[number] = replace(meta, flows=True)
-                self._trained.add(id(self._alive[number]))
-
-    def _reference(self, tensor: Tensor) -> Slot | State:
-        found = self._slot_of.get(id(tensor)) or self._state.get(id(tensor))
-        if found is None:
-            hint = "make it in forward with functions of torch, or keep it as a buffer"
-            raise InvalidValue(f"model uses a tensor of unknown origin at {self._line()}; {hint}")
-        return found
-
-    def _written_to(self, tensor: Tensor) -> Iterator[Slot | State]:
-        """What changes with a tensor: itself, and what the model holds in the same memory."""
-        if tensor.device.type != "meta":
-            raise InvalidValue(f"model changes a constant in place at {self._line()}, which cannot be followed; keep it as a buffer")
-        yield self._reference(tensor)
-        held = self._state_in.get(tensor.untyped_storage()._cdata)
-        if held is not None:
-            yield held
-
-    def _written(self, value: Any) -> Any:
-        """A value as the tape writes it."""
-        if isinstance(value, Tensor):
-            if id(value) not in self._slot_of and id(value) not in self._state and value.device.type != "meta":
-                return value  # a constant of the model's code
-            return self._reference(value)
-        if isinstance(value, torch.device):
-            return DEVICE if value.type == "meta" else value
-        if isinstance(value, range):
-            value = list(value)
-        if isinstance(value, tuple | list | dict | slice):
-            return self._written_nest(value)
-        if isinstance(value, nn.Module) or getattr(value, "__closure__", None) or isinstance(getattr(value, "__self__", None), nn.Module):
-            hint = "give it tensors instead"
-            raise InvalidValue(
-                f"model gives a module or a function of its own to a function at {self._line()}, which cannot be followed; {hint}"
-            )
-        return value.item() if isinstance(value, np.generic) else value
-
-    def _written_nest(self, value: Any) -> Any:
-        kind = dict if isinstance(value, dict) else next(kind for kind in (tuple, list, slice) if isinstance(value, kind))
-        parts = value.values() if kind is dict else (value.start, value.stop, value.step) if kind is slice else value
-        return Nested(kind, tuple(self._written(part) for part in parts), tuple(value) if kind is dict else ())
-
     # ---- what cannot be recorded -----------------------------------------------------------------------------------------
     def _value(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A number out of a tensor: worked out where it does not depend on the data, else an error."""
-        answers = []
-        for lot in (torch.zeros, torch.ones):
-            real = [self._worked_out(value, lot) if isinstance(value, Tensor) else value for value in args]
-            with torch.device("cpu"):
-                answers.append(func(*real, **kwargs))
-        if not np.array_equal(answers[0], answers[1], equal_nan=True):
-            raise self._depends("it draws lots")
-        return answers[0]
-
-    def _worked_out(self, tensor: Tensor, lot: Callable[..., Tensor]) -> Tensor:
-        """The value of a tensor that is not made of data; where it is drawn by torch.rand, that of the lowest or highest lot."""
-        if tensor.device.type != "meta":
-            return tensor
-        needed, wanted = list[Call](), {self._reference(tensor)}
-        for call in reversed(self._calls):
-            memory, written = self._memory(wanted), self._memory(call.writes)
-            if any(Slot(number) in wanted for number in call.outputs) or call.writes & wanted or memory & written:
-                needed.append(replace(call, target=lot, random=False) if call.target is torch.rand else call)
-                wanted |= call.reads
-        inputs = {Slot(number) for number in range(self._inputs)}
-        parameters = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
-        unknown = any(isinstance(each, State) and each.name in parameters for each in wanted)
-        changing = any(call.is_layer or any(isinstance(each, State) for each in call.writes) for call in needed)
-        if unknown or changing or wanted & inputs or any(call.random for call in needed):
-            raise self._depends("")
-        known: dict[int, Tensor] = {}
+        ledger, told = self._ledger, functools.partial(func, **kwargs)
         self._paused = True
         try:
-            with torch.device("cpu"), torch.no_grad():
-                needed.reverse()
-                play(self._model, needed, [()] * len(needed), known, 0, torch.device("cpu"))
-                reference = self._reference(tensor)
-                return known[reference.number] if isinstance(reference, Slot) else find(self._model, reference.name)
+            return answer(told, [ledger.written(value) for value in args], self._calls, ledger.metas, self._model, len(ledger.inputs))
+        except AirsplitError:
+            raise
         except Exception as error:
-            raise self._depends(first_line(error)) from error
+            raise self._depends(first_line(error) if error.args else "") from error
         finally:
             self._paused = False
-
-    def _memory(self, references: Iterable[Slot | State]) -> set[int]:
-        return {self._metas[each.number].storage for each in references if isinstance(each, Slot)}
 
     def _depends(self, told: str) -> ChangedByData:
         why = "but the work of each split must be known before there are any"
         way_out = "use torch.where instead of a branch and fixed sizes, or take the decision out of forward"
-        return ChangedByData(f"model depends on the values of its data at {self._line()}{told and ': '}{told}, {why}; {way_out}")
+        return ChangedByData(f"model depends on the values of its data at {running_line()}{told and ': '}{told}, {why}; {way_out}")
 
     def _failure(self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None) -> InvalidValue:
-        told, at = first_line(error), self._line()
+        told, at = first_line(error), running_line()
         if isinstance(error, RuntimeError | NotImplementedError) and any(sign in told for sign in DATA_DEPENDENT):
             return self._depends("")
         what = f"layer {target!r} ({type(layer).__name__})" if layer is not None else f"{getattr(target, '__name__', target)} at {at}"
         mode = "training" if self._module.training else "evaluation"
         hint = "give another shape, or a sample as inputs="
-        return InvalidValue(f"{_told(self._alive[: self._inputs])} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
-
-    def _line(self) -> str:
-        return place_text(running_place())
+        return InvalidValue(f"{_told(self._ledger.inputs)} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -481,13 +375,6 @@ def is_layer(module: nn.Module) -> bool:
         return True
     theirs = getattr(type(module).forward, "__module__", "").startswith(("torch.nn.", "torch.ao.nn."))
     return theirs and not isinstance(module, CONTAINERS)
-
-
-def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that a module holds, by its dotted name: parameters, buffers, and plain attributes."""
-    for path, part in module.named_modules(remove_duplicate=False):
-        held = {**part._parameters, **part._buffers, **vars(part)}
-        yield from ((f"{path}.{name}".lstrip("."), value) for name, value in held.items() if isinstance(value, Tensor))
 
 
 def _told(inputs: Sequence[Tensor]) -> str:
@@ -516,22 +403,22 @@ def _on_meta(value: Any, name: str = "") -> Any:
     return value
 
 
-class _Sought(dict[int, Any]):
-    """A memo for deepcopy that notes which of the sought objects it passes."""
+def _inside(value: Any, sought: Set[int]) -> list[int]:
+    """Which of the tensors that are sought, by id, are in an object of any kind."""
+    memo = _Seen(sought)
+    copy.deepcopy(value, memo)
+    return list(memo.seen)
 
-    def __init__(self, sought: set[int]) -> None:
+
+class _Seen(dict[int, Any]):
+    """A memo for deepcopy that notes which of the sought objects it passes, and takes them for copied."""
+
+    def __init__(self, sought: Set[int]) -> None:
         super().__init__()
-        self.sought, self.found = sought, dict[int, None]()
+        self._sought, self.seen = sought, dict[int, None]()
 
     def get(self, key: int, default: Any = None) -> Any:
-        if key in self.sought:
-            self.found[key] = None
-            return True
-        return super().get(key, default)
-
-
-def _tensors_inside(value: Any, sought: set[int]) -> list[int]:
-    """Which tensors are in an object of any kind, by id."""
-    memo = _Sought(sought)
-    copy.deepcopy(value, memo)
-    return list(memo.found)
+        if key not in self._sought:
+            return super().get(key, default)
+        self.seen[key] = None
+        return True
