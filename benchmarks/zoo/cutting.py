@@ -15,9 +15,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 import airsplit as air
+from airsplit.models.cutting import halves
+from airsplit.models.outline import outline
+from airsplit.models.profiling import samples_of
 from airsplit.units import Ints
 from zoo.specimen import Case
-from zoo.torchvision_models import auxiliary_parameters
 
 TOLERANCE = 1e-4  # of the largest element of a gradient
 CACHES = ("past_key_values", "cache_params")
@@ -76,20 +78,22 @@ def _spread(values: Ints, count: int) -> Ints:
 
 def check_cuts(case: Case, profile: air.Profile, count: int) -> Findings:
     """Cut the model, as it was built, at some of its splits and compare with the whole, in evaluation and in training."""
-    findings, halves = Findings(), {}
+    findings, cuts = Findings(), {}
     settle(case)
+    # what air.cut does, but the model is looked at once
+    found = outline(case.model, samples_of(case.model, case.sample.get("input_shape"), case.sample.get("inputs")))
     for at in sample_splits(profile, count):
         findings.splits.append(profile.names[at])
         with findings.attempt(f"cut at {profile.names[at]!r}"):
-            halves[at] = air.cut(case.model, profile.names[at], **case.sample)
+            cuts[at] = halves(found, at + 1)
+    wholes: dict[str, Whole] = {}
     for mode in ("eval", "train"):
-        whole = Whole(case, mode)
-        for at, (front, back) in halves.items():
+        whole = wholes[mode] = Whole(case, mode)
+        for at, (front, back) in cuts.items():
             front.train(mode == "train")
             back.train(mode == "train")
-            # a profile is of evaluation mode: heads that only training has send more there
-            more = mode == "train" and auxiliary_parameters(case.model) > 0
-            elements = None if more else int(profile.activation_elements[at])
+            # a profile is of evaluation mode: a model that returns other things in training sends other things there
+            elements = int(profile.activation_elements[at]) if whole.kinds == wholes["eval"].kinds else None
             if mode == "eval":
                 with findings.attempt(f"outputs: {mode}, {profile.names[at]!r}"):
                     findings.outputs = max(findings.outputs, whole.compare_outputs(front, back, elements))
@@ -121,6 +125,7 @@ class Whole:
         self._start()
         output = self.model(*self.batch)
         self.kind, self.tensors = type(output), [t.detach().clone() for t in floats(output)]
+        self.kinds = {key: type(value) for key, value in output.items()} if isinstance(output, Mapping) else self.kind
         loss(output).backward()
         self.gradients = {name: p.grad for name, p in self.model.named_parameters()}
         self.after = {name: buffer.clone() for name, buffer in self.model.named_buffers()}

@@ -174,8 +174,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="models at a time; default: one for each core")
     options = parser.parse_args()
     names = chosen(options.only)
+    head = heading(sys.argv[1:])  # what is run now, whatever is edited meanwhile
     rows = report(examine_all(names, QUICK_CUTS if options.quick else CUTS, options.jobs), len(names), options.tracebacks)
-    text = "\n".join([*heading(sys.argv[1:]), *table(rows, "torchvision"), *table(rows, "Hugging Face")])
+    text = "\n".join([*head, *table(rows, "torchvision"), *table(rows, "Hugging Face")])
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from itertools import accumulate
 from torch import Tensor, nn
 
 from airsplit.models.ledger import held_tensors
-from airsplit.models.places import place_text
+from airsplit.models.places import Place, place_text
 from airsplit.models.tape import Call, Slot, State, Tape
 from airsplit.models.work import float32s
 
@@ -70,6 +70,18 @@ class Flow:
     def end(self) -> int:
         """The position of the last call."""
         return len(self.in_order) - 1
+
+    @cached_property
+    def in_words(self) -> list[tuple[str, Place]]:
+        """What the calls in order are, and where in the model's code: the same for the same calls in another mode."""
+        return [(self.tape.calls[number].stem, self.tape.calls[number].where) for number in self.in_order]
+
+    def end_of_group(self, position: int) -> int:
+        """The last position of the module call that is one row with this one."""
+        group = self.tape.calls[self.in_order[position]].group
+        while group >= 0 and position < self.end and self.tape.calls[self.in_order[position + 1]].group == group:
+            position += 1
+        return position
 
     @cached_property
     def position(self) -> dict[int, int]:

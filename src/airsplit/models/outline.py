@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
 from unittest.mock import patch
@@ -71,9 +72,18 @@ class Outline:
     @cached_property
     def rows(self) -> list[Row]:
         places = _places(self.evaluation)
-        while_training = dict(_places(self.training, all_rows=True))
-        rows = [self._row(name, at, while_training.get(name)) for name, at in places[:-1]]
+        rows = [self._row(name, at, self._in_training.get(at)) for name, at in places[:-1]]
         return [*rows, Row(places[-1][0], self.evaluation.end, self.training.end, None)]
+
+    @cached_property
+    def _in_training(self) -> dict[int, int]:
+        """For each position in evaluation mode, the one of the same call in training mode."""
+        one, other = self.evaluation.in_words, self.training.in_words
+        if one == other:
+            return dict(zip(range(len(one)), range(len(one)), strict=True))
+        blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+        matched = {block.a + step: block.b + step for block in blocks for step in range(block.size)}
+        return {at: self.training.end_of_group(there) for at, there in matched.items()}
 
     def _row(self, name: str, evaluation: int, training: int | None) -> Row:
         if training is None:
@@ -189,21 +199,20 @@ def _resized(tensor: Tensor, batch: int) -> Tensor:
     return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
 
 
-def _places(flow: Flow, *, all_rows: bool = False) -> list[tuple[str, int]]:
+def _places(flow: Flow) -> list[tuple[str, int]]:
     """Where a model could be cut: after each layer, after each module without layers, and after each function that does work.
 
     A function that only moves data is a place of its own where it leaves less to send.
     """
     places: list[tuple[str, int]] = []
-    work = [0] * len(flow.tape.calls) if all_rows else [each.products + each.light for each in flow.tape.work]
+    work = [each.products + each.light for each in flow.tape.work]
     least = sum(flow.elements(slot) for slot in range(flow.tape.inputs))
     for position, number in enumerate(flow.in_order):
         call = flow.tape.calls[number]
-        following = flow.tape.calls[flow.in_order[position + 1]] if position < flow.end else None
-        if number not in flow.on_data or (following is not None and call.group >= 0 and following.group == call.group):
+        if number not in flow.on_data or flow.end_of_group(position) > position:
             continue
         sent = flow.sent_elements(position)
-        if all_rows or call.group >= 0 or work[number] or sent < least:
+        if call.group >= 0 or work[number] or sent < least:
             places.append((call.row, position))
             least = sent
     if flow.end < 0:

@@ -305,11 +305,9 @@ class _Recorder(TorchFunctionMode):
                 f"model enters torch.autocast at {running_line()}, which cannot be followed; run the halves under it instead"
             )
         frame = self._frames[-1] if self._frames else None
-        if frame is not None and frame.row is not None:
-            row, group = frame.row, frame.group
-        else:
-            path = f"{frame.path}." if frame is not None and frame.path else ""
-            row, group = self._unique(path + (name.strip("_") or "function")), ALONE
+        path = f"{frame.path}." if frame is not None and frame.path else ""
+        stem = path + (name.strip("_") or "function")
+        row, group = (frame.row, frame.group) if frame is not None and frame.row is not None else (self._unique(stem), ALONE)
         return Call(
             target,
             tuple(map(self._ledger.written, args)),
@@ -317,6 +315,7 @@ class _Recorder(TorchFunctionMode):
             outputs=(),
             given=tuple(map(self._ledger.written, given)),
             writes=frozenset(each for tensor in given if id(tensor) in changed for each in self._ledger.changed_with(tensor)),
+            stem=stem,
             row=row,
             group=group,
             grad=torch.is_grad_enabled(),

@@ -76,7 +76,8 @@ class Nested:
 class Call:
     """One call.  `target` is a function, or the dotted name of a layer.
 
-    row      the name of the split behind it: of its layer, or of its function within a module
+    stem     what it is: the name of its layer, or of its function within a module
+    row      the name of the split behind it: the same, with a number from its second use on
     group    the module call that its row ends with; calls of one row follow each other
     outputs  the slots that it fills
     given    the tensors that it is given, in order
@@ -92,6 +93,7 @@ class Call:
     outputs: tuple[int, ...]
     given: tuple[Any, ...]
     writes: frozenset[Slot | State]
+    stem: str
     row: str
     group: int
     grad: bool
