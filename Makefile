@@ -51,6 +51,7 @@ wheel: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
+	@$(BIN)/python benchmarks/models.py
 
 $(ZOO_READY): $(READY)
 	@echo "Adding torchvision and transformers to $(VENV) …"

@@ -196,6 +196,17 @@ def test_what_is_remembered_while_looking_is_forgotten() -> None:
     assert triangle(8).device.type == "cpu"
 
 
+def test_what_is_only_left_for_others_to_look_at_is_no_state() -> None:
+    class Shows(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            self.features = self.first(x)
+            return self.second(self.features)
+
+    model = Shows()
+    assert_exact(model, X)
+    assert air.profile(model, (8,)).names == ("first", "second")
+
+
 def test_buffers_and_lots_of_the_user_stay_as_they_are() -> None:
     class Branching(Net):
         count: Tensor
@@ -315,6 +326,19 @@ class ReplacesABuffer(Net):
         return self.second(h - self.mean)
 
 
+class CarriesOn(Net):
+    """State in a plain attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x) if self.last is None else self.first(x) + self.last.mean(0)
+        self.last = h.detach()
+        return self.second(h)
+
+
 class Casts(Net):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -367,6 +391,7 @@ class ReturnsAParameter(Net):
         (AtMostFour, r"a number that depends on the batch size at test_recording.py:\d+ .*4 for a batch of 129"),
         (ReturnsTheBatch, r"returns a number that depends on the batch size, 2 for a batch of 2 and 3"),
         (ReplacesABuffer, r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_"),
+        (CarriesOn, "keeps last from one forward pass for the next.*keep it in a buffer"),
         (Casts, r"enters torch.autocast at test_recording.py:\d+ .*run the halves under it"),
         (GivesAFunction, r"gives a module or a function of its own to a function at test_recording.py:\d+"),
         (PythonsLots, "draws random numbers of Python or numpy"),

@@ -6,7 +6,7 @@ those of evaluation mode, as published figures are; what is kept for the backwar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -22,7 +22,7 @@ from airsplit.models.batching import for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, record
 from airsplit.models.surroundings import LOCK, Caches
-from airsplit.models.tape import Tape
+from airsplit.models.tape import FIRST_BATCH, State, Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
 from airsplit.profiles import Profile
@@ -181,7 +181,11 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
             part.training = flags[training][path]
         try:
             with left_alone(twin):
-                return record(twin, [_resized(tensor, batch) for tensor in inputs], model, bench)
+                samples = [_resized(tensor, batch) for tensor in inputs]
+                found = record(twin, samples, model, bench)
+                if batch == FIRST_BATCH:
+                    _require_no_memory(found, lambda: record(twin, samples, model, bench))
+                return found
         finally:
             caches.forget_what_is_new()
 
@@ -189,6 +193,16 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
         return Flow(for_any_batch(lambda batch: tape(training, batch)), model)
 
     return Outline(model, flow(training=False), flow(training=True), flags)
+
+
+def _require_no_memory(tape: Tape, again: Callable[[], Tape]) -> None:
+    """Raise where the model uses what a pass over other data left in it."""
+    made_of_data = {slot for number in Flow(tape, nn.Module()).on_data for slot in tape.calls[number].outputs}
+    left = {name for name, slot in tape.left.items() if slot in made_of_data}
+    used = {each.name for call in (again().calls if left else ()) for each in call.reads if isinstance(each, State)}
+    if left & used:
+        why = "which cannot be followed; keep it in a buffer and change that in place"
+        raise InvalidValue(f"model keeps {min(left & used)} from one forward pass for the next, {why}")
 
 
 def _flags(module: nn.Module) -> dict[str, bool]:

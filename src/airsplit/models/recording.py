@@ -29,7 +29,7 @@ from airsplit.models.ledger import Ledger, held_tensors
 from airsplit.models.places import first_line, place_of, place_text, running_line, running_place, within_a_kernel
 from airsplit.models.shape_only import without_values
 from airsplit.models.surroundings import Lots, on_the_meta_device
-from airsplit.models.tape import Call, State, Tape, tensors_in
+from airsplit.models.tape import Call, Slot, State, Tape, tensors_in
 from airsplit.models.work import Bench, Made, Work
 
 ALONE = -1
@@ -132,7 +132,7 @@ class _Recorder(TorchFunctionMode):
 
     def tape(self, output: Any) -> Tape:
         """What was recorded, with the output that the model returned."""
-        self._require_no_new_state()
+        left = self._left_behind()
         if not all(map(self._ledger.knows, tensors_in(output))):
             raise InvalidValue("model returns a tensor of unknown origin; make it in forward with functions of torch")
         known = self._ledger.by_id()
@@ -147,16 +147,21 @@ class _Recorder(TorchFunctionMode):
                 raise InvalidValue(f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it")
         if not results:
             raise InvalidValue(f"model must return a tensor, or something with tensors in it, got {type(output).__name__}")
-        return Tape(len(self._ledger.inputs), self._calls, self._ledger.metas, output, results, self._work)
+        return Tape(len(self._ledger.inputs), self._calls, self._ledger.metas, output, results, self._work, left)
 
-    def _require_no_new_state(self) -> None:
-        """Raise where forward put another tensor in the place of a buffer: that would be lost."""
-        now = dict(held_tensors(self._module))
-        for name, tensor in self._ledger.held.items():
+    def _left_behind(self) -> dict[str, int]:
+        """The slots that forward left in the modules, by name; raises where one is in the place of a buffer: it would be lost."""
+        now, left = dict(held_tensors(self._module)), dict[str, int]()
+        for name in self._ledger.held.keys() | now.keys():
+            before, tensor = self._ledger.held.get(name), now.get(name)
             *path, last = name.split(".")
             part = self._module.get_submodule(".".join(path))
-            if (last in part._buffers or last in part._parameters) and now.get(name) is not tensor:
+            if tensor is not before and (last in part._buffers or last in part._parameters):
                 raise InvalidValue(f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)")
+            reference = self._ledger.reference(tensor) if tensor is not None and self._ledger.knows(tensor) else None
+            if tensor is not before and isinstance(reference, Slot):
+                left[name] = reference.number
+        return left
 
     # ---- modules ---------------------------------------------------------------------------------------------------------
     def _on_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -203,6 +203,7 @@ class Tape:
     output   the model's output as it was recorded
     results  which slots are in the output, by the id of their tensor
     work     what each call costs
+    left     the slots that the model keeps as plain attributes of its modules, by name
     """
 
     inputs: int
@@ -211,6 +212,7 @@ class Tape:
     output: Any
     results: Mapping[int, Slot | State]
     work: Sequence[Any] = ()
+    left: Mapping[str, int] = field(default_factory=dict)
 
     def output_of(self, root: nn.Module, tensors: Mapping[int, Tensor]) -> Any:
         """The model's output, made of these tensors: whatever object the model returned, with them in it."""
