@@ -24,10 +24,11 @@ class Ledger:
 
     def __init__(self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor]) -> None:
         # a function in the model may hold on to the model itself, not to this copy of it
-        both = [*held_tensors(model), *held_tensors(module)]
-        trained = {name for name, tensor in held_tensors(model) if tensor.requires_grad}
+        of_model, of_module = list(held_tensors(model)), list(held_tensors(module))
+        both = [*of_model, *of_module]
+        trained = {name for name, tensor in of_model if tensor.requires_grad}
         self.metas: list[Meta] = []
-        self.held = dict(held_tensors(module))
+        self.held = dict(of_module)
         self.inputs = tuple(inputs)
         self._state = {id(tensor): State(name) for name, tensor in reversed(both)}
         self._state_in = {_storage(tensor): State(name) for name, tensor in self.held.items()}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, show
-from airsplit.models.batching import for_any_batch
+from airsplit.models.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, record
 from airsplit.models.surroundings import LOCK, Caches
@@ -182,6 +182,7 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
         try:
             with left_alone(twin):
                 samples = [_resized(tensor, batch) for tensor in inputs]
+                bench.gradients = batch != LARGE_BATCH  # that one only bears the others out
                 found = record(twin, samples, model, bench)
                 if batch == FIRST_BATCH:
                     _require_no_memory(found, lambda: record(twin, samples, model, bench))

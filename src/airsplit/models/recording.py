@@ -12,7 +12,7 @@ import functools
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -171,7 +171,9 @@ class _Recorder(TorchFunctionMode):
             return self._on_loose_module(run, module, args, kwargs)
         path = self._path(module)
         if is_layer(module) and self._holds_its_own(module, path):
-            with self._inside(module, path, self._unique(path)):
+            # nothing inside it is recorded, so nothing need be intercepted; what has parts may make tensors by itself
+            quick = nullcontext() if module._modules else torch._C.DisableTorchFunction()
+            with self._inside(module, path, self._unique(path)), quick:
                 return self._make(path, run, module, args, kwargs)
         if module._backward_hooks or module._backward_pre_hooks:
             raise InvalidValue(f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn")

@@ -92,8 +92,9 @@ class _Known:
 
 @dataclass
 class Bench:
-    """Makes calls and measures them, each kind once."""
+    """Makes calls and measures them, each kind once; the backward pass only while it is wanted."""
 
+    gradients: bool = True
     _known: dict[Hashable, _Known] = field(default_factory=dict)
 
     def make(self, made: Made) -> tuple[Work, Any]:
@@ -112,7 +113,11 @@ class Bench:
         new = not changed and not any(_storage(tensor) in storages for tensor in returned)
         viewed = not changed and all(_storage(tensor) in storages for tensor in returned)
         light = 0 if viewed and made.layer is None else _light(made, given, returned)
-        work = replace(_with_gradients(made, forward.macs, light, returned), random=forward.random)
+        if self.gradients:
+            work = replace(_with_gradients(made, forward.macs, light, returned), random=forward.random)
+        else:
+            flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
+            work = Work(forward.macs, light, flows=tuple(flows and each.is_floating_point() for each in returned), random=forward.random)
         if key is not None:
             own = made.layer is not None and any(_storage(tensor) in _held(made.layer) for tensor in returned)
             self._known[key] = _Known(work, (leaves, spec) if new and not own and returned else None)
