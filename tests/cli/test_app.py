@@ -529,3 +529,15 @@ def test_a_terminal_without_unicode_still_gets_its_answer():
     done = subprocess.run(script("plan", "paper-alexnet"), capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"20 devices" in done.stdout
+
+
+def test_networks_with_shortcuts_and_of_tokens_are_planned_with_their_backward_pass(document, tmp_path):
+    clock = '[clock]\ndownlink = true\nbackward_macs_ratio = "counted"\n'
+    deep = '[model]\nname = "airsplit.models.resnet:resnet20"\ninput_shape = [3, 32, 32]\narguments = { layers = 50 }\n'
+    tokens = '[model]\nname = "gpt"\narguments = { layers = 2 }\n'
+    for number, model in enumerate((deep, tokens)):
+        (tmp_path / f"{number}.toml").write_text(model + clock)
+        plan = document("plan", tmp_path / f"{number}.toml")
+        plain = document("plan", tmp_path / f"{number}.toml", "--set", "clock.downlink=false", "--set", "clock.backward_macs_ratio=0.0")
+        assert plan["mean_latency_s"] > plain["mean_latency_s"] > 0
+        assert len(plan["split_names"]) == 20

@@ -143,6 +143,17 @@ def test_numbers_that_grow_with_the_batch_are_worked_out_anew() -> None:
     assert torch.equal(back(*front(x)), model(x))
 
 
+def test_an_input_may_be_without_a_batch_axis() -> None:
+    class Weighted(Net):
+        def forward(self, x: Tensor, weights: Tensor, scale: Tensor) -> Tensor:
+            return self.second(self.first(x * weights) * scale)
+
+    inputs = torch.randn(3, 8), torch.randn(8), torch.tensor(2.0)
+    found = assert_exact(Weighted(), *inputs)
+    assert [row.name for row in found.splits] == ["mul_1", "second"]
+    assert "input 3 changes from batch to batch" in {each.name: each.reason for each in found.refusals}["first"]
+
+
 # ---- models that cannot be followed ----
 
 

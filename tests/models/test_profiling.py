@@ -134,7 +134,7 @@ def test_a_shape_is_positive_whole_numbers(model: Any, shape: Any) -> None:
         ("alexnet", {"inputs": torch.zeros(1, 3, 227, 227)}, "inputs belong to a module.*give input_shape"),
         (small(), {"inputs": [[1.0]]}, "inputs must be a tensor or a tuple of tensors"),
         (small(), {"inputs": ()}, "inputs must be a tensor or a tuple of tensors"),
-        (small(), {"inputs": torch.tensor(1.0)}, "inputs must be one tensor or more, each with a batch axis"),
+        (small(), {"inputs": torch.tensor(1.0)}, "inputs must be one tensor or more, the first with a batch axis"),
         (3, {"input_shape": (3,)}, "model must be the name of a built-in model or a torch.nn.Module, got 3"),
         (None, {}, "model must be the name"),
         (nn.Sequential, {"input_shape": (3,)}, "model must be the name"),

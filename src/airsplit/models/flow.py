@@ -287,11 +287,12 @@ class Flow:
     def _without_batch(self, position: int) -> str | None:
         for slot in self.crossing(position):
             meta = self.tape.slots[slot]
-            maker = self._row(self.position[slot]) if self.position[slot] > BEFORE else f"input {slot + 1}"
+            made = self.position[slot]
+            it = f"what {self._row(made)} returns" if made > BEFORE else f"input {slot + 1}"
             if not meta.has_batch_axis:
-                return f"what {maker} returns changes from batch to batch but has no batch axis, so it cannot be sent sample by sample"
+                return f"{it} changes from batch to batch but has no batch axis, so it cannot be sent sample by sample"
             if not meta.is_per_sample:
-                return f"what {maker} returns grows with the batch, but not sample by sample"
+                return f"{it} grows with the batch, but not sample by sample"
         return None
 
     def _seen_by_both(self, position: int) -> str | None:

@@ -155,8 +155,8 @@ class Outline:
 
 def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     """Look at a model on the meta device; it is neither run nor moved nor changed."""
-    if not inputs or any(tensor.dim() == 0 for tensor in inputs):
-        raise InvalidValue(f"inputs must be one tensor or more, each with a batch axis, got {show(inputs)}; add one with [None]")
+    if not inputs or inputs[0].dim() == 0:
+        raise InvalidValue(f"inputs must be one tensor or more, the first with a batch axis, got {show(inputs)}; add one with [None]")
     with LOCK:
         try:
             return _outline(model, inputs)
@@ -181,7 +181,7 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
             part.training = flags[training][path]
         try:
             with left_alone(twin):
-                samples = [_resized(tensor, batch) for tensor in inputs]
+                samples = [_resized(tensor, batch, len(inputs[0])) for tensor in inputs]
                 bench.gradients = batch != LARGE_BATCH  # that one only bears the others out
                 found = record(twin, samples, model, bench)
                 if batch == FIRST_BATCH:
@@ -210,8 +210,10 @@ def _flags(module: nn.Module) -> dict[str, bool]:
     return {path: part.training for path, part in module.named_modules(remove_duplicate=False)}
 
 
-def _resized(tensor: Tensor, batch: int) -> Tensor:
-    return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+def _resized(tensor: Tensor, batch: int, given: int) -> Tensor:
+    """An input for another batch; one whose first axis is not as long as the batch that was given has no batch axis."""
+    batched = tensor.dim() > 0 and len(tensor) == given
+    return torch.empty((batch, *tensor.shape[1:]) if batched else tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _places(flow: Flow) -> list[tuple[str, int]]:
