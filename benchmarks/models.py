@@ -10,8 +10,6 @@ import argparse
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from airsplit.models.outline import outline
 from airsplit.models.profiling import samples_of
 from airsplit.models.registry import build
 from machine import description
+from timing import seconds
 
 SECONDS = {"gpt, 96 layers": 5.0, "gpt, 70 billion parameters": 60.0, "resnet, 152 layers": 2.0}
 """How long it may take."""
@@ -32,16 +31,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt, 96 layers": ("gpt", {"input_shape": (1024,), "width": 1600, "layers": 96, "heads": 25, "vocabulary": 50257}),
     "gpt, 70 billion parameters": ("gpt", {"input_shape": (4096,), "width": 8192, "layers": 86, "heads": 64, "vocabulary": 32000}),
 }
-
-
-def best(work: Callable[[], object], repeats: int = 5) -> float:
-    """Seconds of the run that was least disturbed."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def looking() -> list[str]:
@@ -58,11 +47,11 @@ def one(name: str) -> str:
     with torch.device("meta"):
         model = build(built_in, **arguments)
     air.profile(build("alexnet32", width=0.05))  # what torch imports on first use
-    seconds = best(lambda: air.profile(model), 3)
+    took = seconds(lambda: air.profile(model))
     found = outline(model, samples_of(model, None, None))
     parameters = sum(p.numel() for p in model.parameters())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    columns = [name, f"{parameters:,}", len(found.splits), len(found.evaluation.tape.calls), f"{seconds:.2f}"]
+    columns = [name, f"{parameters:,}", len(found.splits), len(found.evaluation.tape.calls), f"{took:.2f}"]
     return "| " + " | ".join(map(str, [*columns, f"{SECONDS.get(name, '')}", f"{memory:.2f} GiB"])) + " |"
 
 
@@ -90,7 +79,7 @@ def running() -> list[str]:
             back(*received).sum().backward()
             torch.autograd.backward(sent, [tensor.grad for tensor in received])
 
-        both = [(best(whole, 3), best(halves, 3)) for _ in range(5)]
+        both = [(seconds(whole), seconds(halves)) for _ in range(5)]
         unsplit, cut = (min(times) * 1e3 for times in zip(*both, strict=True))
         lines.append(f"| {name} {arguments or ''}, {batch} | {unsplit:.2f} | {cut:.2f} | {cut / unsplit:.2f} |")
     return lines

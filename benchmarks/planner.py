@@ -26,16 +26,7 @@ from airsplit.profiles import shipped_profile
 from airsplit.scenario import Scenario
 from airsplit.units import Floats
 from machine import description
-
-
-def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """The best of some runs: the one that was least disturbed."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+from timing import seconds
 
 
 def dense_cell(devices: int) -> air.Cell:
