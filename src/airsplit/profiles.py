@@ -77,7 +77,8 @@ class Profile:
             if values is None and column in _USUAL:
                 values = _USUAL[column](self)
             low = 1 if column == "activation_elements" else 0
-            object.__setattr__(self, column, _counts(f"profile.{column}", values, len(names), low))
+            high = 2**62 if column in _CUMULATIVE else 2**61 // len(names)  # no sum, nor twice it, leaves 64 bits
+            object.__setattr__(self, column, _counts(f"profile.{column}", values, len(names), low, high))
         for column in _CUMULATIVE:
             if (np.diff(getattr(self, column)) < 0).any():
                 raise InvalidValue(f"profile.{column} must not fall from row to row: it is cumulative")
@@ -175,14 +176,13 @@ _USUAL: dict[str, Callable[[Profile], Ints]] = {
 """The columns that need not be given, and what they are then."""
 
 
-def _counts(field: str, values: ArrayLike, length: int, low: int) -> Ints:
+def _counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> Ints:
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         array = np.asarray(None)
     if array.shape != (length,) or array.dtype.kind not in "iu":
         raise InvalidValue(f"{field} must be {length} whole numbers, one a split, got {show(values)}")
-    high = 2**62 if field.removeprefix("profile.") in _CUMULATIVE else 2**61 // length  # no sum, nor twice it, leaves 64 bits
     bad = (array < low) | (array > high)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])

@@ -36,6 +36,24 @@ def test_a_layer_called_on_both_sides_is_not_torn_apart() -> None:
     assert refused(CalledTwice(), 8) == {"first": why, "act": why}
 
 
+class SameMemory(Net):
+    """Two parameters that are not one object, but lie in the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.third = nn.Linear(8, 8)
+        self.third.weight = nn.Parameter(self.first.weight.data)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.third(self.first(x).relu()))
+
+
+def test_parameters_in_the_same_memory_stay_together() -> None:
+    profile = air.profile(SameMemory(), (8,))
+    assert profile.names == ("third", "second")
+    assert profile.parameters.tolist() == [2 * 72, 27]
+
+
 class SharedStatistics(Net):
     def __init__(self) -> None:
         super().__init__()

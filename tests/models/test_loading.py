@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from airsplit.errors import InvalidValue, UnknownName
-from airsplit.models.inputs import InputSpec, input_spec
+from airsplit.inputs import InputSpec, input_spec
 from airsplit.models.loading import built, counted, explained, factory, inputs_of, load, profile_of
 from airsplit.models.registry import MODELS, SHIPPED, build, default_input_shape, input_of, model_names, profile_name, shipped_name
-from airsplit.models.shipping import shipped_models, write_shipped
+from airsplit.models.shipping import write_shipped
 from airsplit.profiles import Profile, shipped_names, shipped_profile
 
 Write = Callable[[str, str], str]
@@ -111,7 +111,7 @@ def test_with_weights_a_model_is_built_where_torch_builds() -> None:
 
 
 # ---- those that ship -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("name", "shape", "arguments"), shipped_models())
+@pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
 def test_a_shipped_profile_is_what_is_counted_today(name: str, shape: tuple[int, ...], arguments: dict[str, Any]) -> None:
     shipped = shipped_profile(profile_name(name, shape, arguments))
     assert counted(name, (input_of(name, shape),), arguments).to_json() == shipped.to_json()
@@ -261,7 +261,7 @@ def test_a_model_that_says_what_it_takes_needs_no_input(module: Write, spec: str
     name = module(
         "says_its_input",
         f"""
-        from airsplit.models.inputs import InputSpec
+        from airsplit.inputs import InputSpec
 
         def make():
             model = nn.Sequential(nn.Embedding(9, 3))

@@ -18,8 +18,8 @@ from airsplit.models.alexnet import alexnet, alexnet32
 from airsplit.models.layers import FlatLinear
 from airsplit.models.loading import counted
 from airsplit.models.outline import outline
-from airsplit.models.registry import build, default_input_shape, input_of, model_names, profile_name
-from airsplit.models.shipping import shipped_models, write_shipped
+from airsplit.models.registry import SHIPPED, build, default_input_shape, input_of, model_names, profile_name
+from airsplit.models.shipping import write_shipped
 from airsplit.models.vgg import vgg16
 from airsplit.profiles import Profile, shipped_names, shipped_profile
 
@@ -132,7 +132,7 @@ def test_vgg16_has_thirty_six_layers(name: str) -> None:
     assert len(shipped_profile(name)) == 36
 
 
-@pytest.mark.parametrize(("name", "shape", "arguments"), shipped_models())
+@pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
 def test_shipped_profiles_are_what_is_counted_today(name: str, shape: tuple[int, ...], arguments: dict[str, Any]) -> None:
     fresh = counted(name, (input_of(name, shape),), arguments)
     shipped = shipped_profile(profile_name(name, shape, arguments))

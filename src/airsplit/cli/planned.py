@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 
+from airsplit.cli.sources import what_is_printed_as_notes
 from airsplit.errors import Infeasible
 from airsplit.fleet import Fleet
 from airsplit.models.loading import profile_of
@@ -55,7 +54,7 @@ def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Plan
 
 def _profile(model: ModelSettings) -> Profile:
     """What the scenario's model costs.  Needs torch unless its profile ships with the package."""
-    with redirect_stdout(sys.stderr):  # what a factory prints is no result
+    with what_is_printed_as_notes():
         return profile_of(model.name, model.input_specs(), model.arguments)
 
 

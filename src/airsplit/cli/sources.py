@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airsplit.errors import FileProblem, InvalidValue, show
 from airsplit.files import read_text
@@ -52,6 +52,11 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
     return loaded.replace(**changes) if changes else loaded
 
 
+def what_is_printed_as_notes() -> redirect_stdout[TextIO]:
+    """A context in which what a factory prints goes to stderr: it is no result."""
+    return redirect_stdout(sys.stderr)
+
+
 @dataclass(frozen=True)
 class Model:
     """What a person names: a built-in model, a factory, or a file that `to_json` wrote; with its inputs and arguments."""
@@ -71,7 +76,7 @@ class Model:
         if self.is_file:
             self._require_alone("--input" if self.inputs else "--model-arg" if self.arguments else "")
             return _read_profile(self.name)
-        with redirect_stdout(sys.stderr):  # what a factory prints is no result
+        with what_is_printed_as_notes():
             return profile_of(self.name, self.inputs, self.arguments)
 
     def explained(self) -> tuple[Profile, list[Refusal]]:
@@ -80,7 +85,7 @@ class Model:
 
         if self.is_file:
             self._require_alone("--explain")
-        with redirect_stdout(sys.stderr):
+        with what_is_printed_as_notes():
             return explained(self.name, self.inputs, self.arguments)
 
     def _require_alone(self, option: str) -> None:

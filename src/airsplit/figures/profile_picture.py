@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Sequence
@@ -29,8 +28,6 @@ MOST_NAMES = 40  # a model with more splits than this names only some of its fro
 LONGEST_NAME = 30  # letters
 PALE, BAR, GUIDE = "#b9b9b9", "#8f9aa3", "#d3e3ee"
 
-# what makes each kind of file the same for the same picture
-_METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _NAME_PT, _PITCH_PT, _LEADER_PT = 6.0, 7.6, 9.0
 _FARTHEST = 3  # pitches that a name may be moved from its split
 _FEWEST_PLACES = 8  # a model of one or two layers is not drawn as wide as the page
@@ -43,17 +40,16 @@ def picture_format(path: str | os.PathLike[str]) -> str:
     'svg'
     """
     kind = Path(path).suffix.lower().removeprefix(".")
-    if kind not in _METADATA:
+    if kind not in style.KINDS:
         raise InvalidValue(f"picture {str(path)!r} must end in .png, .svg or .pdf; give it a name such as 'profile.png'")
     return kind
 
 
 def save_picture(figure: Canvas, path: str | os.PathLike[str]) -> None:
     """Write a figure as PNG, SVG or PDF, whole or not at all; the same figure gives the same bytes."""
-    kind, stream = picture_format(path), io.BytesIO()
+    kind = picture_format(path)
     with style.look():
-        figure.savefig(stream, format=kind, dpi=style.DOTS_PER_INCH, metadata=_METADATA[kind])
-    write_bytes(path, stream.getvalue())
+        write_bytes(path, style.picture_bytes(figure, kind, style.DOTS_PER_INCH))
 
 
 def draw_profile(profile: Profile) -> Canvas:

@@ -6,7 +6,7 @@ import io
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -15,6 +15,9 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+# the kinds of file, and what must be left out of each for it to be the same every day
+KINDS: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
@@ -143,15 +146,16 @@ def plain(value: float, _position: int = 0) -> str:
 
 def png_bytes(figure: Canvas) -> bytes:
     """The figure as PNG."""
-    return _saved(figure, "png", dpi=DOTS_PER_INCH)
+    return picture_bytes(figure, "png", DOTS_PER_INCH)
 
 
 def svg_text(figure: Canvas) -> str:
     """The figure as SVG: the same text for the same numbers."""
-    return _saved(figure, "svg", metadata={"Date": None}).decode("utf-8")
+    return picture_bytes(figure, "svg").decode("utf-8")
 
 
-def _saved(figure: Canvas, kind: str, **options: Any) -> bytes:
+def picture_bytes(figure: Canvas, kind: str, dpi: float | Literal["figure"] = "figure") -> bytes:
+    """The figure as one of the KINDS of file: the same bytes for the same picture."""
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, **options)
+    figure.savefig(stream, format=kind, dpi=dpi, metadata=KINDS[kind])
     return stream.getvalue()

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from airsplit.errors import InvalidValue, show
 from airsplit.models.places import place_text
-from airsplit.models.tape import FIRST_BATCH, BatchInt, Call, Nested, Slot, State, Tape, parts
+from airsplit.models.tape import FIRST_BATCH, BatchInt, Call, Nested, Slot, State, Tape
 
 LARGE_BATCH = 129
 """Odd, and larger than most: for models that do something else with half a batch, or in portions."""
@@ -27,7 +27,7 @@ def for_any_batch(record: Callable[[int], Tape]) -> Tape:
 
 
 def _merged(first: Tape, second: Tape) -> Tape:
-    _require_same_calls(first, second)
+    _require_same_calls(first, second, FIRST_BATCH + 1)
     _require_same_output(first, second)
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
     slots = [replace(a, shapes=a.shapes + b.shapes) for a, b in zip(first.slots, second.slots, strict=True)]
@@ -35,8 +35,8 @@ def _merged(first: Tape, second: Tape) -> Tape:
     return replace(first, calls=calls, slots=slots, work=work)
 
 
-def _require_same_calls(first: Tape, second: Tape) -> None:
-    batch = FIRST_BATCH + 1 if len(first.slots[0].shapes) == 1 else LARGE_BATCH
+def _require_same_calls(first: Tape, second: Tape, batch: int) -> None:
+    """Raise where the tape of another batch size is not of the same calls."""
     for a, b in zip(first.calls, second.calls, strict=False):
         if (a.row, a.where, a.outputs, a.writes, a.grad) != (b.row, b.where, b.outputs, b.writes, b.grad):
             raise _differs(a, batch)
@@ -72,18 +72,17 @@ def _call(first: Call, second: Call) -> Call:
 
 def _require_same(tape: Tape, third: Tape) -> None:
     """Raise where a number is not what the first two batches promised."""
-    _require_same_calls(tape, third)
+    _require_same_calls(tape, third, LARGE_BATCH)
     for a, b in zip(tape.calls, third.calls, strict=True):
-        promised, found = ([part for value in (*each.args, *each.kwargs.values()) for part in parts(value)] for each in (a, b))
+        promised, found = list(a.parts), list(b.parts)
         if len(promised) != len(found):
             raise _differs(a, LARGE_BATCH)
         for value, other in zip(promised, found, strict=True):
             wanted = value.at(LARGE_BATCH) if isinstance(value, BatchInt) else value
             if not _same(wanted, other):
                 raise _unclear(a, f"{show(other)} for a batch of {LARGE_BATCH}, not {show(wanted)}")
-    for meta, other in zip(tape.slots, third.slots, strict=True):
+    for slot, (meta, other) in enumerate(zip(tape.slots, third.slots, strict=True)):
         if meta.shape_at(LARGE_BATCH) != other.shapes[0]:
-            slot = next(at for at, each in enumerate(tape.slots) if each is meta)
             raise _differs(next(call for call in tape.calls if slot in call.outputs), LARGE_BATCH)
 
 

@@ -43,7 +43,7 @@ def _value(
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     drawn = any(call.random and call.target is not torch.rand for call in needed)
     data = any(each.name in parameters if isinstance(each, State) else each.number < inputs for each in reads)
-    changing = any(call.is_layer or any(isinstance(each, State) for each in call.writes) for call in needed)
+    changing = any(call.is_layer or call.written_state for call in needed)
     if drawn or data or changing:
         raise NotConstant
     known: dict[int, Tensor] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from airsplit.models.flow import Flow
 from airsplit.models.ledger import held_tensors
 from airsplit.models.outline import Outline, outline
 from airsplit.models.profiling import samples_of
-from airsplit.models.tape import Call, Meta, Slot, State, find, play, spent_slots
+from airsplit.models.tape import Call, Meta, find, play, spent_slots
 
 
 def cut(
@@ -54,9 +54,8 @@ class Side:
 
     def __init__(self, flow: Flow, entering: list[int], calls: list[Call], leaving: list[int], changed: Iterable[int] = ()) -> None:
         self.tape, self.entering, self.calls, self.leaving, self.changed = flow.tape, entering, calls, leaving, changed
-        results = (each.number for each in flow.tape.results.values() if isinstance(each, Slot))
-        self._spent = spent_slots(calls, (*leaving, *results))
-        self._fixed_type = any(isinstance(each, torch.dtype) for call in calls for each in call.constants)
+        self._spent = spent_slots(calls, (*leaving, *flow.tape.result_slots))
+        self._fixed_type = any(isinstance(each, torch.dtype) for call in calls for each in call.parts)
         self._telling = next((at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Side:
@@ -128,9 +127,6 @@ class Back(Half):
 class Part(nn.Module):
     """A place in a half where the model has a module that is not wholly on one side."""
 
-    if TYPE_CHECKING:
-        forward: Any
-
 
 def halves(found: Outline, split: int) -> tuple[Front, Back]:
     """The model cut at a split, counted from one."""
@@ -143,9 +139,8 @@ def halves(found: Outline, split: int) -> tuple[Front, Back]:
         second[training] = Side(flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at))
     front, back = Front(model.training, first, found.flags), Back(model.training, second, found.flags)
     rooms = _Rooms(model)
-    rooms.furnish(front, (call for side in first.values() for call in side.calls), ())
-    results = (reference for side in second.values() for reference in side.tape.results.values())
-    rooms.furnish(back, (call for side in second.values() for call in side.calls), results)
+    rooms.furnish(front, first.values())
+    rooms.furnish(back, second.values(), [name for side in second.values() for name in side.tape.result_state])
     rooms.put_the_rest(front if split == len(found.splits) else back, beside=(front, back))
     return front, back
 
@@ -161,13 +156,11 @@ class _Rooms:
         for name, tensor in held_tensors(model):
             self._names[id(tensor)].append(name)
 
-    def furnish(self, half: nn.Module, calls: Iterable[Call], results: Iterable[Any]) -> None:
-        """Put in a half what its calls use, under all the names that it has in the model."""
-        layers, tensors = dict[str, None](), {reference.name: None for reference in results if isinstance(reference, State)}
-        for call in calls:
-            tensors.update({reference.name: None for reference in call.reads if isinstance(reference, State)})
-            if isinstance(call.target, str):
-                layers[call.target] = None
+    def furnish(self, half: nn.Module, sides: Iterable[Side], besides: Iterable[str] = ()) -> None:
+        """Put in a half what its calls use, and these tensors besides, under all the names that it has in the model."""
+        calls = [call for side in sides for call in side.calls]
+        layers = dict.fromkeys(call.target for call in calls if isinstance(call.target, str))
+        tensors = dict.fromkeys((*besides, *(name for call in calls for name in call.read_state)))
         for name in (*sorted(layers, key=lambda name: name.count(".")), *tensors):  # a layer brings along what is in it
             thing = find(self._model, name)
             for each in self._names[id(thing)]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from airsplit.models.ledger import held_tensors
 from airsplit.models.places import Place, place_text
-from airsplit.models.tape import Call, Slot, State, Tape
+from airsplit.models.tape import Call, Slot, Tape, storage_of
 from airsplit.models.work import float32s
 
 BEFORE = -1
@@ -40,31 +40,33 @@ class Flow:
     @cached_property
     def _fixed(self) -> list[bool]:
         calls, metas = self.tape.calls, self.tape.slots
-        fixed = [call.random or any(isinstance(each, State) for each in call.writes) for call in calls]
-        data = {Slot(number) for number in range(self.tape.inputs)}
-        memory: set[int] = set()
+        fixed = [call.random or bool(call.written_state) for call in calls]
+        data, memory = set(range(self.tape.inputs)), set[int]()
         while True:
             before = (sum(fixed), len(memory))
             for number, call in enumerate(calls):
                 shares = any(metas[output].storage in memory for output in call.outputs)
-                fixed[number] = fixed[number] or shares or not data.isdisjoint(call.reads)
+                fixed[number] = fixed[number] or shares or not data.isdisjoint(call.read_slots)
                 if fixed[number]:
-                    data.update(map(Slot, call.outputs))
-                    memory.update(metas[each.number].storage for each in call.writes if isinstance(each, Slot))
+                    data.update(call.outputs)
+                    memory.update(self._memory(call.written_slots))
             if before == (sum(fixed), len(memory)):
                 return fixed
 
     @cached_property
     def on_data(self) -> set[int]:
         """The calls that are given something made of the model's inputs."""
-        memory, calls = {self.tape.slots[number].storage for number in range(self.tape.inputs)}, set[int]()
+        memory, calls = self._memory(range(self.tape.inputs)), set[int]()
         for number in self.in_order:
             call = self.tape.calls[number]
-            if any(self.tape.slots[each.number].storage in memory for each in call.reads if isinstance(each, Slot)):
-                written = (each.number for each in call.writes if isinstance(each, Slot))
-                memory.update(self.tape.slots[slot].storage for slot in (*call.outputs, *written))
+            if not memory.isdisjoint(self._memory(call.read_slots)):
+                memory |= self._memory((*call.outputs, *call.written_slots))
                 calls.add(number)
         return calls
+
+    def _memory(self, slots: Iterable[int]) -> set[int]:
+        """The storages of slots."""
+        return {self.tape.slots[slot].storage for slot in slots}
 
     @cached_property
     def end(self) -> int:
@@ -102,33 +104,30 @@ class Flow:
         writers = defaultdict(list)
         for number, call in enumerate(self.tape.calls):
             if not self._fixed[number]:
-                for each in call.writes:
-                    if isinstance(each, Slot):
-                        writers[self.tape.slots[each.number].storage].append(number)
+                for storage in self._memory(call.written_slots):
+                    writers[storage].append(number)
         return writers
 
-    def makers(self, wanted: Iterable[Slot | State]) -> set[int]:
-        """The calls out of order that are needed to make these slots."""
-        needed: set[int] = set()
-        waiting = [each.number for each in wanted if isinstance(each, Slot) and each.number not in self.position]
+    def _makers(self, loose: Iterable[int]) -> set[int]:
+        """The calls out of order that are needed to make these slots, which they return."""
+        needed, waiting = set[int](), list(loose)
         while waiting:
             slot = waiting.pop()
             for number in (self._maker[slot], *self._free_writers[self.tape.slots[slot].storage]):
                 if number not in needed:
                     needed.add(number)
-                    waiting.extend(each.number for each in self.tape.calls[number].reads if isinstance(each, Slot))
+                    waiting.extend(self.tape.calls[number].read_slots)
         return needed
 
     @cached_property
     def _needs(self) -> list[frozenset[int]]:
         """For each position, the calls out of order that it needs; last, those that the output needs."""
-        wanted = [frozenset(self.tape.calls[number].reads) for number in self.in_order]
-        known: dict[frozenset[Slot | State], frozenset[int]] = {}
+        known: dict[frozenset[int], frozenset[int]] = {}
         needs = []
-        for reads in (*wanted, frozenset(self.tape.results.values())):
-            loose = frozenset(each for each in reads if isinstance(each, Slot) and each.number not in self.position)
+        for read in (*(self.tape.calls[number].read_slots for number in self.in_order), self.tape.result_slots):
+            loose = read.difference(self.position)
             if loose not in known:
-                known[loose] = frozenset(self.makers(loose))
+                known[loose] = frozenset(self._makers(loose))
             needs.append(known[loose])
         return needs
 
@@ -138,62 +137,52 @@ class Flow:
         return [self.tape.calls[number] for number in sorted(numbers)]
 
     # ---- what is used where ------------------------------------------------------------------------------------------------
-    def _users(self) -> Iterator[tuple[int, frozenset[Slot | State], Call | None]]:
-        for position, number in enumerate(self.in_order):
-            call = self.tape.calls[number]
-            yield position, call.reads, call
-            for needed in self._needs[position]:
-                yield position, self.tape.calls[needed].reads, self.tape.calls[needed]
-        yield self.end + 1, frozenset(self.tape.results.values()), None
-        for needed in self._needs[self.end + 1]:
-            yield self.end + 1, self.tape.calls[needed].reads, self.tape.calls[needed]
+    def _users(self) -> Iterator[tuple[int, Call]]:
+        """Every call with each position that it is made for; those that the output needs are past the end."""
+        for position, needed in enumerate(self._needs):
+            for number in (*self.in_order[position : position + 1], *needed):
+                yield position, self.tape.calls[number]
 
     @cached_property
     def last_use(self) -> dict[int, int]:
         """The last position that reads each slot of the data; the output reads past the end."""
         last: dict[int, int] = {}
-        for position, reads, _ in self._users():
-            for each in reads:
-                if isinstance(each, Slot):
-                    last[each.number] = max(position, last.get(each.number, BEFORE))
-        return last
+        for position, call in self._users():  # positions do not fall
+            last.update(dict.fromkeys(call.read_slots, position))
+        return last | dict.fromkeys(self.tape.result_slots, self.end + 1)
 
     @cached_property
     def state_uses(self) -> dict[str, tuple[int, int]]:
         """First and last position that uses each tensor of the model, under the first of its names."""
         uses: dict[str, tuple[int, int]] = {}
-        for position, reads, call in self._users():
-            names = [each.name for each in reads if isinstance(each, State)]
-            if call is not None and isinstance(call.target, str):
-                names += self._held_by(call.target)
-            for name in names:
-                first, last = uses.get(self._canonical[name], (position, position))
-                uses[self._canonical[name]] = (min(first, position), max(last, position))
+        used = ((position, (*call.read_state, *self._held_by(call))) for position, call in self._users())
+        for position, names in (*used, (self.end + 1, self.tape.result_state)):  # positions do not fall
+            for name in map(self.canonical.__getitem__, names):
+                uses[name] = (uses[name][0] if name in uses else position, position)
         return uses
 
     @cached_property
-    def _canonical(self) -> dict[str, str]:
+    def canonical(self) -> dict[str, str]:
+        """The first of the names of each tensor of the model, or of those that lie in the same memory."""
         first: dict[Hashable, str] = {}
         return {name: first.setdefault(_memory(tensor), name) for name, tensor in held_tensors(self.model)}
 
-    def _held_by(self, path: str) -> list[str]:
-        if path not in self._layers:
-            self._layers[path] = [f"{path}.{name}" for name, _ in held_tensors(self.model.get_submodule(path))]
-        return self._layers[path]
+    def _held_by(self, call: Call) -> tuple[str, ...]:
+        """The names of the tensors that a call's layer holds."""
+        return self._held_by_layers[call.target] if isinstance(call.target, str) else ()
 
     @cached_property
-    def _layers(self) -> dict[str, list[str]]:
-        return {}
+    def _held_by_layers(self) -> dict[str, tuple[str, ...]]:
+        paths = {call.target for call in self.tape.calls if isinstance(call.target, str)}
+        held = {path: held_tensors(self.model.get_submodule(path)) for path in paths}
+        return {path: tuple(f"{path}.{name}" for name, _ in tensors) for path, tensors in held.items()}
 
     @cached_property
     def whole_state(self) -> set[str]:
         """The tensors that must be on one side: parameters, what layers hold, and what is changed in place."""
         names = {name for name, tensor in held_tensors(self.model) if isinstance(tensor, nn.Parameter) or tensor.requires_grad}
-        for call in self.tape.calls:
-            names.update(each.name for each in call.writes if isinstance(each, State))
-            if isinstance(call.target, str):
-                names.update(self._held_by(call.target))
-        return {self._canonical[name] for name in names}
+        names.update(*((*call.written_state, *self._held_by(call)) for call in self.tape.calls))
+        return {self.canonical[name] for name in names}
 
     # ---- cuts ----------------------------------------------------------------------------------------------------------------
     @cached_property
@@ -230,17 +219,14 @@ class Flow:
     @cached_property
     def backward_pass(self) -> tuple[set[int], set[int]]:
         """The calls that the backward pass goes through, and the slots that it reaches, from the output to the parameters."""
-        calls, slots = set[int](), {each.number for each in self.tape.results.values() if isinstance(each, Slot)}
+        calls, slots = set[int](), set(self.tape.result_slots)
         for number in reversed(range(len(self.tape.calls))):
             call, work = self.tape.calls[number], self.tape.work[number]
             gives = any(flows and output in slots for output, flows in zip(call.outputs, work.flows, strict=True))
             if gives or (call.writes and call.grad):
                 calls.add(number)
-                slots.update(each.number for each in call.reads if isinstance(each, Slot))
+                slots |= call.read_slots
         return calls, slots
-
-    def elements(self, slot: int) -> int:
-        return self.tape.slots[slot].elements
 
     def changed_behind(self, position: int) -> set[int]:
         """The crossing slots whose memory a call behind the cut changes in place."""
@@ -251,9 +237,7 @@ class Flow:
     def _last_write(self) -> dict[int, int]:
         writes: dict[int, int] = {}
         for position, number in enumerate(self.in_order):
-            for each in self.tape.calls[number].writes:
-                if isinstance(each, Slot):
-                    writes[self.tape.slots[each.number].storage] = position
+            writes.update(dict.fromkeys(self._memory(self.tape.calls[number].written_slots), position))
         return writes
 
     # ---- what is not legal ---------------------------------------------------------------------------------------------------
@@ -268,7 +252,7 @@ class Flow:
 
     @cached_property
     def _first_parameter(self) -> int:
-        names = {self._canonical[name] for name, _ in self.model.named_parameters()}
+        names = {self.canonical[name] for name, _ in self.model.named_parameters()}
         return min((first for name, (first, _) in self.state_uses.items() if name in names), default=self.end + 1)
 
     @cached_property
@@ -341,4 +325,4 @@ class Flow:
 
 def _memory(tensor: Tensor) -> Hashable:
     """Equal for tensors that are one and the same, or lie in the same memory."""
-    return (tensor.untyped_storage()._cdata, tensor.storage_offset()) if tensor.numel() else id(tensor)
+    return (storage_of(tensor), tensor.storage_offset()) if tensor.numel() else id(tensor)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, require_integer, show
-from airsplit.models.shapes import require_shape
+from airsplit.inputs import require_shape
 from airsplit.models.transformer import Block, require_blocks
 
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airsplit.errors import InvalidValue, show
-from airsplit.inputs import DTYPES as DTYPES
-from airsplit.inputs import InputSpec as InputSpec
-from airsplit.inputs import input_spec as input_spec
+from airsplit.inputs import InputSpec, input_spec
 
 if TYPE_CHECKING:
     import torch

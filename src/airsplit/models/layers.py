@@ -7,7 +7,8 @@ import math
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
-from airsplit.models.shapes import Shape, require_image_shape
+from airsplit.inputs import Shape
+from airsplit.models.shapes import require_image_shape
 
 
 class FlatLinear(nn.Linear):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
 from airsplit.models.places import running_line
-from airsplit.models.tape import DEVICE, Meta, Nested, Slot, State
+from airsplit.models.tape import DEVICE, Meta, Nested, Slot, State, storage_of
 
 
 class Ledger:
@@ -31,7 +31,7 @@ class Ledger:
         self.held = dict(of_module)
         self.inputs = tuple(inputs)
         self._state = {id(tensor): State(name) for name, tensor in reversed(both)}
-        self._state_in = {_storage(tensor): State(name) for name, tensor in self.held.items()}
+        self._state_in = {storage_of(tensor): State(name) for name, tensor in self.held.items()}
         self._trained = {id(tensor) for name, tensor in both if name in trained}
         self._slots: dict[int, Slot] = {}
         self._storages: dict[int, int] = {}
@@ -43,7 +43,7 @@ class Ledger:
     def enter(self, tensor: Tensor, flows: bool) -> Slot:
         """A slot for a result; `flows`: it leads to a parameter that is trained."""
         slot = Slot(len(self.metas))
-        storage = self._storages.setdefault(_storage(tensor), len(self._storages))
+        storage = self._storages.setdefault(storage_of(tensor), len(self._storages))
         order = tuple(sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True))
         self.metas.append(Meta((tuple(tensor.shape),), tensor.dtype, storage, flows, order))
         (self._trained.add if flows else self._trained.discard)(id(tensor))
@@ -57,7 +57,7 @@ class Ledger:
 
     def let_flow(self, changed: Sequence[Tensor]) -> None:
         """Gradients flow through whatever shares memory with a tensor into which something was written that has them."""
-        storages = {self._storages.get(_storage(tensor)) for tensor in changed if tensor.is_floating_point()}
+        storages = {self._storages.get(storage_of(tensor)) for tensor in changed if tensor.is_floating_point()}
         for number, meta in enumerate(self.metas):
             if meta.storage in storages:
                 self.metas[number] = replace(meta, flows=True)
@@ -82,7 +82,7 @@ class Ledger:
         if tensor.device.type != "meta":
             raise InvalidValue(f"model changes a constant in place at {running_line()}, which cannot be followed; keep it as a buffer")
         yield self.reference(tensor)
-        held = self._state_in.get(_storage(tensor))
+        held = self._state_in.get(storage_of(tensor))
         if held is not None:
             yield held
 
@@ -114,7 +114,3 @@ def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for path, part in module.named_modules(remove_duplicate=False):
         held = {**part._parameters, **part._buffers, **vars(part)}
         yield from ((f"{path}.{name}".lstrip("."), value) for name, value in held.items() if isinstance(value, Tensor))
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

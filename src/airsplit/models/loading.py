@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_choice, show
-from airsplit.models.inputs import InputSpec, recorded_inputs, samples
+from airsplit.inputs import InputSpec
+from airsplit.models.inputs import recorded_inputs, samples
 from airsplit.models.registry import MODELS, build, input_of, shipped_name
 from airsplit.profiles import Profile, shipped_names, shipped_profile
 

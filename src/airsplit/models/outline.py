@@ -7,7 +7,7 @@ those of evaluation mode, as published figures are; what is kept for the backwar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from airsplit.models.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, record
 from airsplit.models.surroundings import LOCK, Caches
-from airsplit.models.tape import FIRST_BATCH, State, Tape
+from airsplit.models.tape import FIRST_BATCH, Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
 from airsplit.profiles import Profile
@@ -80,7 +80,7 @@ class Outline:
         """For each position in evaluation mode, the one of the same call in training mode."""
         one, other = self.evaluation.in_words, self.training.in_words
         if one == other:
-            return dict(zip(range(len(one)), range(len(one)), strict=True))
+            return {at: at for at in range(len(one))}
         blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
         matched = {block.a + step: block.b + step for block in blocks for step in range(block.size)}
         return {at: self.training.end_of_group(there) for at, there in matched.items()}
@@ -150,7 +150,7 @@ class Outline:
 
     def split_holding(self, name: str) -> int:
         """The first split whose front holds a tensor of the model, counted from zero."""
-        return self._holders.get(name, len(self.splits) - 1)
+        return self._holders.get(self.evaluation.canonical[name], len(self.splits) - 1)
 
 
 def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
@@ -171,7 +171,7 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
 
 def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     twin, bench, caches = on_meta(model), Bench(), Caches()
-
+    brief = replace(bench, gradients=False)  # what one knows the other need not find out
     flags = {mode: _flags(twin.train(mode)) for mode in (not model.training, model.training)}
     if all(type(part).train is nn.Module.train for part in model.modules()):
         flags[model.training] = _flags(model)  # parts may have been put into another mode by hand
@@ -182,8 +182,7 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
         try:
             with left_alone(twin):
                 samples = [_resized(tensor, batch, len(inputs[0])) for tensor in inputs]
-                bench.gradients = batch != LARGE_BATCH  # that one only bears the others out
-                found = record(twin, samples, model, bench)
+                found = record(twin, samples, model, brief if batch == LARGE_BATCH else bench)  # that one only bears the others out
                 if batch == FIRST_BATCH:
                     _require_no_memory(found, lambda: record(twin, samples, model, bench))
                 return found
@@ -198,12 +197,14 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
 
 def _require_no_memory(tape: Tape, again: Callable[[], Tape]) -> None:
     """Raise where the model uses what a pass over other data left in it."""
+    if not tape.left:
+        return
     made_of_data = {slot for number in Flow(tape, nn.Module()).on_data for slot in tape.calls[number].outputs}
     left = {name for name, slot in tape.left.items() if slot in made_of_data}
-    used = {each.name for call in (again().calls if left else ()) for each in call.reads if isinstance(each, State)}
-    if left & used:
+    used = {name for call in (again().calls if left else ()) for name in call.read_state if name in left}
+    if used:
         why = "which cannot be followed; keep it in a buffer and change that in place"
-        raise InvalidValue(f"model keeps {min(left & used)} from one forward pass for the next, {why}")
+        raise InvalidValue(f"model keeps {min(used)} from one forward pass for the next, {why}")
 
 
 def _flags(module: nn.Module) -> dict[str, bool]:
@@ -223,7 +224,7 @@ def _places(flow: Flow) -> list[tuple[str, int]]:
     """
     places: list[tuple[str, int]] = []
     work = [each.products + each.light for each in flow.tape.work]
-    least = sum(flow.elements(slot) for slot in range(flow.tape.inputs))
+    least = sum(meta.elements for meta in flow.tape.slots[: flow.tape.inputs])
     for position, number in enumerate(flow.in_order):
         call = flow.tape.calls[number]
         if number not in flow.on_data or flow.end_of_group(position) > position:

@@ -71,7 +71,6 @@ def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench:
 class _Frame:
     """A module whose forward is running."""
 
-    module: nn.Module
     path: str
     row: str | None  # set where the whole module is one row
     group: int
@@ -151,16 +150,15 @@ class _Recorder(TorchFunctionMode):
 
     def _left_behind(self) -> dict[str, int]:
         """The slots that forward left in the modules, by name; raises where one is in the place of a buffer: it would be lost."""
-        now, left = dict(held_tensors(self._module)), dict[str, int]()
-        for name in self._ledger.held.keys() | now.keys():
-            before, tensor = self._ledger.held.get(name), now.get(name)
+        before, now, left = self._ledger.held, dict(held_tensors(self._module)), dict[str, int]()
+        for name in (name for name in before.keys() | now.keys() if now.get(name) is not before.get(name)):
             *path, last = name.split(".")
             part = self._module.get_submodule(".".join(path))
-            if tensor is not before and (last in part._buffers or last in part._parameters):
+            if last in part._buffers or last in part._parameters:
                 raise InvalidValue(f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)")
-            reference = self._ledger.reference(tensor) if tensor is not None and self._ledger.knows(tensor) else None
-            if tensor is not before and isinstance(reference, Slot):
-                left[name] = reference.number
+            if name in now and self._ledger.knows(now[name]):
+                reference = self._ledger.reference(now[name])
+                left |= {name: reference.number} if isinstance(reference, Slot) else {}
         return left
 
     # ---- modules ---------------------------------------------------------------------------------------------------------
@@ -173,12 +171,12 @@ class _Recorder(TorchFunctionMode):
         if is_layer(module) and self._holds_its_own(module, path):
             # nothing inside it is recorded, so nothing need be intercepted; what has parts may make tensors by itself
             quick = nullcontext() if module._modules else torch._C.DisableTorchFunction()
-            with self._inside(module, path, self._unique(path)), quick:
+            with self._inside(path, self._unique(path)), quick:
                 return self._make(path, run, module, args, kwargs)
         if module._backward_hooks or module._backward_pre_hooks:
             raise InvalidValue(f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn")
-        whole = not any(True for _ in module.children())
-        with self._inside(module, path, self._unique(path) if whole else None):
+        whole = not module._modules
+        with self._inside(path, self._unique(path) if whole else None):
             return run(*args, **kwargs)
 
     def _holds_its_own(self, module: nn.Module, path: str) -> bool:
@@ -203,13 +201,13 @@ class _Recorder(TorchFunctionMode):
         return self._make(module, run, module, args, kwargs, name.lower()) if is_layer(module) else run(*args, **kwargs)
 
     @contextmanager
-    def _inside(self, module: nn.Module, path: str, row: str | None) -> Iterator[None]:
+    def _inside(self, path: str, row: str | None) -> Iterator[None]:
         outer = self._frames[-1] if self._frames else None
         if outer is not None and outer.row is not None:
             row, group = outer.row, outer.group
         else:
             group = len(self._calls)
-        self._frames.append(_Frame(module, path, row, group))
+        self._frames.append(_Frame(path, row, group))
         try:
             yield
         finally:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airsplit.errors import InvalidValue, require_choice, require_integer, unknown_name
-from airsplit.inputs import InputSpec
-from airsplit.models.shapes import ALEXNET32_INPUT, ALEXNET_INPUT, VGG16_INPUT, Shape, require_shape, shape_text
+from airsplit.inputs import InputSpec, Shape, require_shape, shape_text
+from airsplit.models.shapes import ALEXNET32_INPUT, ALEXNET_INPUT, VGG16_INPUT
 
 if TYPE_CHECKING:
     from torch import nn

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from airsplit.errors import InvalidValue, show
-from airsplit.inputs import Shape as Shape
-from airsplit.inputs import require_shape as require_shape
-from airsplit.inputs import shape_text as shape_text
+from airsplit.inputs import Shape, require_shape
 
 ALEXNET_INPUT: Shape = (3, 227, 227)
 ALEXNET32_INPUT: Shape = (3, 32, 32)

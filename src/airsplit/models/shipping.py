@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from airsplit.files import write_text
 from airsplit.models.loading import counted
 from airsplit.models.registry import SHIPPED, input_of, profile_name
-from airsplit.models.shapes import Shape
 
 FOLDER = Path(__file__).parent.parent / "shipped"
-
-
-def shipped_models() -> list[tuple[str, Shape, Mapping[str, Any]]]:
-    """Name, input shape and arguments of every model whose profile ships.
-
-    >>> shipped_models()[-1]
-    ('alexnet32', (1, 32, 32), {'width': 0.25})
-    """
-    return list(SHIPPED)
 
 
 def write_shipped(folder: Path = FOLDER) -> list[Path]:
     """Count and write them all."""
     files = []
-    for name, shape, arguments in shipped_models():
+    for name, shape, arguments in SHIPPED:
         files.append(folder / f"{profile_name(name, shape, arguments)}.json")
         write_text(files[-1], counted(name, (input_of(name, shape),), arguments).to_json() + "\n")
     return files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import pickle
 import random
 import threading
 from collections.abc import Iterator
@@ -41,7 +40,9 @@ class Lots:
 
     def drawn(self) -> bool:
         """Whether any were drawn; they are put back."""
-        drawn = random.getstate() != self._python or pickle.dumps(np.random.get_state()) != pickle.dumps(self._numpy)  # noqa: NPY002
+        now = np.random.get_state()  # noqa: NPY002
+        same = all(np.array_equal(one, other) for one, other in zip(now, self._numpy, strict=True))
+        drawn = random.getstate() != self._python or not same
         random.setstate(self._python)
         np.random.set_state(self._numpy)  # noqa: NPY002
         return drawn

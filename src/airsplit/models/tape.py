@@ -11,11 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from airsplit.models.work import Work
 
 
 @dataclass(frozen=True)
@@ -103,15 +106,29 @@ class Call:
     @cached_property
     def reads(self) -> frozenset[Slot | State]:
         """The slots and the state among what it is given."""
-        found: set[Slot | State] = set()
-        for value in (*self.args, *self.kwargs.values()):
-            found.update(references(value))
-        return frozenset(found)
+        return frozenset(part for part in self.parts if isinstance(part, Slot | State))
 
     @property
-    def constants(self) -> Iterator[Any]:
-        """Everything among what it is given that is written on the tape as it is."""
-        return (part for value in (*self.args, *self.kwargs.values()) for part in parts(value) if not isinstance(part, Slot | State))
+    def parts(self) -> Iterator[Any]:
+        """Everything that it is given, one by one, however it is nested."""
+        return (part for value in (*self.args, *self.kwargs.values()) for part in _flat(value))
+
+    @cached_property
+    def read_slots(self) -> frozenset[int]:
+        return _slots(self.reads)
+
+    @cached_property
+    def written_slots(self) -> frozenset[int]:
+        return _slots(self.writes)
+
+    @cached_property
+    def read_state(self) -> tuple[str, ...]:
+        """The names of the model's tensors that it is given, in order; what a layer holds is not among them."""
+        return _names(self.parts)
+
+    @cached_property
+    def written_state(self) -> tuple[str, ...]:
+        return _names(self.writes)
 
     @property
     def is_layer(self) -> bool:
@@ -211,8 +228,16 @@ class Tape:
     slots: Sequence[Meta]
     output: Any
     results: Mapping[int, Slot | State]
-    work: Sequence[Any] = ()
+    work: Sequence[Work] = ()
     left: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def result_slots(self) -> frozenset[int]:
+        return _slots(self.results.values())
+
+    @property
+    def result_state(self) -> tuple[str, ...]:
+        return _names(self.results.values())
 
     def output_of(self, root: nn.Module, tensors: Mapping[int, Tensor]) -> Any:
         """The model's output, made of these tensors: whatever object the model returned, with them in it."""
@@ -226,7 +251,7 @@ def spent_slots(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, .
     """For each call, the slots that nothing needs after it."""
     needed, spent = set(kept), []
     for call in reversed(calls):
-        touched = {*call.outputs, *(each.number for each in call.reads if isinstance(each, Slot))}
+        touched = {*call.outputs, *call.read_slots}
         spent.append(tuple(touched - needed))
         needed |= touched
     return spent[::-1]
@@ -286,18 +311,26 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-def parts(value: Any) -> Iterator[Any]:
-    """What a value is made of, where it is nested."""
+def storage_of(tensor: Tensor) -> int:
+    """The same number for tensors that share memory, as long as they live."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _flat(value: Any) -> Iterator[Any]:
     if isinstance(value, Nested):
         for item in value.items:
-            yield from parts(item)
+            yield from _flat(item)
     else:
         yield value
 
 
-def references(value: Any) -> Iterator[Slot | State]:
-    """The slots and the state that a value has places for."""
-    return (part for part in parts(value) if isinstance(part, Slot | State))
+def _slots(references: Iterable[Slot | State]) -> frozenset[int]:
+    return frozenset(each.number for each in references if isinstance(each, Slot))
+
+
+def _names(values: Iterable[Any]) -> tuple[str, ...]:
+    """The names of the state among values, each once, in order."""
+    return tuple(dict.fromkeys(each.name for each in values if isinstance(each, State)))
 
 
 def find(root: nn.Module, name: str) -> Any:

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from airsplit.errors import InvalidValue
+from airsplit.models.ledger import held_tensors
 from airsplit.models.places import first_line
 from airsplit.models.recording import is_layer
 
@@ -31,7 +32,7 @@ def on_meta(module: nn.Module) -> nn.Module:
             what = f"its part {path} is" if path else "it is"
             raise InvalidValue(f"model must be Python to be cut, but {what} TorchScript with parameters; give the module it was made from")
     # deepcopy takes what it finds in its memo for copied already, so that no weight is ever duplicated
-    memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in _tensors(module)}
+    memo: dict[int, Any] = {id(tensor): _shape_only(tensor) for tensor in dict(held_tensors(module)).values()}
     memo |= {id(constant): constant for constant in _constants(module)}
     try:
         twin = copy.deepcopy(module, memo)
@@ -60,12 +61,6 @@ def left_alone(module: nn.Module) -> Iterator[nn.Module]:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
-
-
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
-        held = (*part._parameters.values(), *part._buffers.values(), *vars(part).values())
-        yield from (value for value in held if isinstance(value, Tensor))
 
 
 _OWN = frozenset(vars(nn.Module()))

@@ -21,7 +21,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from torch.utils.flop_counter import flop_registry
 
 from airsplit.models.light import light_operations_of_function, light_operations_of_layer
-from airsplit.models.tape import tensors_in
+from airsplit.models.tape import storage_of, tensors_in
 from airsplit.units import BYTES_PER_FLOAT32
 
 
@@ -90,9 +90,9 @@ class _Known:
         return tree_unflatten([_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Bench:
-    """Makes calls and measures them, each kind once; the backward pass only while it is wanted."""
+    """Makes calls and measures them, each kind once; their backward passes only where `gradients` are wanted."""
 
     gradients: bool = True
     _known: dict[Hashable, _Known] = field(default_factory=dict)
@@ -104,14 +104,14 @@ class Bench:
         if known is not None:
             return known.work, made.run(*made.args, **made.kwargs) if known.result is None else known.again()
         given = made.given
-        versions, storages = [tensor._version for tensor in given], {_storage(tensor) for tensor in given}
+        versions, storages = [tensor._version for tensor in given], {storage_of(tensor) for tensor in given}
         with Products() as forward:
             result = made.run(*made.args, **made.kwargs)
         leaves, spec = tree_flatten(result)
         returned = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         changed = any(tensor._version != version for tensor, version in zip(given, versions, strict=True))
-        new = not changed and not any(_storage(tensor) in storages for tensor in returned)
-        viewed = not changed and all(_storage(tensor) in storages for tensor in returned)
+        new = not changed and not any(storage_of(tensor) in storages for tensor in returned)
+        viewed = not changed and all(storage_of(tensor) in storages for tensor in returned)
         light = 0 if viewed and made.layer is None else _light(made, given, returned)
         if self.gradients:
             work = replace(_with_gradients(made, forward.macs, light, returned), random=forward.random)
@@ -119,7 +119,7 @@ class Bench:
             flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
             work = Work(forward.macs, light, flows=tuple(flows and each.is_floating_point() for each in returned), random=forward.random)
         if key is not None:
-            own = made.layer is not None and any(_storage(tensor) in _held(made.layer) for tensor in returned)
+            own = made.layer is not None and any(storage_of(tensor) in _held(made.layer) for tensor in returned)
             self._known[key] = _Known(work, (leaves, spec) if new and not own and returned else None)
         return work, result
 
@@ -159,7 +159,7 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         if next(flowing):
             wanted.append(twin.requires_grad_())
             twin = twin.clone()  # the call may change it in place
-        stands_for[_storage(twin)] = len(stands_for)
+        stands_for[storage_of(twin)] = len(stands_for)
         return twin
 
     kept: list[Tensor] = []
@@ -180,16 +180,16 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
     if made.name == "scaled_dot_product_attention" and not made.kwargs.get("dropout_p"):
         # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
         return Work(products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1]))
-    places = {_storage(tensor): at for at, tensor in enumerate(results)}
+    places = {storage_of(tensor): at for at, tensor in enumerate(results)}
     held = _held(made.layer) if made.layer is not None else set[int]()
-    besides = {_storage(t): t.numel() * float32s(t.dtype) for t in kept if _storage(t) not in places.keys() | stands_for.keys() | held}
+    besides = {storage_of(t): t.numel() * float32s(t.dtype) for t in kept if storage_of(t) not in places.keys() | stands_for.keys() | held}
     return Work(
         products,
         light,
         backward.macs + (light if ends else 0),
         flows,
-        tuple({stands_for[_storage(t)] for t in kept if _storage(t) in stands_for}),
-        tuple({places[_storage(t)] for t in kept if _storage(t) in places and _storage(t) not in stands_for}),
+        tuple({stands_for[storage_of(t)] for t in kept if storage_of(t) in stands_for}),
+        tuple({places[storage_of(t)] for t in kept if storage_of(t) in places and storage_of(t) not in stands_for}),
         math.ceil(sum(besides.values())),
     )
 
@@ -218,12 +218,8 @@ def _like(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
 def _held(layer: nn.Module) -> set[int]:
-    return {_storage(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
+    return {storage_of(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
 _REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
