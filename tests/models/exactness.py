@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from airsplit.errors import InvalidValue
 from airsplit.models.cutting import Back, Front, halves
 from airsplit.models.outline import Outline, outline
-from airsplit.models.profiling import samples_of
+from airsplit.models.profiling import profile, samples_of
 from airsplit.models.tape import tensors_in
 
 Gradients = dict[str, Tensor | None]
@@ -26,25 +28,32 @@ def assert_exact(
 ) -> Outline:
     """At every split and in both modes: outputs, gradients, statistics and random draws are those of the unsplit model."""
     found = look_at(model, *inputs)
-    profile, before = found.profile(), buffers_of(model)
+    table, before = found.profile(), buffers_of(model)
     for training in modes:
         put_back(model, before)
         model.train(training)
         output, weights, gradients = whole_step(model, inputs)
         after = buffers_of(model)
-        for split in range(1, len(profile) + 1):
-            name = profile.names[split - 1]
+        for split in range(1, len(table) + 1):
+            name = table.names[split - 1]
             put_back(model, before)
             front, back = halves(found, split)
-            assert_apart(model, front, back, int(profile.parameters[:split].sum()))
+            assert_apart(model, front, back, int(table.parameters[:split].sum()))
             sent, received = split_step(front, back, inputs, weights)
             elements = sum(tensor.numel() for tensor in sent)
             if not (training and differs_in_training):
-                assert elements == len(inputs[0]) * profile.activation_elements[split - 1], name
+                assert elements == len(inputs[0]) * table.activation_elements[split - 1], name
             assert_same(tensors_in(received), tensors_in(output), name)
             assert_same_gradients(gradients_of(model), gradients, name)
             assert_same(model.buffers(), after, name)
     return found
+
+
+def assert_refused(model: nn.Module, message: str) -> None:
+    """A model for samples of eight numbers that cannot be followed is told so in one line."""
+    with pytest.raises(InvalidValue, match=message) as caught:
+        profile(model, (8,))
+    assert "\n" not in str(caught.value)
 
 
 def buffers_of(model: nn.Module) -> list[Tensor]:

@@ -12,7 +12,7 @@ import airsplit as air
 from airsplit.models.registry import build
 from airsplit.models.work import float32s
 from airsplit.profiles import Profile
-from models.test_cutting import HARD, Checkpointed, CustomGradient, Masked
+from models.hard_models import HARD, Checkpointed, CustomGradient, Masked
 
 BUILT_IN = {
     "alexnet32": {"width": 0.1},
