@@ -48,14 +48,15 @@ def test_the_defaults_of_the_fleet_are_those_of_sampling():
     defaults = {key: p.default for key, p in signature.items() if p.default is not p.empty and key != "cell"}
     settings = {key: field.default for key, field in FleetSettings.model_fields.items()}
     assert {key: settings[key] for key in defaults} == defaults
-    assert set(settings) - set(defaults) == {"devices", "seed", "file", "trace"}
+    assert set(settings) - set(defaults) == {"devices", "seed", "file", "trace", "redraw_fading"}
 
 
 def test_the_defaults_of_the_plan_are_those_of_planning():
     signature = inspect.signature(air.plan).parameters
     settings = {key: field.default for key, field in PlanSettings.model_fields.items()}
+    assert settings.pop("optimiser_slots") is None  # those of the training's optimiser
     assert settings == {key: signature[key].default for key in settings}
-    assert set(signature) - set(settings) == {"profile", "fleet", "batch_size", "clock"}
+    assert set(signature) - set(settings) == {"profile", "fleet", "batch_size", "clock", "optimiser_slots"}
 
 
 def test_the_contracts_example_is_a_scenario_and_its_training_is_the_default():

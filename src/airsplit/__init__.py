@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airsplit.clock import Clock
 from airsplit.compute import ComputeFit, fit_compute
 from airsplit.convergence import paper_convergence_expression, split_limit
-from airsplit.errors import AirsplitError, FileProblem, Infeasible, InvalidValue, UnknownName
+from airsplit.errors import AirsplitError, Diverged, FileProblem, Infeasible, InvalidValue, UnknownName
 from airsplit.fleet import Cell, Device, Fleet
 from airsplit.planning.methods import METHODS, plan
 from airsplit.planning.plans import Plan
@@ -20,9 +20,12 @@ from airsplit.profiles import Profile
 from airsplit.traces import Trace
 
 if TYPE_CHECKING:
+    from airsplit.learn.checkpoint import load_state
     from airsplit.models.cutting import cut
     from airsplit.models.profiling import profile
+    from airsplit.results import RoundRecord
     from airsplit.scenario import Scenario
+    from airsplit.simulation import simulate
 
 __version__ = "0.1.0"
 
@@ -33,26 +36,37 @@ __all__ = [
     "Clock",
     "ComputeFit",
     "Device",
+    "Diverged",
     "FileProblem",
     "Fleet",
     "Infeasible",
     "InvalidValue",
     "Plan",
     "Profile",
+    "RoundRecord",
     "Scenario",
     "StoppingTable",
     "Trace",
     "UnknownName",
     "cut",
     "fit_compute",
+    "load_state",
     "paper_convergence_expression",
     "plan",
     "profile",
+    "simulate",
     "split_limit",
     "stopping_table",
 ]
 
-_ON_FIRST_USE = {"cut": "airsplit.models.cutting", "profile": "airsplit.models.profiling", "Scenario": "airsplit.scenario"}
+_ON_FIRST_USE = {
+    "RoundRecord": "airsplit.results",
+    "Scenario": "airsplit.scenario",
+    "cut": "airsplit.models.cutting",
+    "load_state": "airsplit.learn.checkpoint",
+    "profile": "airsplit.models.profiling",
+    "simulate": "airsplit.simulation",
+}
 
 
 def __getattr__(name: str) -> Any:

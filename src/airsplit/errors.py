@@ -4,7 +4,8 @@
     ├── InvalidValue (also a ValueError)   a number, name or length breaks a rule
     │   └── UnknownName                    … because nothing of that name exists
     ├── FileProblem                        a file is missing, cut short or not what it should be
-    └── Infeasible                         the input is sound, but no plan satisfies it
+    ├── Infeasible                         the input is sound, but no plan satisfies it
+    └── Diverged                           training met a number that is not finite
 
 Every message names the field, the value, the rule and, where there is one, the way out.
 """
@@ -39,6 +40,10 @@ class FileProblem(AirsplitError):
 
 class Infeasible(AirsplitError):
     """No plan satisfies the limits that were given."""
+
+
+class Diverged(AirsplitError):
+    """Training met a number that is not finite."""
 
 
 def show(value: object) -> str:

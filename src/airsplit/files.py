@@ -51,10 +51,20 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk, so that a file which was renamed into it outlives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:

@@ -201,6 +201,12 @@ class Fleet:
             raise InvalidValue("fleet.at(t) needs a trace; give one with Fleet(trace=Trace.read(path), …)")
         return replace(self, trace=None, full_band_rate_bps=self.trace.at(time_s))
 
+    def redrawn(self, seed: int, round_number: int) -> Fleet:
+        """This fleet with the fading of one round, drawn anew: |g̃|² ~ Exp(1)."""
+        if self.distance_m is None:
+            raise InvalidValue("fleet.redraw_fading needs fleet.distance_m; measured rates have their fading in them already")
+        return replace(self, fading=generator(seed, "fading", round_number).exponential(size=len(self)))
+
     def link(self, *, downlink: bool = False) -> Link:
         """The K links: up, and down when it counts."""
         if self.trace is not None:
@@ -252,11 +258,12 @@ class Fleet:
         seconds_per_mac: float | tuple[float, float] = (0.2e-9, 1e-9),
         fluctuation_ratio: float = 2.0,
         fading: bool = True,
+        joules_per_mac: float | None = None,
         cell: Cell | None = None,
     ) -> Fleet:
         """A random fleet as in the paper's experiments.
 
-        a is uniform, ε = ratio / a, distance uniform in mean·(1 ± spread), fading Exp(1).
+        a is uniform, ε = ratio / a, distance uniform in mean·(1 ± spread), fading Exp(1); joules_per_mac is the same for all.
         Each column has its own generator, so that device k is the same in a fleet of 20 and of 100.
 
         >>> small, large = Fleet.sample(2, seed=7), Fleet.sample(100, seed=7)
@@ -277,6 +284,7 @@ class Fleet:
             fluctuation=fluctuation_ratio / a,
             distance_m=mean_distance_m * (1 + spread),
             fading=exp1,  # type: ignore[arg-type]
+            joules_per_mac=joules_per_mac,  # type: ignore[arg-type]
             cell=cell or Cell(),
         )
 

@@ -18,6 +18,7 @@ from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show, unkn
 from airsplit.files import read_text
 from airsplit.fleet import Cell, Fleet
 from airsplit.planning.methods import METHOD_OF
+from airsplit.profiles import Profile
 from airsplit.settings import (
     SECTIONS,
     CellSettings,
@@ -97,6 +98,20 @@ class Scenario(Section):
                     settings.pop(key, None)
         return Scenario(**_anchored(tables, Path()))
 
+    def resolved(self, profile: Profile) -> Scenario:
+        """The same, with everything that depends on the model written out: splits by their names, and the profile's fingerprint."""
+        deepest = profile.deepest_averaging_split() if self.plan.max_split is None else self.plan.max_split
+        splits = {"max_split": deepest, "min_split": self.plan.min_split, "split": self.plan.split}
+        named = {f"plan.{key}": _named(profile, f"plan.{key}", split) for key, split in splits.items() if split is not None}
+        return self.replace(**named, **{"model.fingerprint": profile.fingerprint})
+
+    def require_model(self, profile: Profile) -> None:
+        """Raise where the model is not the one that the scenario was written down for."""
+        wanted = self.model.fingerprint
+        if wanted is not None and wanted != profile.fingerprint:
+            why = "the model, or the way it is counted, has changed since; leave the key out to take it as it is"
+            raise InvalidValue(f"model.fingerprint must be that of the model, {profile.fingerprint}, got {wanted}: {why}")
+
     def make_cell(self) -> Cell:
         return Cell(**self.cell.settings())
 
@@ -114,8 +129,15 @@ class Scenario(Section):
         """The keyword arguments for airsplit.plan; for another method than the scenario's, only those that it takes."""
         wanted = self.plan.method if method is None else method
         others = {key for key, owner in METHOD_OF.items() if owner != wanted}
-        chosen = {key: value for key, value in self.plan.settings().items() if key not in others}
+        chosen = {"optimiser_slots": self.training.optimiser_slots}
+        chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
         return chosen | {"method": wanted, "batch_size": self.training.batch_size, "clock": self.make_clock()}
+
+
+def _named(profile: Profile, field: str, split: int | str | tuple[int | str, ...]) -> str | list[str]:
+    if isinstance(split, tuple):
+        return [profile.names[profile.split_of(each, f"{field}[{k}]") - 1] for k, each in enumerate(split)]
+    return profile.names[profile.split_of(split, field) - 1]
 
 
 def _no_scenario(name: str) -> AirsplitError:

@@ -26,13 +26,16 @@ from airsplit.planning.methods import METHOD_OF, METHODS
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
 LOSSES = ("cross-entropy",)
+OPTIMISERS = ("sgd", "adam")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
 WEIGHTINGS = ("uniform", "samples")
 
 # options that belong to one value of another setting
 PARTITION_OF = {"alpha": "dirichlet", "labels_per_device": "shards"}
-DRAWN = ("devices", "mean_distance_m", "distance_spread", "seconds_per_mac", "fluctuation_ratio", "fading", "seed")
-CHANNELS = ("mean_distance_m", "distance_spread", "fading")
+ALGORITHM_OF = {"average_fronts_every": "sfl"}
+OPTIMISER_OF = {"momentum": "sgd"}
+DRAWN = ("devices", "mean_distance_m", "distance_spread", "seconds_per_mac", "fluctuation_ratio", "fading", "joules_per_mac", "seed")
+CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
 
 
 def _tuple(value: Any) -> Any:
@@ -95,6 +98,7 @@ class ModelSettings(Section):
     input_dtype: str | None = None
     inputs: Texts = None
     weights: str | None = None
+    fingerprint: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
 
     @classmethod
@@ -148,6 +152,8 @@ class FleetSettings(Section):
     seconds_per_mac: Pace = (0.2e-9, 1e-9)
     fluctuation_ratio: float | None = 2.0
     fading: bool | None = True
+    redraw_fading: bool | None = False
+    joules_per_mac: float | None = None
     seed: int | None = 0
     file: str | None = None
     trace: str | None = None
@@ -202,7 +208,7 @@ class PlanSettings(Section):
     quantile: float | None = None
     device_quantile: float | None = None
     certify: bool = True
-    optimiser_slots: int = 0
+    optimiser_slots: int | None = None
     seed: int = 0
 
     @classmethod
@@ -218,7 +224,8 @@ class PlanSettings(Section):
                 _require_splits(f"plan.{key}", getattr(self, key))
         _require_splits("plan.min_split", self.min_split, several=False)
         require_integer("plan.element_bits", self.element_bits, low=1, high=64)
-        require_integer("plan.optimiser_slots", self.optimiser_slots, low=0, high=16)
+        if self.optimiser_slots is not None:
+            require_integer("plan.optimiser_slots", self.optimiser_slots, low=0, high=16)
         require_integer("plan.seed", self.seed, low=0)
         for key in ("quantile", "device_quantile"):
             if getattr(self, key) is not None:
@@ -244,40 +251,72 @@ class TrainingSettings(Section):
 
     table = "training"
     algorithm: str = "sfl"
+    average_fronts_every: int | None = None
     dataset: str = "digits"
     partition: str = "iid"
     alpha: float | None = 0.5
     labels_per_device: int | None = 2
+    samples_per_device: int | None = None
     rounds: int = 20
     iterations_per_round: int = 5
     batch_size: int = 32
     learning_rate: float = 0.05
+    optimiser: str = "sgd"
+    momentum: float | None = 0.0
+    weight_decay: float = 0.0
     loss: str = "cross-entropy"
     weighting: str = "uniform"
+    participation: float = 1.0
+    dropout_probability: float = 0.0
+    replan_every: int | None = None
+    evaluate_every: int = 1
+    evaluate_devices: int | None = None
+    checkpoint_every: int = 1
+    fast_paths: bool = True
     seed: int = 0
 
     @classmethod
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        partition = given.get("partition", cls.model_fields["partition"].default)
-        return _options_of_others("training.partition", partition, PARTITION_OF)
+        moot: dict[str, str] = {}
+        for key, owners in (("partition", PARTITION_OF), ("algorithm", ALGORITHM_OF), ("optimiser", OPTIMISER_OF)):
+            moot |= _options_of_others(f"training.{key}", given.get(key, cls.model_fields[key].default), owners)
+        if given.get("partition") == "given":
+            moot["samples_per_device"] = 'does not go with training.partition = "given", which says who holds what; leave it out'
+        return moot
 
     def check(self) -> None:
         require_choice("training.algorithm", self.algorithm, ALGORITHMS)
         require_choice("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
+        require_choice("training.optimiser", self.optimiser, OPTIMISERS)
         _require_reference("training.dataset", self.dataset, DATASETS)
         _require_reference("training.loss", self.loss, LOSSES)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
             raise InvalidValue(f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}')
-        for key, high in (("rounds", None), ("iterations_per_round", 10**6), ("batch_size", 10**9)):
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for key, high in (("iterations_per_round", 10**6), ("batch_size", 10**9)):
             require_integer(f"training.{key}", getattr(self, key), low=1, high=high)
+        counts = ("rounds", "labels_per_device", "samples_per_device", "average_fronts_every", "replan_every")
+        for key in (*counts, "evaluate_every", "evaluate_devices", "checkpoint_every"):
+            if getattr(self, key) is not None:
+                require_integer(f"training.{key}", getattr(self, key), low=1)
         require_integer("training.seed", self.seed, low=0)
         require_number("training.learning_rate", self.learning_rate, above=0)
+        require_number("training.weight_decay", self.weight_decay, low=0)
+        require_number("training.participation", self.participation, above=0, high=1)
+        require_number("training.dropout_probability", self.dropout_probability, low=0, below=1)
+        if self.momentum is not None:
+            require_number("training.momentum", self.momentum, low=0, below=1)
         if self.alpha is not None:
             require_number("training.alpha", self.alpha, above=0)
-        if self.labels_per_device is not None:
-            require_integer("training.labels_per_device", self.labels_per_device, low=1)
+
+    @property
+    def optimiser_slots(self) -> int:
+        """Numbers that the optimiser keeps for each trained parameter."""
+        return 2 if self.optimiser == "adam" else int(bool(self.momentum))
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -30,6 +30,9 @@ def _one_of(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
+Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
+Set = Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")]
+DataFolder = Annotated[Path | None, typer.Option(help="The folder with data sets; else AIRSPLIT_DATA.", metavar="DIR")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -53,11 +56,13 @@ def start(
       airsplit presets                   the scenarios that come with airsplit
       airsplit plan paper-alexnet        splits, shares, latencies, and a bound
       airsplit profile alexnet           what each layer computes and sends
+      airsplit run demo                  train it in virtual time
 
     \b
     Your own scenario:
       airsplit presets demo > my.toml    edit it, then
       airsplit plan my.toml
+      airsplit run my.toml
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -110,9 +115,9 @@ def profile(
 
 @app.command()
 def plan(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")],
+    scenario: Scenario,
     method: Annotated[str | None, typer.Option(help=f"{_one_of(METHODS)}; or all, to compare them.", metavar="METHOD")] = None,
-    set: Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")] = None,
+    set: Set = None,
     out: Annotated[Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,6 +153,75 @@ def plan(
 
 
 @app.command()
+def run(
+    scenario: Scenario,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
+    data: DataFolder = None,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a scenario in virtual time and write a run folder.
+
+    Every round is on the disk before the next begins.  Stop it whenever you
+    like; --resume goes on, bit for bit as if it had never stopped.
+
+    \b
+    Examples:
+      airsplit run demo
+      airsplit run demo --out out/demo --set training.rounds=50
+      airsplit run demo --out out/demo --set training.rounds=80 --resume
+      airsplit run my.toml --set training.algorithm=fedavg
+      airsplit run my.toml --data ~/data --set training.dataset=mnist
+    """
+    from airsplit.cli.progress import followed
+    from airsplit.cli.run_tables import folder_for, run_report, run_summary
+    from airsplit.results import RunFolder
+    from airsplit.simulation import simulate
+
+    chosen = sources.scenario(scenario, None, [*(set or []), *(["training.fast_paths=false"] if plain else [])])
+    folder = folder_for(scenario, resume=resume) if out is None else out
+    with sources.what_is_printed_as_notes():
+        records = simulate(chosen, out=folder, resume=resume, data=data)
+        _note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}")
+        for _ in followed(records, chosen.training.rounds):
+            pass
+    summary = run_summary(RunFolder(folder).records())
+    if as_json:
+        print(_json({"folder": str(folder)} | summary))
+    else:
+        _show(run_report(summary, folder))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    device: Annotated[int | None, typer.Option(help="This device's model, counted from 0.", metavar="K")] = None,
+    average: Annotated[bool, typer.Option("--average", help="The mean of all devices' models.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained model as one safetensors file, ready to be deployed.
+
+    It has the names of the model's own state_dict, and says in its header
+    which model it is; a scenario takes it as model.weights.
+
+    \b
+    Examples:
+      airsplit export runs/demo --average
+      airsplit export runs/demo --device 3 --out device3.safetensors
+    """
+    from airsplit.learn.exporting import export_model
+
+    written = export_model(run, device=device, average=average, out=out)
+    if as_json:
+        print(_json(asdict(written) | {"file": str(written.file)}))
+    else:
+        print(f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}")
+
+
+@app.command()
 def presets(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one, as TOML.")] = None,
     as_json: AsJson = False,
@@ -172,6 +246,58 @@ def presets(
         print(_json(sources.scenario(name, None, []).model_dump()))
     else:
         print(preset(name), end="")
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="digits, mnist, fashion-mnist or cifar10; none: list them.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="The folder that its files are in, or go to.", metavar="DIR")] = None,
+    devices: Annotated[int | None, typer.Option(help="How many share the samples; 20 where not said.", metavar="K")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet or shards; iid where not said.", metavar="KIND")] = None,
+    alpha: Annotated[float | None, typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA")] = None,
+    labels_per_device: Annotated[int | None, typer.Option(help="shards: how many a device gets.", metavar="N")] = None,
+    samples_per_device: Annotated[int | None, typer.Option(help="As many for each; else all there are.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is drawn.", metavar="N")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw who holds which labels: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a data set, and show which devices hold which labels.
+
+    Files that are not there are downloaded into the data folder: --data, else
+    what AIRSPLIT_DATA says, else a folder in the user's cache.
+
+    \b
+    Examples:
+      airsplit data
+      airsplit data mnist
+      airsplit data cifar10 --data ~/data
+      airsplit data digits --partition dirichlet --alpha 0.1
+      airsplit data digits --partition shards --devices 10 --plot who.svg
+    """
+    from airsplit.cli import data_tables
+
+    chosen = {"partition": partition, "alpha": alpha, "labels_per_device": labels_per_device}
+    chosen |= {"samples_per_device": samples_per_device, "seed": seed}
+    if name is None:
+        data_tables.require_name(chosen | {"devices": devices, "plot": plot})
+        found = data_tables.stored(folder)
+        if as_json:
+            print(_json(found))
+        else:
+            _show(*data_tables.stored_table(found, folder))
+        return
+    if plot is not None:
+        from airsplit.figures.profile_picture import picture_format
+
+        picture_format(plot)  # before anything slow
+    held = data_tables.held(name, folder, devices, chosen, _note)
+    if plot is not None:
+        data_tables.draw(held, plot)
+        _note(f"wrote {plot}")
+    if as_json:
+        print(_json(held.to_dict()))
+    else:
+        _show(*data_tables.held_table(held))
 
 
 @app.command()

@@ -14,7 +14,6 @@ from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.profiles import Profile
 from airsplit.scenario import Scenario
-from airsplit.settings import ModelSettings
 
 COMPARED = ("paper", "exact", "expected-max", "equal", "random")
 
@@ -32,13 +31,13 @@ class Planned:
 
 def plan_once(scenario: Scenario) -> Planned:
     """The scenario's plan, with its own method."""
-    profile = _profile(scenario.model)
+    profile = _profile(scenario)
     return _timed(scenario.plan.method, scenario, profile, scenario.make_fleet())
 
 
 def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Planned]:
     """A plan by each method that can plan the scenario, and by "fixed" where a split is given."""
-    profile, fleet = _profile(scenario.model), scenario.make_fleet()
+    profile, fleet = _profile(scenario), scenario.make_fleet()
     planned, failed = [], {}
     for method in COMPARED if scenario.plan.split is None else (*COMPARED, "fixed"):
         try:
@@ -52,10 +51,13 @@ def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Plan
     return planned
 
 
-def _profile(model: ModelSettings) -> Profile:
+def _profile(scenario: Scenario) -> Profile:
     """What the scenario's model costs.  Needs torch unless its profile ships with the package."""
+    model = scenario.model
     with what_is_printed_as_notes():
-        return profile_of(model.name, model.input_specs(), model.arguments)
+        profile = profile_of(model.name, model.input_specs(), model.arguments)
+    scenario.require_model(profile)
+    return profile
 
 
 def _timed(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> Planned:

@@ -93,30 +93,33 @@ def built(reference: str, arguments: Mapping[str, Any], device: str | None = Non
     return _made(reference, lambda: make(**arguments), device)
 
 
-def factory(reference: str) -> Callable[..., Any]:
+def factory(reference: str, what: str = "model") -> Callable[..., Any]:
     """The object that "package.module:factory" names; modules in the current folder are found too.
+
+    what  says in an error what the factory was to make
 
     >>> factory("torch.nn:Linear").__name__
     'Linear'
     """
     module_name, _, path = reference.partition(":")
     if not module_name or not path:
-        raise InvalidValue(f"model must be a name or package.module:factory, got {show(reference)}")
+        raise InvalidValue(f"{what} must be a name or package.module:factory, got {show(reference)}")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise InvalidValue(f"model {reference!r} cannot be imported: {_line(error)}; is it installed, or in this folder?") from error
+        raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; is it installed, or in this folder?") from error
     for part in path.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownName(f"model {reference!r}: {module_name} has no {part!r}{hint}")
+            raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
         found = getattr(found, part)
     if not callable(found):
-        raise InvalidValue(f"model {reference!r} must be a function or class that returns a model, got {show(found)}")
+        made = "a model" if what == "model" else "data"
+        raise InvalidValue(f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}")
     return found  # type: ignore[no-any-return]
 
 
@@ -148,7 +151,7 @@ def _made(name: str, make: Callable[[], Any], device: str | None) -> nn.Module:
     except AirsplitError:
         raise
     except (Exception, SystemExit) as error:
-        raise InvalidValue(f"model {name!r} failed: {_line(error)}; call it in Python to see where") from error
+        raise InvalidValue(f"model {name!r} failed: {error_line(error)}; call it in Python to see where") from error
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"model {name!r} must return a torch.nn.Module, got {show(module)}")
     return module
@@ -177,9 +180,10 @@ def _no_word_of_weights() -> Iterator[None]:
         yield
 
 
-def _line(error: BaseException) -> str:
-    """
-    >>> _line(ValueError("two\\nlines"))
+def error_line(error: BaseException) -> str:
+    """What went wrong in somebody else's code, in one line.
+
+    >>> error_line(ValueError("two\\nlines"))
     'ValueError: two lines'
     """
     text = " ".join(str(error).split())

@@ -1,0 +1,54 @@
+"""Live progress of a run: a line that changes on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from airsplit.cli.quantities import percent, seconds
+from airsplit.results import RoundRecord
+
+PLAIN_LINES_S = 5.0
+"""Where the screen is none, at most one line in so many seconds: logs are read, too."""
+
+
+def followed(records: Iterable[RoundRecord], rounds: int, label: str = "") -> Iterator[RoundRecord]:
+    """The same records, while stderr says how far the training is."""
+    console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        with Live(Text(f"{label}training …"), console=console, transient=True, refresh_per_second=8) as live:
+            yield from _told(records, rounds, label, lambda text: live.update(Text(text)), 0.0)
+    else:
+        yield from _told(records, rounds, label, lambda text: print(f"airsplit: {text}", file=sys.stderr, flush=True), PLAIN_LINES_S)
+
+
+def _told(records: Iterable[RoundRecord], rounds: int, label: str, tell: Callable[[str], None], pause_s: float) -> Iterator[RoundRecord]:
+    start = last = time.monotonic()
+    accuracy, trained = None, 0
+    for record in records:
+        now, trained = time.monotonic(), trained + 1
+        accuracy = record.test_accuracy if record.test_accuracy is not None else accuracy
+        if now - last >= pause_s or trained == 1 or record.round == rounds:
+            tell(label + line(record, rounds, accuracy, (now - start) / trained * (rounds - record.round)))
+            last = now
+        yield record
+
+
+def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float) -> str:
+    """One round in words.
+
+    >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, 0.75, 65.0)
+    'round 2 of 8 · accuracy 75.0 % · loss 0.500 · virtual time 9.00 s · 1:05 left'
+    """
+    parts = [f"round {record.round} of {rounds}"]
+    if accuracy is not None:
+        parts.append(f"accuracy {percent(accuracy)}")
+    parts.append("no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}")
+    parts.append(f"virtual time {seconds(record.virtual_time_s)}")
+    parts.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
+    return " · ".join(parts)

@@ -1,0 +1,1 @@
+"""Training: the data that devices hold, and what is learned from it."""

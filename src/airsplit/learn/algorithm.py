@@ -1,0 +1,32 @@
+"""Algorithm: the one shape that all learning algorithms have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airsplit.learn.crew import Crew, Task
+from airsplit.learn.state import State
+from airsplit.learn.virtual_time import Charges, Terms
+from airsplit.units import Ints
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to train.
+
+    boundary  given the splits, the split up to which layers are personal from round to round; 0: none
+    round     trains one round and returns the mean loss, or None where no device finished
+    charges   what a round costs on the virtual clock; told whether the round also averages fronts
+    """
+
+    name: str
+    title: str
+    boundary: Callable[[Ints], int]
+    round: Callable[[Crew, State, Task], float | None]
+    charges: Callable[[Terms, bool], Charges]
+
+
+def nothing_personal(splits: Ints) -> int:  # noqa: ARG001 - one shape for all
+    """Every layer is common from round to round."""
+    return 0

@@ -1,0 +1,152 @@
+"""Checkpoints: everything that a run needs to go on, as safetensors and JSON; nothing is ever unpickled.
+
+A checkpoint is a file of tensors, and checkpoint.json, which names it.  The JSON is replaced last and at once, so that a
+run that is killed at any moment has either the old checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from airsplit.errors import FileProblem, InvalidValue, require_integer
+from airsplit.files import read_text, sync_folder, write_text
+from airsplit.learn.replica import MODEL, Replica, key
+from airsplit.learn.state import State
+from airsplit.results import RunFolder
+
+COMMON, PERSONAL = "common/", "personal/"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    boundary                        the split up to which layers are personal
+    splits, shares                  of each device, by the plan in force
+    planned_round, planned_time_s   when that was made
+    fingerprint                     of the model's profile
+    names                           the names of the model's state_dict, and under which each is trained
+    """
+
+    round: int
+    virtual_time_s: float
+    boundary: int
+    splits: list[int]
+    shares: list[float]
+    planned_round: int
+    planned_time_s: float
+    fingerprint: str
+    names: Mapping[str, str]
+
+
+def save(folder: Path, state: State, replica: Replica, progress: Progress) -> None:
+    """Replace the checkpoint; the one before it is there until the new one is whole."""
+    fixed = folder / "fixed.safetensors"
+    if not fixed.exists():
+        write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in replica.fixed.items()})
+    file = folder / f"round-{progress.round:06d}.safetensors"
+    tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
+    write_tensors(file, tensors | {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()})
+    write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | asdict(progress), allow_nan=False) + "\n")
+    for old in folder.glob("round-*.safetensors"):
+        if old != file:
+            old.unlink(missing_ok=True)
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> None:
+    """A file of tensors: written beside the target, to the disk, then renamed, so that it is there whole or not at all."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, beside, about)
+        with beside.open("rb") as stream:
+            os.fsync(stream.fileno())
+        beside.chmod(0o644)
+        beside.replace(file)
+        sync_folder(file.parent)
+    except OSError as error:
+        raise FileProblem(f"{str(file)!r} cannot be written: {error.strerror}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def progress_of(folder: Path) -> Progress | None:
+    """How far a run is; None where it has no checkpoint yet."""
+    file = folder / "checkpoint.json"
+    if not file.exists():
+        return None
+    try:
+        data = json.loads(read_text(file, what="checkpoint"))
+        data.pop("tensors")
+        return Progress(**data)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
+
+
+def tensors_of(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a checkpoint, those that training never changes included."""
+    name = json.loads(read_text(folder / "checkpoint.json", what="checkpoint")).get("tensors", "")
+    if not isinstance(name, str) or Path(name).name != name:
+        raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {name!r}")
+    return _read(folder / "fixed.safetensors") | _read(folder / name)
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise FileProblem(f"checkpoint {str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def restore(folder: Path, replica: Replica, progress: Progress) -> State:
+    """The state of a checkpoint, for a replica of the same model and optimiser."""
+    tensors = tensors_of(folder)
+    personal = set(replica.front_keys(progress.boundary))
+    state = State({}, {}, progress.boundary)
+    for name, like in replica.tensors.items():
+        mine = name in personal
+        shape = (len(progress.splits), *like.shape) if mine else tuple(like.shape)
+        stored = tensors.get((PERSONAL if mine else COMMON) + name)
+        if stored is None or tuple(stored.shape) != shape or stored.dtype != like.dtype:
+            got = "nothing" if stored is None else f"{tuple(stored.shape)} of {stored.dtype}"
+            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {like.dtype}, got {got}")
+        (state.personal if mine else state.common)[name] = stored
+    return state
+
+
+def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False) -> dict[str, Tensor]:
+    """The whole model of a device after the last round: personal and common layers, under the names of the model's own state_dict.
+
+    average   instead of one device's, the mean of all devices' personal layers
+    """
+    folder = RunFolder(run_folder).checkpoint
+    progress = progress_of(folder)
+    if progress is None:
+        raise FileProblem(f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?")
+    if (device is None) != average:
+        raise InvalidValue("give either device, a number from 0, or average")
+    if device is not None:
+        require_integer("device", device, low=0, high=len(progress.splits) - 1)
+    tensors = tensors_of(folder)
+
+    def whole(name: str) -> Tensor:
+        stacked = tensors.get(PERSONAL + key(MODEL, name))
+        if stacked is None:
+            return tensors[COMMON + key(MODEL, name)].clone()
+        if device is not None:
+            return stacked[device].clone()
+        floating = stacked.is_floating_point() or stacked.is_complex()
+        return (
+            stacked.to(torch.promote_types(stacked.dtype, torch.float32)).mean(dim=0).to(stacked.dtype) if floating else stacked[0].clone()
+        )
+
+    return {name: whole(trained) for name, trained in progress.names.items()}

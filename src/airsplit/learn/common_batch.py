@@ -1,0 +1,174 @@
+"""The fast path for E = 1: all devices' activations go through the common layers as one batch.
+
+With one iteration a round and an optimiser that is linear, the mean of the devices' steps is one step on the mean gradient.
+Weights come out the same up to rounding.  Where they would not, `usable` says no, and why, once.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from airsplit.learn.crew import Crew, Task
+from airsplit.learn.losses import cross_entropy, logits_of
+from airsplit.learn.replica import MODEL, copy_into, key
+from airsplit.learn.state import State
+from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
+from airsplit.models.cutting import Half
+from airsplit.models.tape import Call
+
+SAMPLES_AT_ONCE = 1024
+PROBED_SAMPLES = 3
+
+
+def usable(crew: Crew, state: State, task: Task) -> bool:
+    """Whether the round can be trained as one batch; warns once where it could but for the model or the optimiser."""
+    if not crew.settings.fast_paths or task.iterations_per_round != 1:
+        return False
+    if state.boundary not in crew.obstacles:
+        crew.obstacles[state.boundary] = obstacle = _obstacle(crew, state, task)
+        if obstacle:
+            warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
+    return crew.obstacles[state.boundary] is None
+
+
+def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
+    """Why one batch through the common layers would not be the same; None where it is."""
+    if not crew.replica.optimiser.linear:
+        return "the optimiser's mean step is not its step on the mean gradient"
+    if not state.common:
+        return "no layer is common"
+    front, back = _sides(crew, state.boundary)
+    if isinstance(back, Half):
+        side = back._airsplit_sides[True]
+        calls: Sequence[Call] = side.calls
+        slots = [side.tape.slots[slot] for slot in side.entering]
+        if not all(slot.is_per_sample and slot.shapes[0][1:] == slot.shapes[1][1:] for slot in slots):
+            return "what crosses the cut is not a row for each sample"
+    else:
+        calls = crew.replica.outline.training.tape.calls
+    if any(call.random for call in calls):
+        return "common layers draw random numbers"
+    if any(call.written_state for call in calls):
+        return "common layers keep statistics of their batches"
+    return _mixing(crew, state, task, front, back)
+
+
+def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Module) -> str | None:
+    """Try it with a few samples: whether they come out of the common layers as they do by themselves."""
+    first, last = task.finishing[0], task.finishing[-1]
+    replica, arrived = crew.replica, []
+    with torch.no_grad(), crew.chance(first, task, 0):
+        for k in (first, last):
+            replica.load(state.of(k))
+            inputs, _ = crew.batch(k, task, 0)
+            arrived.append(tuple(t[:PROBED_SAMPLES] for t in front(*inputs)))
+        together = back(*(torch.cat(pair) for pair in zip(*arrived, strict=True)))
+        apart = [back(*each) for each in arrived]
+    if not isinstance(together, Tensor) and replica.loss is not cross_entropy:
+        return "the model's output is not one tensor"
+    one, other = logits_of(together), torch.cat([logits_of(each) for each in apart])
+    if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().amax())):
+        return "common layers mix the samples of a batch"
+    return None
+
+
+class _Uncut(nn.Module):
+    """The front where nothing is personal: it passes the inputs on."""
+
+    def forward(self, *inputs: Tensor) -> Tensors:
+        return inputs
+
+
+def _sides(crew: Crew, boundary: int) -> tuple[nn.Module, nn.Module]:
+    return crew.replica.halves(boundary) if boundary else (_Uncut(), crew.replica.model)
+
+
+def train_as_one_batch(crew: Crew, state: State, task: Task) -> float:
+    """One iteration of every device, and one step of the common layers on the mean gradient: the mean loss."""
+    replica = crew.replica
+    replica.load(state.common)
+    replica.clear()
+    loss = sum(_train_some(crew, state, task, devices) for devices in _groups(crew, task))
+    replica.descend()
+    copy_into(list(state.common.values()), list(replica.taken(state.common).values()))
+    return loss
+
+
+def _groups(crew: Crew, task: Task) -> Iterator[list[int]]:
+    """Devices that go together, so that no batch grows too large."""
+    group, samples = list[int](), 0
+    for k in task.finishing:
+        if group and samples + crew.batch_size(k) > SAMPLES_AT_ONCE:
+            yield group
+            group, samples = [], 0
+        group.append(k)
+        samples += crew.batch_size(k)
+    yield group
+
+
+def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
+    """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up."""
+    replica = crew.replica
+    front, back = _sides(crew, state.boundary)
+    runs = [_FrontRun(crew, state, task, front, k) for k in devices]
+    arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
+    output = back(*arrived)
+    output = output if isinstance(output, Tensor) else logits_of(output)
+    at, lost = 0, []
+    for run in runs:
+        run.rows = slice(at, at + len(run.labels))
+        lost.append(replica.loss(output[run.rows], run.labels))
+        at = run.rows.stop
+    weights = torch.as_tensor(task.weights[devices], dtype=output.dtype)
+    mean = torch.stack(lost) @ weights
+    if not math.isfinite(float(mean)):
+        _explain(crew, task, runs, lost)
+    mean.backward()  # type: ignore[no-untyped-call]
+    for run in runs:
+        run.descend([tensor.grad for tensor in arrived], float(task.weights[run.device]))
+    return float(mean)
+
+
+class _FrontRun:
+    """One device's front: its tensors are its rows of the state, with a graph of their own."""
+
+    rows: slice
+
+    def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int) -> None:
+        self.device, self._optimiser = device, crew.replica.optimiser
+        self.inputs, self.labels = crew.batch(device, task, 0)
+        self._own = state.own(device)
+        model = {name.partition(":")[2]: tensor for name, tensor in self._own.items() if name.startswith(f"{MODEL}:")}
+        self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
+        with crew.chance(device, task, 0):
+            self.crossing: Tensors = functional_call(front, model, self.inputs) if model else front(*self.inputs)
+
+    def descend(self, gradients: list[Tensor | None], weight: float) -> None:
+        """Backward through the front, and the optimiser's step on it; the gradients came with the device's weight."""
+        pairs = [(tensor, g[self.rows] / weight) for tensor, g in zip(self.crossing, gradients, strict=True) if g is not None]
+        if not pairs or not self._leaves:
+            return
+        outputs, given = zip(*pairs, strict=True)
+        found = torch.autograd.grad(outputs, list(self._leaves.values()), given, allow_unused=True)
+        used = [(name, g) for name, g in zip(self._leaves, found, strict=True) if g is not None]
+        names = [name for name, _ in used]
+        remembered = {slot: [self._own[key(slot, name)] for name in names] for slot in self._optimiser.slots}
+        self._optimiser.step([self._own[key(MODEL, name)] for name in names], [g for _, g in used], remembered)
+
+
+def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: list[Tensor]) -> None:
+    """Raise for the first device whose numbers are not finite."""
+    for run, loss in zip(runs, lost, strict=True):
+        seen = "loss" if not math.isfinite(float(loss)) else ""
+        try:
+            require_finite(run.crossing)
+        except NonFinite as activations:
+            seen = str(activations)
+        if seen:
+            raise crew.diverged(seen, run.device, task, 0, run.inputs)

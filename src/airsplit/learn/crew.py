@@ -1,0 +1,96 @@
+"""Crew: the devices at work - their data, their steps, and what is said when a step goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from airsplit.errors import Diverged
+from airsplit.learn.batches import Batches
+from airsplit.learn.data import Samples
+from airsplit.learn.replica import Replica
+from airsplit.learn.seeding import seeded
+from airsplit.learn.step import NonFinite, Tensors
+from airsplit.settings import TrainingSettings
+from airsplit.units import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a round asks of K devices.
+
+    number      of the round, from one
+    splits      where each is cut
+    iterations  how many each runs: all E; none where it does not take part; fewer where it drops out
+    weights     in the average: zero where it does not finish, and together one
+    """
+
+    number: int
+    splits: Ints
+    iterations: Ints
+    weights: Floats
+    iterations_per_round: int
+
+    @property
+    def finishing(self) -> list[int]:
+        """Who runs all iterations, in order."""
+        return [int(k) for k in np.flatnonzero(self.iterations == self.iterations_per_round)]
+
+
+class Crew:
+    """K devices that share one replica.  `names` are for messages."""
+
+    def __init__(self, replica: Replica, samples: Samples, parts: Sequence[Ints], settings: TrainingSettings, names: Sequence[str]) -> None:
+        self.replica, self.settings, self.names = replica, settings, names
+        self.obstacles: dict[int, str | None] = {}  # to the fast path, by the boundary: see common_batch
+        self._samples = samples
+        self._batches = Batches(parts, settings.batch_size, settings.seed)
+
+    def batch(self, device: int, task: Task, iteration: int) -> tuple[Tensors, Tensor]:
+        """What a device trains on in an iteration of a round."""
+        since_start = (task.number - 1) * task.iterations_per_round + iteration
+        return self._samples.batch(torch.as_tensor(self._batches.rows(device, since_start)))
+
+    def batch_size(self, device: int) -> int:
+        """How many samples its batches have."""
+        return self._batches.size(device)
+
+    def train(self, device: int, task: Task) -> float:
+        """All iterations of a device, on whatever the replica has loaded: the mean loss."""
+        losses = [self.step(device, task, iteration) for iteration in range(task.iterations_per_round)]
+        return sum(losses) / len(losses)
+
+    def step(self, device: int, task: Task, iteration: int) -> float:
+        """One iteration of a device: the loss before it."""
+        inputs, labels = self.batch(device, task, iteration)
+        try:
+            with self.chance(device, task, iteration):
+                return self.replica.step(int(task.splits[device]), inputs, labels)
+        except NonFinite as seen:
+            raise self.diverged(str(seen), device, task, iteration, inputs) from None
+
+    def chance(self, device: int, task: Task, iteration: int) -> AbstractContextManager[None]:
+        """The random numbers of one step of one device."""
+        return seeded(self.settings.seed, "training step", device, task.number, iteration)
+
+    def diverged(self, seen: str, device: int, task: Task, iteration: int, inputs: Tensors) -> Diverged:
+        """An error that says where a number was not finite, and what the likely cause is."""
+        where = f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"
+        return Diverged(f"training stopped at {where}: the {seen} {'is' if seen == 'loss' else 'are'} not finite; {self._cause(inputs)}")
+
+    def _cause(self, inputs: Tensors) -> str:
+        if not all(_finite(tensor) for tensor in inputs):
+            return "its inputs are not finite either: look at the data of this device"
+        rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
+        if not all(_finite(tensor) for tensor in self.replica.tensors.values()):
+            return f"its weights are not finite either, because an earlier step overflowed: {rate}"
+        return f"its weights and inputs are finite, so the numbers overflow on their way through the model: {rate}, or normalise the data"
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

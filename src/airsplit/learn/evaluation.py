@@ -1,0 +1,74 @@
+"""How good the devices' models are: on the common test set, and on each device's own mix of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from airsplit.learn.data import Samples
+from airsplit.learn.losses import flat_scores
+from airsplit.learn.replica import Replica
+from airsplit.learn.state import State
+from airsplit.units import Floats
+
+BATCH = 250
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One model on the test set: the mean loss and, where labels are classes, how many of each class there are and are right."""
+
+    loss: float
+    right: Floats
+    present: Floats
+
+    @property
+    def accuracy(self) -> float | None:
+        total = self.present.sum()
+        return float(self.right.sum() / total) if total else None
+
+    def accuracy_on(self, mix: Floats) -> float | None:
+        """With classes weighted by a mix; those that the test set does not have count for nothing.
+
+        >>> import numpy as np
+        >>> Score(0.0, np.array([9.0, 1.0]), np.array([10.0, 10.0])).accuracy_on(np.array([0.75, 0.25]))
+        0.7
+        """
+        known = (self.present > 0) & (mix > 0)
+        if not known.any():
+            return None
+        return float((mix[known] * self.right[known] / self.present[known]).sum() / mix[known].sum())
+
+
+def scores(replica: Replica, state: State, devices: Sequence[int], test: Samples, classes: int | None) -> list[Score]:
+    """A score for each of these devices; one for all where nothing is personal."""
+    if not state.personal:
+        replica.load(state.common)
+        return [_score(replica, test, classes)] * len(devices)
+    found = []
+    for k in devices:
+        replica.load(state.of(k))
+        found.append(_score(replica, test, classes))
+    return found
+
+
+def _score(replica: Replica, test: Samples, classes: int | None) -> Score:
+    loss = 0.0
+    right, present = torch.zeros(classes or 0), torch.zeros(classes or 0)
+    replica.model.eval()
+    try:
+        with torch.no_grad():
+            for at in range(0, len(test), BATCH):
+                inputs, labels = test.batch(slice(at, at + BATCH))
+                output = replica.model(*inputs)
+                loss += float(replica.loss(output, labels)) * len(labels)
+                if classes is not None:
+                    answers, wanted = flat_scores(output, labels)
+                    hit = answers.argmax(dim=-1) == wanted
+                    right += torch.bincount(wanted[hit], minlength=classes)
+                    present += torch.bincount(wanted, minlength=classes)
+    finally:
+        replica.model.train()
+    return Score(loss / len(test), right.double().numpy(), present.double().numpy())

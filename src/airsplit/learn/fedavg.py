@@ -1,0 +1,27 @@
+"""Federated averaging: every device trains the whole model; then all of it is averaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from airsplit.learn.algorithm import Algorithm, nothing_personal
+from airsplit.learn.crew import Crew, Task
+from airsplit.learn.sfl import train_side_by_side
+from airsplit.learn.state import State
+from airsplit.learn.virtual_time import Charges, Terms, whole_charges
+
+
+def fedavg_round(crew: Crew, state: State, task: Task) -> float | None:
+    """E iterations on each device, uncut, and the mean of everything."""
+    uncut = np.full_like(task.splits, len(crew.replica.outline.splits))
+    return train_side_by_side(crew, state, replace(task, splits=uncut))
+
+
+def fedavg_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG001 - one shape for all
+    """E draws of the whole model's work, then all weights; with optimal shares for that."""
+    return whole_charges(terms)
+
+
+FEDAVG = Algorithm("fedavg", "FedAvg", nothing_personal, fedavg_round, fedavg_charges)

@@ -1,0 +1,68 @@
+"""What training minimises, and how many answers are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from airsplit.errors import InvalidValue, show
+from airsplit.models.loading import factory
+
+Loss = Callable[[Any, Tensor], Tensor]
+"""A model's output and the labels → one number, a mean over the batch."""
+
+
+def loss_of(name: str) -> Loss:
+    """The loss of a scenario: "cross-entropy", or "package.module:function"."""
+    return factory(name, "training.loss") if ":" in name else cross_entropy
+
+
+def cross_entropy(output: Any, labels: Tensor) -> Tensor:
+    """The mean of -ln p(label), over the batch and, where a sample has several labels, over those.
+
+    >>> import torch
+    >>> round(float(cross_entropy(torch.zeros(2, 10), torch.tensor([3, 4]))), 4)
+    2.3026
+    """
+    scores, answers = flat_scores(output, labels)
+    return functional.cross_entropy(scores, answers)
+
+
+def flat_scores(output: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """A row of scores for each label: (B, C) for (B,); sequences (B, T, C) for (B, T) are laid end to end.
+
+    >>> import torch
+    >>> [tuple(t.shape) for t in flat_scores({"logits": torch.zeros(2, 5, 7)}, torch.zeros(2, 5, dtype=torch.int64))]
+    [(10, 7), (10,)]
+    """
+    scores = logits_of(output)
+    if scores.shape[:-1] != labels.shape:
+        want, got = f"{(*labels.shape, 'classes')}", tuple(scores.shape)
+        raise InvalidValue(
+            f'training.loss "cross-entropy" needs scores of shape {want} for labels of shape {tuple(labels.shape)}, '
+            f'got {got}; take training.loss = "package.module:function" for another kind of answer'
+        )
+    return scores.flatten(0, -2), labels.flatten()
+
+
+def logits_of(output: Any) -> Tensor:
+    """The scores in a model's output: a tensor, what is called logits, or the first tensor.
+
+    >>> import torch
+    >>> logits_of({"hidden": torch.zeros(1), "logits": torch.ones(1)})
+    tensor([1.])
+    """
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):
+        several = [output["logits"]] if "logits" in output else list(output.values())
+    else:
+        named = getattr(output, "logits", None)
+        several = [named] if named is not None else list(output) if isinstance(output, tuple | list) else []
+    for each in several:
+        if isinstance(each, Tensor):
+            return each
+    raise InvalidValue(f"the model's output must be a tensor, or have one, to compute a loss, got {show(type(output).__name__)}")

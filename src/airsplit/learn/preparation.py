@@ -1,0 +1,86 @@
+"""From a scenario to something that can be trained: the model with its weights, the data, and who holds what."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from airsplit.errors import FileProblem, InvalidValue
+from airsplit.inputs import InputSpec
+from airsplit.learn.data import Dataset, load_dataset
+from airsplit.learn.losses import loss_of
+from airsplit.learn.optimisers import optimiser_of
+from airsplit.learn.partition import partition
+from airsplit.learn.replica import Replica
+from airsplit.learn.seeding import seeded
+from airsplit.models.inputs import samples
+from airsplit.models.loading import inputs_of, load
+from airsplit.models.outline import Outline, outline
+from airsplit.profiles import Profile
+from airsplit.scenario import Scenario
+from airsplit.settings import ModelSettings, TrainingSettings
+from airsplit.units import Ints
+
+
+def replica_of(scenario: Scenario) -> tuple[Replica, Profile]:
+    """The scenario's model, ready to be trained, and its profile."""
+    found = _outlined(scenario.model, scenario.training.seed)
+    profile = replace(found.profile(), model=scenario.model.name)
+    scenario.require_model(profile)
+    return Replica(found, optimiser_of(scenario.training), loss_of(scenario.training.loss)), profile
+
+
+def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
+    """What the scenario's model takes."""
+    return tuple(inputs_of(scenario.model.name, model, scenario.model.input_specs()))
+
+
+def _outlined(settings: ModelSettings, seed: int) -> Outline:
+    specs = settings.input_specs()
+    with seeded(seed, "model"):
+        model = load(settings.name, inputs=specs, arguments=settings.arguments, device=None)
+    if settings.weights is not None:
+        load_weights(model, settings.weights)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InvalidValue(f"model {settings.name!r} must have a parameter to train, got none that requires a gradient")
+    model.train()
+    return outline(model, samples(inputs_of(settings.name, model, specs), model))
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Fill a model from a safetensors file, which must have exactly its tensors."""
+    where = f"model.weights {os.fspath(path)!r}"
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise FileProblem(f"{where} cannot be read as safetensors: {' '.join(str(error).split())}") from None
+    wanted = model.state_dict()
+    for name in (*(wanted.keys() - tensors.keys()), *(tensors.keys() - wanted.keys())):
+        raise FileProblem(
+            f"{where} must have the tensors of the model, but {name!r} is only in {'the model' if name in wanted else 'the file'}"
+        )
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name].shape:
+            raise FileProblem(f"{where}: {name} must have shape {tuple(wanted[name].shape)}, got {tuple(tensor.shape)}")
+    model.load_state_dict(tensors)
+
+
+def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder: str | os.PathLike[str] | None) -> Dataset:
+    """The scenario's data, as the model takes it."""
+    return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
+
+
+def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:
+    """Which samples each device holds."""
+    if dataset.given is None:
+        options = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
+        chosen = {key: value for key, value in options.items() if value is not None}
+        return partition(settings.partition, dataset.train.labels.numpy(), devices, seed=settings.seed, **chosen)
+    if len(dataset.given) != devices:
+        given = f"{settings.dataset} gives it for {len(dataset.given)}"
+        raise InvalidValue(f'training.partition "given" must have data for each of {devices} devices, but {given}')
+    return list(dataset.given)

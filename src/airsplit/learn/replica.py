@@ -1,0 +1,121 @@
+"""Replica: the one model in memory, which plays every device in turn.
+
+A device is whatever tensors are loaded into it.  So common layers exist once, and K devices cost no more than their own layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from airsplit.learn.losses import Loss
+from airsplit.learn.optimisers import Optimiser
+from airsplit.learn.step import Tensors, split_step
+from airsplit.models.cutting import Back, Front, halves
+from airsplit.models.outline import Outline
+from airsplit.models.tape import find
+
+MODEL = "model"
+"""The kind of state that is the model's own; other kinds are what the optimiser remembers."""
+
+
+def key(kind: str, name: str) -> str:
+    """How a tensor of the training's state is called.
+
+    >>> key("momentum", "conv1.weight")
+    'momentum:conv1.weight'
+    """
+    return f"{kind}:{name}"
+
+
+class Replica:
+    """A model with its optimiser.
+
+    trained  the parameters that are trained, by name
+    tensors  everything that training changes: trained parameters, the buffers that a training step writes, and what the
+             optimiser remembers; live, so that copying into one changes the model
+    fixed    the model's other tensors: frozen parameters, constant buffers
+    """
+
+    def __init__(self, found: Outline, optimiser: Optimiser, loss: Loss) -> None:
+        self.model, self.outline, self.optimiser, self.loss = found.model, found, optimiser, loss
+        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        written = {id(find(self.model, name)) for call in found.training.tape.calls for name in call.written_state}
+        buffers = {name: buffer for name, buffer in self.model.named_buffers() if id(buffer) in written}
+        self.trained = trained
+        self._parameters: list[Tensor] = list(trained.values())
+        self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
+        self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in (trained | buffers).items()}
+        for slot, tensors in self._remembered.items():
+            self.tensors |= {key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)}
+        everything = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        self.fixed = {key(MODEL, name): t.detach() for name, t in everything.items() if key(MODEL, name) not in self.tensors}
+        self.halves = lru_cache(maxsize=None)(self._halves)
+
+    def _begun(self, slot: str, parameter: Tensor) -> Tensor:
+        return torch.zeros((), dtype=torch.float64) if slot in self.optimiser.counters else torch.zeros_like(parameter).detach()
+
+    def _halves(self, split: int) -> tuple[Front, Back]:
+        return halves(self.outline, split)
+
+    def front_keys(self, split: int) -> list[str]:
+        """What belongs to the layers up to a split, and what the optimiser remembers of them; none at split 0."""
+        if split == 0:
+            return []
+        front, _ = self.halves(split)
+        inside = {id(tensor) for tensor in (*front.parameters(), *front.buffers())}
+        everything = (*self.model.named_parameters(), *self.model.named_buffers())
+        names = {name for name, tensor in everything if id(tensor) in inside}
+        return [each for each in self.tensors if each.partition(":")[2] in names]
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Become what these tensors say."""
+        copy_into([self.tensors[each] for each in tensors], list(tensors.values()))
+
+    def taken(self, keys: Iterable[str]) -> dict[str, Tensor]:
+        """The live tensors of these names."""
+        return {each: self.tensors[each] for each in keys}
+
+    def step(self, split: int, inputs: Tensors, labels: Tensor) -> float:
+        """One iteration of training, cut at a split: the loss before it."""
+        front, back = self.halves(split)
+        self.clear()
+        value = split_step(front, back, self.loss, inputs, labels)
+        self.descend()
+        return value
+
+    def clear(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def descend(self) -> None:
+        """The optimiser's step, on the gradients that are there."""
+        at = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        parameters = [self._parameters[i] for i in at]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if parameters:
+            remembered = {slot: [tensors[i] for i in at] for slot, tensors in self._remembered.items()}
+            self.optimiser.step(parameters, gradients, remembered)
+
+
+def copy_into(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy tensor by tensor."""
+    if targets:
+        with torch.no_grad():
+            torch._foreach_copy_(targets, sources)
+
+
+def state_names(model: nn.Module) -> dict[str, str]:
+    """For each name in the model's state_dict the one under which it is trained: tied tensors have several.
+
+    >>> two = nn.Linear(2, 2)
+    >>> state_names(nn.Sequential(two, two))
+    {'0.weight': '0.weight', '0.bias': '0.bias', '1.weight': '0.weight', '1.bias': '0.bias'}
+    """
+    everything = (*model.named_parameters(), *model.named_buffers())
+    first = {id(tensor): name for name, tensor in everything}
+    kept = model.state_dict(keep_vars=True)
+    return {name: first[id(tensor)] for name, tensor in kept.items() if id(tensor) in first}

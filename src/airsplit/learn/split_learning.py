@@ -1,0 +1,27 @@
+"""Split learning: one model; device after device trains it, and hands the front over to the next."""
+
+from __future__ import annotations
+
+from airsplit.learn.algorithm import Algorithm, nothing_personal
+from airsplit.learn.crew import Crew, Task
+from airsplit.learn.replica import copy_into
+from airsplit.learn.state import State
+from airsplit.learn.virtual_time import Charges, Terms, split_charges
+
+
+def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
+    """E iterations of each device, in order, each from where the one before it ended.  A device that drops out is passed over."""
+    if not task.finishing:
+        return None
+    crew.replica.load(state.common)
+    losses = [float(task.weights[k]) * crew.train(k, task) for k in task.finishing]
+    copy_into(list(state.common.values()), list(crew.replica.taken(state.common).values()))
+    return sum(losses)
+
+
+def sequential_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG001 - one shape for all
+    """The sum over devices, each alone with the whole band, and the front handed over."""
+    return split_charges(terms, weights_too=True, turns=True)
+
+
+SPLIT_LEARNING = Algorithm("split-learning", "SL", nothing_personal, sequential_round, sequential_charges)

@@ -1,0 +1,64 @@
+"""The split step: forward on the device, loss and backward on the server, backward on the device.
+
+Its three parts are what a real network puts on two machines; together they give exactly the gradients of the unsplit model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from airsplit.learn.losses import Loss
+
+Tensors = tuple[Tensor, ...]
+
+
+class NonFinite(Exception):
+    """A number that is not finite, and where it was seen: "activations" or "loss"."""
+
+
+def device_forward(front: nn.Module, inputs: Tensors) -> Tensors:
+    """What the device computes, with its graph; it sends the values."""
+    crossing: Tensors = front(*inputs)
+    return crossing
+
+
+def sent(crossing: Sequence[Tensor]) -> Tensors:
+    """What arrives at the server: the values, and a place for the gradient of each that leads to a trained parameter."""
+    return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in crossing)
+
+
+def server_step(back: nn.Module, loss: Loss, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
+    """Loss and backward pass on the server: the loss, and the gradient of each tensor that arrived."""
+    require_finite(arrived)
+    lost = loss(back(*arrived), labels)
+    value = float(lost.detach())
+    if not math.isfinite(value):
+        raise NonFinite("loss")
+    if lost.requires_grad:
+        lost.backward()  # type: ignore[no-untyped-call]
+    return value, [tensor.grad for tensor in arrived]
+
+
+def device_backward(crossing: Tensors, gradients: Sequence[Tensor | None]) -> None:
+    """The backward pass on the device, from the gradients that came back."""
+    pairs = [(tensor, gradient) for tensor, gradient in zip(crossing, gradients, strict=True) if gradient is not None]
+    if pairs:
+        torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+
+
+def split_step(front: nn.Module, back: nn.Module, loss: Loss, inputs: Tensors, labels: Tensor) -> float:
+    """All three parts: the gradients are in .grad, the loss comes back."""
+    crossing = device_forward(front, inputs)
+    value, gradients = server_step(back, loss, sent(crossing), labels)
+    device_backward(crossing, gradients)
+    return value
+
+
+def require_finite(tensors: Sequence[Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.is_floating_point() and tensor.numel() and not math.isfinite(float(tensor.detach().abs().amax())):
+            raise NonFinite("activations")

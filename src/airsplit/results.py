@@ -1,0 +1,175 @@
+"""What a run leaves behind: a record of each round, and the run folder.  No torch here: reports and dashboards read it, too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+from airsplit.errors import FileProblem, InvalidValue
+from airsplit.files import read_text, write_text
+
+Column = tuple[float, ...]
+"""One number for each device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord:
+    """One round.
+
+    round                  from one
+    virtual_time_s         at the round's end
+    latency_s              of the round
+    train_loss             mean over the devices that finished, weighted as in the average; None where none did
+    test_accuracy          mean over the evaluated devices' models on the common test set; None when not evaluated
+    test_accuracy_spread   standard deviation over those models
+    test_accuracy_worst    the least of them
+    own_accuracy, own_accuracy_spread, own_accuracy_worst    the same with each model's classes weighted as its device has them
+    test_loss              mean over the evaluated models
+    participants, dropped  device numbers: who took part, and who of them dropped out
+    compute_s, transmit_s, server_s, idle_s, sent_bytes, received_bytes, macs, energy_j    of each device in this round
+    splits, shares         of each device, in a round that begins with a new plan
+    """
+
+    round: int
+    virtual_time_s: float
+    latency_s: float
+    train_loss: float | None
+    test_accuracy: float | None = None
+    test_accuracy_spread: float | None = None
+    test_accuracy_worst: float | None = None
+    own_accuracy: float | None = None
+    own_accuracy_spread: float | None = None
+    own_accuracy_worst: float | None = None
+    test_loss: float | None = None
+    participants: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+    compute_s: Column = ()
+    transmit_s: Column = ()
+    server_s: Column = ()
+    idle_s: Column = ()
+    sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
+    macs: Column = ()
+    energy_j: Column = ()
+    splits: tuple[int, ...] | None = None
+    shares: Column | None = None
+
+    def to_json(self) -> str:
+        """One line; what is None is left out.
+
+        >>> RoundRecord(round=1, virtual_time_s=2.0, latency_s=2.0, train_loss=0.5).to_json()[:56]
+        '{"round": 1, "virtual_time_s": 2.0, "latency_s": 2.0, "t'
+        """
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> RoundRecord:
+        """Read what `to_json` wrote."""
+        data: Any = json.loads(line)
+        if not isinstance(data, dict) or not {"round", "virtual_time_s", "latency_s"} <= data.keys():
+            raise ValueError("not a record of a round")
+        unknown = data.keys() - _FIELDS
+        if unknown:
+            raise ValueError(f"unknown key {min(unknown)!r}")
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
+        return cls(**{"train_loss": None} | values)
+
+
+_FIELDS = {field.name for field in fields(RoundRecord)}
+
+
+class RunFolder:
+    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.scenario_file = self.path / "scenario.toml"
+        self.plan_file = self.path / "plan.json"
+        self.rounds_file = self.path / "rounds.jsonl"
+        self.checkpoint = self.path / "checkpoint"
+        self.report_file = self.path / "report.html"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a run here already."""
+        return self.scenario_file.exists() or self.rounds_file.exists() or self.checkpoint.exists()
+
+    def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
+        """Write down what is to be run; an error where there is a run already."""
+        if self.exists:
+            raise InvalidValue(
+                f"out {str(self.path)!r} has a run in it already; go on with it by --resume (resume=True), or name another folder"
+            )
+        write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
+        write_text(self.scenario_file, scenario)
+
+    def rewrite_scenario(self, scenario: str) -> None:
+        """What is run from here on, where more rounds were asked for."""
+        write_text(self.scenario_file, scenario)
+
+    def scenario(self) -> str:
+        return read_text(self.scenario_file, what="scenario of the run")
+
+    def plan(self) -> dict[str, Any]:
+        try:
+            plan = json.loads(read_text(self.plan_file, what="plan of the run"))
+        except json.JSONDecodeError as error:
+            raise FileProblem(f"plan of the run {str(self.plan_file)!r} is not JSON: {error}") from None
+        return plan if isinstance(plan, dict) else {}
+
+    def records(self) -> list[RoundRecord]:
+        """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""
+        if not self.rounds_file.exists():
+            return []
+        text = read_text(self.rounds_file, what="records of the run", limit_bytes=1 << 34)
+        lines = text.split("\n")
+        found = []
+        for number, line in enumerate(lines[:-1], start=1):  # what is behind the last newline is not whole
+            try:
+                found.append(RoundRecord.from_json(line))
+            except (ValueError, TypeError) as error:
+                raise FileProblem(f"records of the run {str(self.rounds_file)!r}, line {number}: {error}") from None
+        return found
+
+    def keep(self, records: Iterable[RoundRecord]) -> None:
+        """Make these the records, whole or not at all."""
+        write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
+
+    def writer(self) -> RecordWriter:
+        return RecordWriter(self.rounds_file)
+
+
+class RecordWriter:
+    """Appends records, each on the disk before the next; only one process at a time can."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            self._stream: TextIO = file.open("a", encoding="utf-8")
+        except OSError as error:
+            raise FileProblem(f"records of the run {str(file)!r} cannot be written: {error.strerror}") from None
+        _lock(self._stream, file)
+
+    def append(self, record: RoundRecord) -> None:
+        self._stream.write(record.to_json() + "\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _lock(stream: TextIO, file: Path) -> None:
+    """Keep others away for as long as the stream is open; where the system has no such locks, do without."""
+    try:
+        import fcntl
+    except ImportError:  # not a Unix
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        raise FileProblem(f"run folder {str(file.parent)!r} is in use by another process; wait for it, or name another folder") from None

@@ -1,0 +1,90 @@
+"""simulate: train a scenario in virtual time, and keep what comes of it in a run folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from airsplit.errors import FileProblem, InvalidValue, show
+from airsplit.learn.engine import Training
+from airsplit.results import RoundRecord, RunFolder
+from airsplit.scenario import Scenario
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    data: str | os.PathLike[str] | None = None,
+) -> Iterator[RoundRecord]:
+    """Train a scenario in virtual time: an iterator that trains a round for each record that is asked for.
+
+    out      a folder for the run: scenario, plan, records, checkpoint, report; None: nothing is written
+    resume   go on with the run in `out`, bit for bit as if it had never stopped; only training.rounds may differ
+    data     the folder with data sets; None: AIRSPLIT_DATA, or the usual one
+
+    Everything is checked, loaded and planned before the iterator comes back.
+
+    >>> quick = Scenario.load("demo").replace(**{"training.rounds": 1, "fleet.devices": 2, "training.iterations_per_round": 1})
+    >>> [record.round for record in simulate(quick)]
+    [1]
+    """
+    if not isinstance(scenario, Scenario):
+        raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
+    if out is None and resume:
+        raise InvalidValue("resume needs out, the folder of the run to go on with")
+    training = Training(scenario, data=data)
+    if out is None:
+        return training.rounds()
+    folder = RunFolder(out)
+    if resume and folder.scenario_file.exists():
+        _take_up(training, folder)
+    else:
+        folder.begin(training.scenario.to_toml(), training.plan.to_dict() | {"device_names": training.device_names})
+    return _kept(training, folder)
+
+
+def _take_up(training: Training, folder: RunFolder) -> None:
+    """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint."""
+    _require_same(Scenario.from_toml(folder.scenario()), training.scenario)
+    training.restore(folder.checkpoint)
+    records = [record for record in folder.records() if record.round <= training.round]
+    if [record.round for record in records] != list(range(1, training.round + 1)):
+        raise FileProblem(
+            f"run folder {str(folder.path)!r} has a checkpoint of round {training.round}, but not a record of each round before"
+        )
+    folder.keep(records)
+    folder.rewrite_scenario(training.scenario.to_toml())
+
+
+def _require_same(before: Scenario, now: Scenario) -> None:
+    """Only the number of rounds may differ from the run's scenario."""
+    for table, section in before.settings().items():
+        other = getattr(now, table)
+        for key in type(section).model_fields:
+            old, new = getattr(section, key), getattr(other, key)
+            if old != new and (table, key) != ("training", "rounds"):
+                raise InvalidValue(
+                    f"{table}.{key} must be as in the run that is resumed, {show(old)}, got {show(new)}; only training.rounds may differ"
+                )
+
+
+def _kept(training: Training, folder: RunFolder) -> Iterator[RoundRecord]:
+    """The records, each written down before the caller sees it; the checkpoint as often as the scenario says."""
+    writer, saved, whole = folder.writer(), training.round, True
+    try:
+        for record in training.rounds():
+            whole = False
+            writer.append(record)
+            if record.round % training.settings.checkpoint_every == 0 or record.round == training.settings.rounds:
+                training.save(folder.checkpoint)
+                saved = record.round
+            whole = True
+            yield record
+            whole = False
+        whole = True
+    finally:
+        if whole and saved != training.round:
+            training.save(folder.checkpoint)
+        writer.close()
