@@ -18,6 +18,7 @@ from airsplit.units import Floats, Ints
 COLOURS = ("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd")
 MOST_BARS = 40  # devices
 MOST_NAMES = 30  # classes that are named in a heat map
+MOST_COLUMNS = 1000  # of a heat map: where there are more devices, neighbours are averaged
 SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", "#c7dcec", style.BLUE, "#08263c"])
 SHARES = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)  # of the colour bar
 
@@ -73,9 +74,10 @@ def _legend(axis: Axes, names: Sequence[str]) -> None:
 
 
 def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
-    shares = _sorted_shares(counts)
+    some = np.array_split(_sorted_shares(counts), min(len(counts), MOST_COLUMNS))
+    shares = np.stack([neighbours.mean(axis=0) for neighbours in some])
     edges = (0, len(counts), len(names) - 0.5, -0.5)
-    image = axis.imshow(shares.T, aspect="auto", cmap=SHADES, norm=PowerNorm(0.5, 0, 1), extent=edges)
+    image = axis.imshow(shares.T, aspect="auto", cmap=SHADES, norm=PowerNorm(0.5, 0, 1), extent=edges, interpolation="nearest")
     axis.grid(visible=False)
     axis.spines[["top", "right"]].set_visible(True)
     axis.set_xlabel("devices, sorted by the label that they hold most of")
@@ -84,8 +86,7 @@ def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     axis.tick_params(axis="y", length=0)
     if len(names) <= MOST_NAMES:
         axis.set_yticks(range(len(names)), names)
-    else:
-        axis.set_ylabel("label")
+    axis.set_ylabel("label")
     bar = axis.figure.colorbar(image, ax=axis, pad=0.02, aspect=25, ticks=SHARES, format=FuncFormatter(lambda x, _: f"{100 * x:g} %"))
     bar.set_label("of a device's samples")
     bar.outline.set_linewidth(0.6)

@@ -127,12 +127,13 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
         at = run.rows.stop
     weights = torch.as_tensor(task.weights[devices], dtype=output.dtype)
     mean = torch.stack(lost) @ weights
-    if not math.isfinite(float(mean)):
+    value = float(mean.detach())
+    if not math.isfinite(value):
         _explain(crew, task, runs, lost)
     mean.backward()  # type: ignore[no-untyped-call]
     for run in runs:
         run.descend([tensor.grad for tensor in arrived], float(task.weights[run.device]))
-    return float(mean)
+    return value
 
 
 class _FrontRun:
@@ -143,7 +144,8 @@ class _FrontRun:
     def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int) -> None:
         self.device, self._optimiser = device, crew.replica.optimiser
         self.inputs, self.labels = crew.batch(device, task, 0)
-        self._own = state.own(device)
+        # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
+        self._own = {name: stacked.data[device] for name, stacked in state.personal.items()}
         model = {name.partition(":")[2]: tensor for name, tensor in self._own.items() if name.startswith(f"{MODEL}:")}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
         with crew.chance(device, task, 0):
@@ -165,7 +167,7 @@ class _FrontRun:
 def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: list[Tensor]) -> None:
     """Raise for the first device whose numbers are not finite."""
     for run, loss in zip(runs, lost, strict=True):
-        seen = "loss" if not math.isfinite(float(loss)) else ""
+        seen = "loss" if not math.isfinite(float(loss.detach())) else ""
         try:
             require_finite(run.crossing)
         except NonFinite as activations:

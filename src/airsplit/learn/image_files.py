@@ -14,7 +14,7 @@ import pickle
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,16 +45,18 @@ def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
     known = image_set(name)
     if not known.files:
         return _digits(known)
-    where = data_folder(folder)
-    read: Callable[[str], bytes] = lambda path: _read_of(name, where, path, known.files[path])  # noqa: E731
-    paths = list(known.files)
+    where, paths = data_folder(folder), list(known.files)
+
+    def read(path: str) -> bytes:
+        return _read_of(name, where, path, known.files[path])
+
     return (_cifar_set if paths[-1].endswith("batches.meta") else _idx_set)(known, paths, read)
 
 
 def _read_of(name: str, where: Path, path: str, published: DataFile) -> bytes:
     """One file of a data set; an error says how to come by it."""
     command = f"`airsplit data {name}`"
-    if not (where / path).exists():
+    if not os.path.exists(where / path):  # unlike Path's, it does not raise where a folder may not be looked into
         way = f"{command} downloads it; or say where it is with --data DIR or AIRSPLIT_DATA"
         raise FileProblem(f"{name}: there is no file {path!r} in the data folder {str(where)!r}; {way}")
     return read_published(where / path, published, hint=f"; delete it, and download it again with {command}")
@@ -92,11 +94,12 @@ def read_idx(content: bytes, shape: Shape, what: str = "idx file") -> Bytes:
     """The bytes that a gzipped idx file holds; it must hold exactly this shape."""
     header = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
     wanted = len(header) + math.prod(shape)
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        raw = zlib.decompressobj(wbits=31).decompress(content, wanted + 1)  # no more than this, whatever is packed
+        raw = unpacker.decompress(content, wanted + 1)  # no more than this, whatever is packed
     except zlib.error as error:
         raise FileProblem(f"{what} is not gzip, or damaged: {error}") from None
-    if len(raw) != wanted or not raw.startswith(header):
+    if not unpacker.eof or len(raw) != wanted or not raw.startswith(header):
         sizes = " x ".join(map(str, shape))
         raise FileProblem(f"{what} must hold {sizes} bytes in idx format, got {show(raw[: len(header)])}… of {len(raw):,} bytes or more")
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape).copy()
@@ -163,7 +166,7 @@ class _Array:
 class _OnlyByteArrays(pickle.Unpickler):
     """Makes what a batch needs out of our own stand-ins; no name in the file leads to code of numpy's or anybody's."""
 
-    STAND_INS: dict[tuple[str, str], Any] = {  # noqa: RUF012 - read only
+    STAND_INS: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): "ndarray",
         ("numpy", "dtype"): _Type,

@@ -122,4 +122,7 @@ def missing_files(name: str, folder: str | os.PathLike[str] | None = None) -> li
 
 
 def _size_bytes(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1

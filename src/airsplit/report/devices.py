@@ -1,0 +1,120 @@
+"""Where each device's time went, and who took part."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from airsplit.report.history import TIMES, History
+from airsplit.report.markup import Html, folded, name, table, tag, together
+from airsplit.report.pictures import bar, swatches
+from airsplit.report.quantities import counted, percent, quantity, seconds
+from airsplit.units import Floats, Ints
+
+MOST_BARS = 40
+MOST_ROWS = 200  # of a table of devices
+WORDS = {"compute": "computing", "transmit": "on the air", "server": "served", "idle": "waiting", "absent": "not taking part"}
+
+
+def split_of(run: History, device: int) -> str:
+    """Where a device's model was cut, in the words of its plans; FedAvg cuts nowhere."""
+    if run.scenario.training.algorithm == "fedavg":
+        return "whole model"
+    splits = run.splits_of(device)
+    return " → ".join(map(run.split_name, splits)) if len(splits) <= 2 else f"{len(splits)} splits"
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------------
+def time_spent(run: History) -> Html:
+    """A bar for each device; of a large fleet for those that wait most."""
+    parts = _parts(run)
+    if not run.records or not parts["compute"].any():
+        return Html()
+    shown = _shown(run, MOST_BARS)
+    kinds = {kind: WORDS[kind] for kind, column in parts.items() if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)}
+    figure = tag(
+        "figure", swatches(kinds), tag("ul", *_bars(run, parts, kinds, shown), class_="bars"), tag("figcaption", _caption(run, shown))
+    )
+    return together(tag("h2", "Where the time goes"), tag("p", _sentence(parts)), figure, _time_table(run))
+
+
+def _parts(run: History) -> dict[str, Floats]:
+    """Seconds of each kind and device; what is left of the virtual time is absence."""
+    spent = {key.removesuffix("_s"): run.totals[key] for key in TIMES}
+    left: Floats = np.maximum(run.virtual_time_s - sum(spent.values(), start=np.zeros(len(run))), 0.0)
+    return spent | {"absent": left}
+
+
+def _shown(run: History, most: int) -> Ints:
+    """All devices in their order, or those that wait most."""
+    return np.arange(len(run)) if len(run) <= most else np.argsort(-run.totals["idle_s"], kind="stable")[:most]
+
+
+def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: Ints) -> list[Html]:
+    whole = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
+    rows = [_row(tag("span", "device, split", class_="who head"), tag("span", tag("span", "0"), tag("span", seconds(whole)), class_="ends"), "waits")]
+    if len(shown) < len(run):
+        mean = {kind: float(parts[kind].mean()) / whole for kind in kinds}
+        rows.append(_row(tag("span", tag("b", "mean of all"), class_="who"), bar(mean), percent(mean.get("idle", 0.0), 0)))
+    for k in shown.tolist():
+        shares = {kind: float(parts[kind][k]) / whole for kind in kinds}
+        who = tag(
+            "span", name(run.names[k]), " ", tag("small", split_of(run, k)), class_="who", title=f"{run.names[k]}, {split_of(run, k)}"
+        )
+        rows.append(_row(who, bar(shares), percent(shares.get("idle", 0.0), 0)))
+    return rows
+
+
+def _row(who: Html, drawn: Html, number: str) -> Html:
+    return tag("li", who, drawn, tag("span", number, class_="number"))
+
+
+def _caption(run: History, shown: Ints) -> str:
+    which = "Each bar is a device, with its split" if len(shown) == len(run) else f"The {len(shown)} of {len(run):,} devices that wait most"
+    return f"{which}; all {counted(len(run.records), 'round')} summed; full width: the whole virtual time."
+
+
+def _sentence(parts: dict[str, Floats]) -> str:
+    present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
+    whole = sum(present.values())
+    words = [f"{percent(value / whole, 0)} {WORDS[kind]}" for kind, value in present.items() if value > 0]
+    said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
+    return f"While taking part, the devices spent {said}."
+
+
+def _time_table(run: History) -> Html:
+    """The table behind the bars."""
+    shown = _shown(run, MOST_ROWS)
+    sums = {"computing": "compute_s", "on the air": "transmit_s", "served": "server_s", "waiting": "idle_s"}
+    bytes_of = {"sent": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC"), "energy": ("energy_j", "J")}
+    body = (
+        [
+            name(run.names[k]),
+            split_of(run, k),
+            *(seconds(float(run.totals[key][k])) for key in sums.values()),
+            *(quantity(float(run.totals[key][k]), unit) for key, unit in bytes_of.values()),
+        ]
+        for k in shown.tolist()
+    )
+    some = "" if len(shown) == len(run) else f" (the {len(shown)} devices that wait most)"
+    return folded(f"The numbers behind these bars{some}", table(["device", "split", *sums, *bytes_of], body, words=("device", "split")))
+
+
+# ---- participation -------------------------------------------------------------------------------------------------------
+def participation(run: History) -> Html:
+    """Who took part and who dropped out; nothing where all always did."""
+    asked, lost = run.times("participants"), run.times("dropped")
+    if not run.records or (not lost.any() and (asked == len(run.records)).all()):
+        return Html()
+    body = ([name(run.names[k]), f"{asked[k]:,}", f"{lost[k]:,}"] for k in range(min(len(run), MOST_ROWS)))
+    some = "" if len(run) <= MOST_ROWS else f" (the first {MOST_ROWS})"
+    numbers = folded(f"Each device{some}", table(["device", "rounds", "dropped out"], body, words=("device",)))
+    return together(tag("h2", "Who took part"), tag("p", _took_part(run, asked, lost)), numbers)
+
+
+def _took_part(run: History, asked: Ints, lost: Ints) -> str:
+    each = f"On average {asked.sum() / len(run.records):.3g} of {counted(len(run), 'device')} took part in a round"
+    if not lost.any():
+        return f"{each}; none dropped out."
+    nobody = sum(len(record.dropped) >= len(record.participants) for record in run.records)
+    times = f"{counted(int(lost.sum()), 'time')} a device dropped out, {percent(lost.sum() / max(asked.sum(), 1))} of those asked"
+    return f"{each}; {times}." + (f" In {counted(nobody, 'round')} nobody finished." if nobody else "")

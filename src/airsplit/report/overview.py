@@ -1,0 +1,194 @@
+"""What was run, and what came of it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from airsplit.report.history import History
+from airsplit.report.markup import Html, folded, name, tag, together
+from airsplit.report.quantities import counted, percent, quantity, seconds
+from airsplit.results import RoundRecord
+from airsplit.scenario import Scenario
+
+# the training algorithms themselves need torch
+ALGORITHMS = {
+    "sfl": ("SFL", "a split for each device; layers behind the deepest split are averaged every round, the others stay personal"),
+    "fedavg": ("FedAvg", "every device trains the whole model; all of it is averaged every round"),
+    "split-learning": ("split learning", "device after device trains one model, each with the whole band to itself"),
+    "splitfed-v1": ("SplitFed V1", "a split for each device; the whole model is averaged every round"),
+    "splitfed-v2": ("SplitFed V2", "one model on the server that every step updates; the devices' layers are averaged every round"),
+}
+
+
+def title(run: History) -> str:
+    """The run in a few words."""
+    return f"{run.scenario.model.name} with {algorithm(run.scenario)} on {counted(len(run), 'device')}"
+
+
+def algorithm(scenario: Scenario) -> str:
+    return ALGORITHMS.get(scenario.training.algorithm, (scenario.training.algorithm, ""))[0]
+
+
+# ---- what came of it -----------------------------------------------------------------------------------------------------
+def result(run: History) -> Html:
+    """One sentence, and its numbers once more, large."""
+    if not run.records:
+        return tag("p", f"No round is finished yet, of {counted(run.scenario.training.rounds, 'round')}.", class_="lead")
+    return together(tag("p", f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", class_="lead"), _tiles(run))
+
+
+def _when(run: History) -> str:
+    done, wanted = run.records[-1].round, run.scenario.training.rounds
+    rounds = counted(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
+    return f"After {rounds} and {seconds(run.virtual_time_s)} of virtual time"
+
+
+def _how_good(run: History) -> str:
+    tested = run.evaluated
+    if tested is None:
+        return "no model has been tested yet."
+    late = "" if tested.round == run.records[-1].round else f" when last tested, in round {tested.round:,}"
+    if tested.test_accuracy is None:
+        return f"the devices' models have a mean test loss of {tested.test_loss:.3g}{late}."
+    alike = not tested.test_accuracy_spread
+    who = "the model gets" if len(run) == 1 else "every device's model gets" if alike else "the devices' models get"
+    return f"{who} {percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
+
+
+def _apart(tested: RoundRecord) -> str:
+    """How far the devices' models are apart."""
+    if not tested.test_accuracy_spread or tested.test_accuracy_worst is None:
+        return ""
+    return f" on average (spread {_points(tested.test_accuracy_spread)}, worst {percent(tested.test_accuracy_worst)})"
+
+
+def _own(run: History, tested: RoundRecord) -> str:
+    """With the classes as each device has them: only where devices do not all hold the same mix."""
+    if tested.own_accuracy is None or run.scenario.training.partition == "iid":
+        return ""
+    worst = "" if tested.own_accuracy_worst is None else f" (worst {percent(tested.own_accuracy_worst)})"
+    return f", and {percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
+
+
+def _points(fraction: float) -> str:
+    return f"{100 * fraction:.1f} points"
+
+
+def _at_what_cost(run: History) -> str:
+    sent, received = (quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received"))
+    energy = quantity(float(run.totals["energy_j"].sum()), "J")
+    return f"Together the devices sent {sent}, received {received} and spent {energy}{_energy_of(run)}."
+
+
+def _energy_of(run: History) -> str:
+    """What the energy leaves out.  A fleet file may say what computing takes; drawn devices only where the scenario does."""
+    fleet = run.scenario.fleet
+    return " on transmitting; what computing takes is not known" if fleet.file is None and fleet.joules_per_mac is None else ""
+
+
+def _tiles(run: History) -> Html:
+    sums = {key: float(run.totals[key].sum()) for key in ("sent_bytes", "received_bytes", "energy_j", "idle_s")}
+    spent = sum(float(run.totals[key].sum()) for key in ("compute_s", "transmit_s", "server_s", "idle_s"))
+    tiles = [
+        *_tested_tile(run.evaluated),
+        ("Virtual time", seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
+        ("Sent", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
+        ("Energy", quantity(sums["energy_j"], "J"), "transmitting only" if _energy_of(run) else "of all devices"),
+        ("Waiting", percent(sums["idle_s"] / spent if spent else 0.0, 0), "of the devices' time"),
+    ]
+    return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles), class_="tiles")
+
+
+def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
+    if tested is None:
+        return []
+    if tested.test_accuracy is None:
+        return [("Test loss", f"{tested.test_loss:.3g}", "mean of the devices' models")]
+    worst = "the same for all models" if not tested.test_accuracy_spread else f"worst {percent(tested.test_accuracy_worst or 0.0)}"
+    return [("Accuracy", percent(tested.test_accuracy), worst)]
+
+
+# ---- what was run --------------------------------------------------------------------------------------------------------
+def setup(run: History, version: str) -> Html:
+    """The scenario in words, and the whole of it on demand."""
+    pairs = [together(tag("dt", word), tag("dd", said)) for word, said in _facts(run, version)]
+    text = folded("The whole scenario.toml", tag("pre", run.scenario_text, tabindex=0))
+    return together(tag("h2", "What was run"), tag("dl", *pairs, class_="facts"), text)
+
+
+def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
+    scenario, training = run.scenario, run.scenario.training
+    yield "Model", _model(scenario)
+    yield "Algorithm", _algorithm(scenario)
+    yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
+    yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
+    yield "Data", together(name(training.dataset), f", {_partition(training)}")
+    yield (
+        "Training",
+        f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimiser(training)}",
+    )
+    yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
+    yield "Version", f"this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}"
+
+
+def _model(scenario: Scenario) -> Html:
+    arguments = ", ".join(f"{key} = {value}" for key, value in scenario.model.arguments.items())
+    weights = "" if scenario.model.weights is None else f", from {Path(scenario.model.weights).name}"
+    return together(name(scenario.model.name), f" ({arguments})" if arguments else "", weights)
+
+
+def _algorithm(scenario: Scenario) -> str:
+    known, every = ALGORITHMS.get(scenario.training.algorithm), scenario.training.average_fronts_every
+    fronts = "" if every is None else f"; they are averaged, too, every {counted(every, 'round')}"
+    return scenario.training.algorithm if known is None else f"{known[0]}: {known[1]}{fronts}"
+
+
+def _fleet(scenario: Scenario) -> str:
+    fleet = scenario.fleet
+    devices = f"from {Path(fleet.file).name}" if fleet.file is not None else "drawn"
+    if fleet.trace is not None:
+        return f"{devices}, with the rates of {Path(fleet.trace).name}"
+    if fleet.file is not None:
+        return devices
+    spread = f" ± {percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
+    fading = ", fading drawn anew each round" if fleet.redraw_fading else ", with fading" if fleet.fading else ", without fading"
+    return f"{devices}: {fleet.mean_distance_m:g} m{spread} from the server{fading}"
+
+
+def _clock(scenario: Scenario) -> str:
+    clock = scenario.clock
+    charged = [
+        "forward pass",
+        *(["backward pass"] if clock.backward_macs_ratio else []),
+        "uplink",
+        *(["downlink"] if clock.downlink else []),
+    ]
+    charged += ["server"] if clock.server_seconds_per_mac else []
+    waits = {"fedavg": "round", "split-learning": "turn"}.get(scenario.training.algorithm, clock.barrier)
+    return f"time is charged for {', '.join(charged)}; devices wait after every {waits}"
+
+
+def _partition(training: Any) -> str:
+    kinds = {
+        "iid": "the same mix of classes on every device",
+        "dirichlet": f"classes spread unevenly (Dirichlet, α = {training.alpha})",
+        "shards": f"{training.labels_per_device} labels a device",
+        "given": "each device with its own",
+    }
+    each = "" if training.samples_per_device is None else f", {counted(training.samples_per_device, 'sample')} a device"
+    return f"{kinds.get(training.partition, training.partition)} ({training.partition}){each}"
+
+
+def _optimiser(training: Any) -> str:
+    momentum = f", momentum {training.momentum:g}" if training.momentum else ""
+    optimiser = {"sgd": "SGD", "adam": "Adam"}.get(training.optimiser, training.optimiser)
+    return f"batches of {training.batch_size:,}, {optimiser} with learning rate {training.learning_rate:g}{momentum}"
+
+
+def _seeds(scenario: Scenario) -> Iterator[tuple[str, int]]:
+    yield "training", scenario.training.seed
+    if scenario.fleet.seed is not None:
+        yield "fleet", scenario.fleet.seed
+    yield "plan", scenario.plan.seed

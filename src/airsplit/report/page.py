@@ -1,0 +1,54 @@
+"""report.html of a run folder: one self-contained page, without scripts and without the network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airsplit.files import write_text
+from airsplit.report.devices import participation, time_spent
+from airsplit.report.history import History
+from airsplit.report.learning import learning
+from airsplit.report.markup import Html, tag, together
+from airsplit.report.overview import result, setup, title
+from airsplit.report.planned import new_plans, the_plan
+from airsplit.report.sheet import STYLE
+from airsplit.results import RunFolder
+
+# nothing is loaded and nothing runs: should a name ever slip through the escaping, it is still only text
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def write_report(run_folder: str | os.PathLike[str]) -> Path:
+    """Write report.html of a run, finished or not, into its folder; where it is.
+
+    The same folder gives the same bytes.  A FileProblem says what is missing in a folder that is not a run's.
+    """
+    folder = RunFolder(run_folder)
+    write_text(folder.report_file, page(History.read(folder)))
+    return folder.report_file
+
+
+def page(run: History) -> str:
+    """The whole page."""
+    from airsplit import __version__
+
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{title(run)} · Airsplit"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(STYLE)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', _main(run, __version__)), lang='en')}\n"
+
+
+def _main(run: History, version: str) -> Html:
+    training = run.scenario.training
+    under = f"{training.dataset} · {training.partition} · {len(run.records):,} of {training.rounds:,} rounds"
+    top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
+    sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), participation(run), new_plans(run))
+    foot = "Times are virtual: what the devices would have taken, not this computer. Every number is in rounds.jsonl or plan.json."
+    return together(tag("main", top, *(tag("section", inside) for inside in sections if inside)), tag("footer", foot))

@@ -1,0 +1,80 @@
+"""Numbers as people read them.  The same words as on the command line, which a report may not import."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_UNITS_OF_TIME = ((259_200.0, 86_400.0, "d"), (10_800.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.1, 1.0, "s"), (0.0, 1e-3, "ms"))
+
+
+def digits(value: float) -> str:
+    """Three digits that count, and never an exponent.
+
+    >>> digits(0.4543), digits(1234.5), digits(0.0)
+    ('0.454', '1,234', '0')
+    """
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))) + 1e-12))
+    return f"{value:,.{decimals}f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with an SI prefix.
+
+    >>> quantity(1_135_256_096, "MAC"), quantity(279_936, "B"), quantity(0, "B")
+    ('1.14 GMAC', '280 kB', '0 B')
+    """
+    if value == 0:
+        return f"0 {unit}"
+    rounded = float(f"{value:.3g}")
+    power = 3 * math.floor(math.log10(abs(rounded)) / 3 + 1e-12)
+    power = min(max(power, min(_PREFIXES)), max(_PREFIXES))
+    return f"{digits(rounded / 10.0**power)} {_PREFIXES[power]}{unit}"
+
+
+def seconds(value: float) -> str:
+    """A time: seconds from a tenth of one upwards, smaller units below.
+
+    >>> seconds(0.4543), seconds(0.0123), seconds(86_400.0)
+    ('0.454 s', '12.3 ms', '86,400 s')
+    """
+    return f"{digits(value)} s" if value >= 0.1 else quantity(value, "s")
+
+
+def percent(fraction: float, decimals: int = 1) -> str:
+    """
+    >>> percent(0.05), percent(0.00012, 2)
+    ('5.0 %', '0.01 %')
+    """
+    return f"{100 * fraction:.{decimals}f} %"
+
+
+def at_most_percent(fraction: float) -> str:
+    """A bound in percent: two digits that count, rounded up, so that the sentence stays true.
+
+    >>> at_most_percent(0.000301), at_most_percent(1e-13), at_most_percent(1.5)
+    ('0.031 %', '0.0001 %', '150 %')
+    """
+    value = max(100 * fraction, 1e-4)
+    step = 10.0 ** (math.floor(math.log10(value) + 1e-12) - 1)
+    up = math.ceil(value / step - 1e-9) * step
+    return f"{up:.{max(0, -round(math.log10(step)))}f}".rstrip("0").rstrip(".") + " %" if step < 1 else f"{up:.0f} %"
+
+
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "device"), counted(12_000, "round")
+    ('1 device', '12,000 rounds')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def unit_of_time(longest_s: float) -> tuple[float, str]:
+    """The unit in which times up to this one are drawn, in seconds, and its name.
+
+    >>> unit_of_time(59.0), unit_of_time(7200.0), unit_of_time(0.02)
+    ((1.0, 's'), (60.0, 'min'), (0.001, 'ms'))
+    """
+    return next((unit_s, word) for least_s, unit_s, word in _UNITS_OF_TIME if longest_s >= least_s)

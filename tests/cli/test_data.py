@@ -1,0 +1,229 @@
+"""The command `data`: what is there, what is fetched, who holds what."""
+
+import gzip
+import hashlib
+import http.server
+import io
+import json
+import struct
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from airsplit.cli.app import main
+from airsplit.cli.data_tables import progress_on
+from airsplit.learn.downloads import SOURCES, Source
+from airsplit.learn.image_sets import IMAGE_SETS, DataFile
+from airsplit.learn.partition import label_counts, partition
+from airsplit.settings import FleetSettings, TrainingSettings
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, stdout, stderr."""
+
+    def call(*words):
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def document(run):
+    def call(*words):
+        code, out, err = run(*words, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A small "mnist" on a server of this machine; the address."""
+    shapes = {"train-images-idx3": (30, 28, 28), "train-labels-idx1": (30,), "t10k-images-idx3": (9, 28, 28), "t10k-labels-idx1": (9,)}
+    files = {}
+    (tmp_path / "served").mkdir()
+    for name, shape in shapes.items():
+        values = (np.arange(np.prod(shape)) % 10).astype(np.uint8)
+        content = gzip.compress(bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values.tobytes(), mtime=0)
+        (tmp_path / "served" / f"{name}-ubyte.gz").write_bytes(content)
+        files[f"MNIST/raw/{name}-ubyte.gz"] = DataFile(hashlib.md5(content, usedforsecurity=False).hexdigest(), len(content))
+    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], train=30, test=9, files=files))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path / "served"))
+
+        def log_message(self, *args):
+            pass
+
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setitem(SOURCES, "mnist", Source(f"http://127.0.0.1:{server.server_port}/"))
+        yield
+        server.shutdown()
+        thread.join()
+
+
+# ---- help ----------------------------------------------------------------------------------------------------------------
+def test_the_help_has_examples_and_no_broken_lines(run):
+    code, out, err = run("data", "--help")
+    assert (code, err) == (0, "")
+    assert "Examples:\n    airsplit data" in out
+    assert "--json" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_help_says_the_defaults_of_the_settings(run):
+    text = " ".join(run("data", "--help")[1].split())
+    assert f"{FleetSettings.model_fields['devices'].default} where not said" in text
+    assert f"{TrainingSettings.model_fields['partition'].default} where not said" in text
+    assert all(name in text for name in IMAGE_SETS)
+
+
+# ---- the list ------------------------------------------------------------------------------------------------------------
+def test_the_list_says_what_is_there_and_where(run, tmp_path):
+    code, out, err = run("data", "--data", tmp_path)
+    assert (code, err) == (0, "")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert lines["digits"].rstrip().endswith("yes")
+    assert lines["cifar10"].rstrip().endswith("no: airsplit data cifar10 downloads 170 MB")
+    assert str(tmp_path) in lines["data"]
+
+
+def test_the_list_as_json(document, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
+    found = {each["name"]: each for each in document("data")}
+    assert list(found) == list(IMAGE_SETS)
+    assert {name: each["there"] for name, each in found.items()} == {name: name == "digits" for name in IMAGE_SETS}
+    assert found["mnist"]["folder"] == str(tmp_path)
+    assert found["cifar10"]["image_shape"] == [3, 32, 32]
+
+
+def test_the_list_needs_no_torch(tmp_path):
+    code = (
+        "import sys; from airsplit.cli.app import main; assert main(['data', '--data', sys.argv[1]]) == 0;"
+        "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# ---- one of them ---------------------------------------------------------------------------------------------------------
+def test_digits_are_shown_with_who_holds_what(run):
+    code, out, err = run("data", "digits", "--partition", "shards", "--devices", 10)
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "1,437 to train on, 360 to test on" in text
+    assert "shards, 2 shards a device, seed 0; 10 devices" in text
+    assert "samples a device 143" in text
+    assert "images 1x8x8" in text
+
+
+def test_the_counts_are_those_of_the_partition(document):
+    from airsplit.learn.image_files import read_images
+
+    words = ("--partition", "dirichlet", "--alpha", 0.1, "--seed", 3, "--devices", 7, "--samples-per-device", 50)
+    found = document("data", "digits", *words)
+    labels = read_images("digits")[0].labels
+    parts = partition("dirichlet", labels, 7, seed=3, alpha=0.1, samples_per_device=50)
+    assert found["label_counts"] == label_counts(labels, parts, 10).tolist()
+    assert (found["devices"], found["alpha"], found["seed"], found["samples_per_device"]) == (7, 0.1, 3, 50)
+    assert "labels_per_device" not in found
+
+
+def test_a_set_that_is_not_there_is_downloaded_once(run, published, tmp_path):
+    code, out, err = run("data", "mnist", "--data", tmp_path / "data", "--devices", 3)
+    assert code == 0
+    lines = err.splitlines()
+    assert lines[0].startswith("airsplit: downloading mnist, ")
+    assert lines[0].endswith(f"into {tmp_path / 'data'}")
+    assert all(line.startswith("airsplit: ") for line in lines)
+    assert 2 <= len(lines) <= 6
+    assert "30 to train on, 9 to test on" in out
+    again = run("data", "mnist", "--data", tmp_path / "data", "--devices", 3)
+    assert again == (0, out, "")
+
+
+def test_a_download_that_fails_is_one_line(run, published, tmp_path):
+    (tmp_path / "served/train-labels-idx1-ubyte.gz").unlink()
+    code, out, err = run("data", "mnist", "--data", tmp_path / "data")
+    assert (code, out) == (2, "")
+    assert "404" in err.splitlines()[-1]
+    assert "or by hand: put" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_picture_is_written(run, tmp_path, ending):
+    path = tmp_path / f"who.{ending}"
+    code, out, err = run("data", "digits", "--plot", path)
+    assert (code, err) == (0, f"airsplit: wrote {path}\n")
+    assert "digits" in out
+    assert path.stat().st_size > 1000
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------------
+MISTAKES = [
+    (["mnits"], "'mnits' is not known; did you mean 'mnist'?"),
+    (["torch:load"], "'torch:load' is not known"),
+    (["digits", "--alpha", "0.3"], "training.alpha belongs to training.partition = \"dirichlet\", but that is 'iid'"),
+    (["digits", "--partition", "dirichlet", "--labels-per-device", "2"], "training.labels_per_device belongs to"),
+    (["digits", "--partition", "given"], 'training.partition "given" needs a dataset factory'),
+    (["digits", "--partition", "shard"], "did you mean 'shards'?"),
+    (["digits", "--partition", "dirichlet", "--alpha", "0"], "training.alpha must be a finite number > 0, got 0"),
+    (["digits", "--devices", "0"], "devices must be a whole number >= 1, got 0"),
+    (["digits", "--devices", "2000"], "2,000 devices with one each need 2,000 samples, got 1,437"),
+    (["digits", "--devices", "20", "--samples-per-device", "72"], "20 devices with 72 each need 1,440 samples, got 1,437"),
+    (["digits", "--seed", "-1"], "training.seed must be a whole number >= 0, got -1"),
+    (["digits", "--plot", "who.gif"], "must end in .png, .svg or .pdf"),
+    (["--alpha", "0.3"], "--alpha needs the NAME of a data set before it, got 0.3 alone"),
+    (["--plot", "who.png"], "--plot needs the NAME"),
+    (["--samples-per-device", "3"], "--samples-per-device needs the NAME"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
+    code, out, err = run("data", *words)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert message in err
+
+
+def test_the_ending_of_a_picture_is_checked_before_anything_is_fetched(run, published, tmp_path):
+    code, _, err = run("data", "mnist", "--data", tmp_path / "data", "--plot", "who.gif")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert not (tmp_path / "data").exists()
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------------
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
+    stream = io.StringIO()
+    with progress_on(stream) as progress:
+        for done in range(0, 1001, 10):
+            progress(done, 1000)
+    assert stream.getvalue().splitlines() == [f"airsplit: {done} of 1.00 kB" for done in ("0 B", "250 B", "500 B", "750 B", "1.00 kB")]
+
+
+def test_progress_is_one_line_on_a_terminal_and_ended_also_when_it_fails():
+    stream = Terminal()
+    with pytest.raises(KeyError), progress_on(stream) as progress:  # noqa: PT012 - progress is part of what fails
+        progress(10, 1000)
+        raise KeyError
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().startswith("\rairsplit: 10.0 B of 1.00 kB")
