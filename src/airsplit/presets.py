@@ -84,15 +84,16 @@ batch_size = 32
 """,
     ),
     "demo": (
-        "A quarter-width AlexNet for small images on 10 devices with the built-in digits: trains on a laptop",
+        "A quarter-width AlexNet for small images on 20 devices with the built-in digits: trains on a laptop",
         """
 [model]
 name = "alexnet32"
 arguments = { width = 0.25, channels = 1 }   # 1 x 32 x 32: the digits are grey
 
 [fleet]
-devices = 10
+devices = 20
 mean_distance_m = 200.0
+joules_per_mac = 1e-10            # 100 pJ, a phone's CPU
 seed = 0
 """
         + _PAPER_CELL
@@ -108,10 +109,12 @@ barrier = "iteration"
 algorithm = "sfl"
 dataset = "digits"
 partition = "iid"
-rounds = 20
+rounds = 10
 iterations_per_round = 5
-batch_size = 32
-learning_rate = 0.05
+batch_size = 16
+learning_rate = 0.01
+momentum = 0.9
+evaluate_devices = 5
 loss = "cross-entropy"
 weighting = "uniform"
 seed = 0

@@ -100,12 +100,16 @@ class RunFolder:
 
     def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
         """Write down what is to be run; an error where there is a run already."""
+        self.require_new()
+        write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
+        write_text(self.scenario_file, scenario)
+
+    def require_new(self) -> None:
+        """Raise where there is a run already."""
         if self.exists:
             raise InvalidValue(
                 f"out {str(self.path)!r} has a run in it already; go on with it by --resume (resume=True), or name another folder"
             )
-        write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
-        write_text(self.scenario_file, scenario)
 
     def rewrite_scenario(self, scenario: str) -> None:
         """What is run from here on, where more rounds were asked for."""

@@ -34,24 +34,22 @@ SLOTS = {"momentum": "momentum_buffer", "first": "exp_avg", "second": "exp_avg_s
 
 
 def run(**settings: Any) -> tuple[Training, list[float | None]]:
-    training = Training(tiny.scenario(**settings))
+    training = Training(tiny.scenario(evaluate_every=1000, **settings))
     return training, [record.train_loss for record in training.rounds()]
 
 
 def assert_device(training: Training, device: int, model: nn.Module, optimiser: torch.optim.Optimizer | None = None, exact: bool = False) -> None:
     """A device of a training is what a model and its optimiser are."""
-    found, wanted = training.state.of(device), {f"model:{name}": tensor for name, tensor in model.state_dict().items()}
+    found, own = training.state.of(device), dict(model.named_parameters()) | dict(model.named_buffers())
+    wanted = {f"model:{name}": tensor.detach() for name, tensor in own.items()}
     if optimiser is not None:
         for name, parameter in model.named_parameters():
             for slot, theirs in SLOTS.items():
                 if theirs in optimiser.state.get(parameter, {}):
                     wanted[f"{slot}:{name}"] = optimiser.state[parameter][theirs]
-    assert found.keys() <= wanted.keys() | training.replica.fixed.keys()
+        assert found.keys() | training.replica.fixed.keys() == wanted.keys()
     for name, tensor in wanted.items():
-        if name in training.replica.fixed:
-            got = training.replica.fixed[name]
-        else:
-            got = found[name]
+        got = training.replica.fixed[name] if name in training.replica.fixed else found[name]
         if exact:
             assert torch.equal(got.to(tensor.dtype), tensor), (device, name)
         else:

@@ -10,11 +10,23 @@ import numpy as np
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 
+SCENARIO = """
+[model]
+name = "alexnet32"
+arguments = { width = 0.25, channels = 1 }
+
+[training]
+rounds = 4
+iterations_per_round = 5
+batch_size = 32
+learning_rate = 0.05
+"""
+
 
 def a_scenario(devices: int = 3, **changes: Any) -> Scenario:
-    """The demo with some of its settings changed."""
+    """A scenario with some of its settings changed: `training__rounds` is training.rounds."""
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return Scenario.load("demo").replace(**{"fleet.devices": devices, "training.rounds": 4} | dotted)
+    return Scenario.from_toml(SCENARIO).replace(**{"fleet.devices": devices} | dotted)
 
 
 def a_plan(devices: int = 3, **changes: Any) -> dict[str, Any]:

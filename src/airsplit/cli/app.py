@@ -195,6 +195,50 @@ def run(
 
 
 @app.command()
+def compare(
+    scenario: Scenario,
+    seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
+    algorithms: Annotated[str | None, typer.Option(help="Which, with commas between; else all.", metavar="NAMES")] = None,
+    target: Annotated[float | None, typer.Option(help="Accuracy whose time is compared; else what all reach.", metavar="A")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Take up the runs in that folder.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")] = None,
+    data: DataFolder = None,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train with each algorithm on the same data, seeds and clock.
+
+    Prints accuracy, virtual time to a target, bytes, work and energy, and
+    draws accuracy over rounds and over time (compared.png and .svg).
+
+    \b
+    Examples:
+      airsplit compare demo
+      airsplit compare demo --seeds 5 --algorithms sfl,fedavg
+      airsplit compare my.toml --target 0.95 --out out/compared
+    """
+    from airsplit.cli.compare_tables import comparison_note, comparison_table
+    from airsplit.cli.progress import now_and_then
+    from airsplit.comparison import compare as compare_algorithms
+    from airsplit.figures.accuracy_picture import draw_accuracy
+    from airsplit.figures.profile_picture import save_picture
+
+    chosen = sources.scenario(scenario, None, set or [])
+    folder = Path("runs") / f"{Path(scenario).stem}-compared" if out is None else out
+    names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
+    options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
+    found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
+    picture = draw_accuracy(found.trials, found.target, comparison_note(found))
+    for kind in ("png", "svg"):
+        save_picture(picture, folder / f"compared.{kind}")
+    if as_json:
+        print(_json({"folder": str(folder)} | found.to_dict()))
+    else:
+        _show(comparison_table(found), comparison_note(found), f"Pictures, runs and comparison.json are in {folder}")
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     device: Annotated[int | None, typer.Option(help="This device's model, counted from 0.", metavar="K")] = None,
@@ -298,6 +342,23 @@ def data(
         print(_json(held.to_dict()))
     else:
         _show(*data_tables.held_table(held))
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")], as_json: AsJson = False) -> None:
+    """Write report.html of a run, finished or not, and print where it is.
+
+    One page that needs neither the network nor scripts: results, charts,
+    where each device's time goes, the plan and how good it can be at best.
+
+    \b
+    Examples:
+      airsplit report runs/demo
+    """
+    from airsplit.report.page import write_report
+
+    written = write_report(run)
+    print(_json({"report": str(written)}) if as_json else written)
 
 
 @app.command()

@@ -52,3 +52,16 @@ def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float
     parts.append(f"virtual time {seconds(record.virtual_time_s)}")
     parts.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
     return " · ".join(parts)
+
+
+def now_and_then(tell: Callable[[str], None], pause_s: float = PLAIN_LINES_S) -> Callable[[str], None]:
+    """The same, but silent for a while after each line, and about what was said already."""
+    last_s, last = -pause_s, ""
+
+    def told(text: str) -> None:
+        nonlocal last_s, last
+        if text != last and time.monotonic() - last_s >= pause_s:
+            last_s, last = time.monotonic(), text
+            tell(text)
+
+    return told

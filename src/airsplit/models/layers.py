@@ -11,7 +11,6 @@ from airsplit.errors import InvalidValue
 from airsplit.inputs import Shape
 from airsplit.models.shapes import require_image_shape
 
-
 LayerT = TypeVar("LayerT", nn.Conv2d, nn.Linear)
 
 

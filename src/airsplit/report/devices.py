@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from airsplit.report.history import TIMES, History
-from airsplit.report.markup import Html, folded, name, table, tag, together
+from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.report.quantities import counted, percent, quantity, seconds
 from airsplit.units import Floats, Ints
@@ -34,7 +34,7 @@ def time_spent(run: History) -> Html:
     figure = tag(
         "figure", swatches(kinds), tag("ul", *_bars(run, parts, kinds, shown), class_="bars"), tag("figcaption", _caption(run, shown))
     )
-    return together(tag("h2", "Where the time goes"), tag("p", _sentence(parts)), figure, _time_table(run))
+    return together(tag("h2", "Where the time goes"), prose(_sentence(parts)), figure, _time_table(run))
 
 
 def _parts(run: History) -> dict[str, Floats]:
@@ -51,7 +51,13 @@ def _shown(run: History, most: int) -> Ints:
 
 def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: Ints) -> list[Html]:
     whole = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
-    rows = [_row(tag("span", "device, split", class_="who head"), tag("span", tag("span", "0"), tag("span", seconds(whole)), class_="ends"), "waits")]
+    rows = [
+        _row(
+            tag("span", "device, split", class_="who head"),
+            tag("span", tag("span", "0"), tag("span", seconds(whole)), class_="ends"),
+            "waits",
+        )
+    ]
     if len(shown) < len(run):
         mean = {kind: float(parts[kind].mean()) / whole for kind in kinds}
         rows.append(_row(tag("span", tag("b", "mean of all"), class_="who"), bar(mean), percent(mean.get("idle", 0.0), 0)))
@@ -70,7 +76,7 @@ def _row(who: Html, drawn: Html, number: str) -> Html:
 
 def _caption(run: History, shown: Ints) -> str:
     which = "Each bar is a device, with its split" if len(shown) == len(run) else f"The {len(shown)} of {len(run):,} devices that wait most"
-    return f"{which}; all {counted(len(run.records), 'round')} summed; full width: the whole virtual time."
+    return f"{which}, summed over {counted(len(run.records), 'round')}; full width: the whole virtual time."
 
 
 def _sentence(parts: dict[str, Floats]) -> str:
@@ -108,7 +114,7 @@ def participation(run: History) -> Html:
     body = ([name(run.names[k]), f"{asked[k]:,}", f"{lost[k]:,}"] for k in range(min(len(run), MOST_ROWS)))
     some = "" if len(run) <= MOST_ROWS else f" (the first {MOST_ROWS})"
     numbers = folded(f"Each device{some}", table(["device", "rounds", "dropped out"], body, words=("device",)))
-    return together(tag("h2", "Who took part"), tag("p", _took_part(run, asked, lost)), numbers)
+    return together(tag("h2", "Who took part"), prose(_took_part(run, asked, lost)), numbers)
 
 
 def _took_part(run: History, asked: Ints, lost: Ints) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,18 +66,18 @@ class History:
         """The last round in which the models were tested."""
         return next((r for r in reversed(self.records) if r.test_loss is not None or r.test_accuracy is not None), None)
 
-    @property
+    @cached_property
     def plans(self) -> list[RoundRecord]:
         """The rounds that began with a new plan."""
         return [record for record in self.records if record.splits is not None]
 
-    def split_name(self, split: int) -> str:
-        """The name of a split where the first plan has it, else its number.
+    @cached_property
+    def _split_names(self) -> dict[int, str]:
+        return {int(split): str(name) for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)}
 
-        A run folder has no names of other splits: they need the model.
-        """
-        known: dict[int, str] = dict(zip(self.plan["splits"], self.plan["split_names"], strict=True))
-        return known.get(split, f"split {split}")
+    def split_name(self, split: int) -> str:
+        """The name of a split where the first plan has it, else its number: a run folder has no names of other splits."""
+        return self._split_names.get(split, f"split {split}")
 
     def splits_of(self, device: int) -> list[int]:
         """Every split that a device had, in the order in which it first had them."""
@@ -91,7 +93,8 @@ class History:
 def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
     """The devices' names, where a plan has everything that a report needs."""
     for name in _NUMBERS:
-        if not isinstance(plan.get(name), int | float):
+        value = plan.get(name)
+        if not isinstance(value, int | float) or not math.isfinite(value):
             raise FileProblem(f"{where} has no number {name!r}; was it written by airsplit run?")
     columns = [plan.get(name) for name in _LISTS]
     devices = len(columns[0]) if isinstance(columns[0], list) else 0
@@ -100,7 +103,8 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
         if not isinstance(column, list) or not column or len(column) != devices:
             raise FileProblem(f"{where} must have one of {name!r} for each device; was it written by airsplit run?")
     for name in set(_LISTS) - {"split_names"}:
-        _numbers(plan[name], where, name)
+        if np.isnan(_numbers(plan[name], where, name)).any():
+            raise FileProblem(f"{where}: {name} must be finite numbers")
     return [str(each) for each in names]
 
 
@@ -110,7 +114,7 @@ def _require_devices(records: list[RoundRecord], devices: int, where: str) -> No
             column = getattr(record, name)
             if column and len(column) != devices:
                 raise FileProblem(f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices")
-        if not all(0 <= min(who, default=0) and max(who, default=0) < devices for who in (record.participants, record.dropped)):
+        if not all(min(who, default=0) >= 0 and max(who, default=0) < devices for who in (record.participants, record.dropped)):
             raise FileProblem(f"{where}: round {record.round} names a device that the plan with {devices} devices does not have")
 
 

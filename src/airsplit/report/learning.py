@@ -46,16 +46,14 @@ def _drawn(run: History, measure: Measure) -> Html:
         ("virtual time", time, Axis(span_scale(float(time[-1])), f"virtual time in {unit}", _plain)),
     ]
     entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
-    figures = (
-        tag(
-            "figure",
-            tag("figcaption", f"{measure.name} over {over}"),
-            line_chart(x, axis, measure.up, measure.lines, measure.band, alt=alt),
-        )
-        for over, x, axis in panels
-        for alt in [f"{measure.name} over {over}. {_ends(measure, number)}"]
-    )
+    how = f" ({measure.up.label})" if measure.up.label else ""
+    figures = [_panel(measure, f"{measure.name} over {over}{how}", number, x, axis) for over, x, axis in panels]
     return together(tag("div", *figures, class_="panels"), legend(entries))
+
+
+def _panel(measure: Measure, caption: str, number: Floats, x: Floats, across: Axis) -> Html:
+    alt = f"{caption}. {_ends(measure, number)}"
+    return tag("figure", tag("figcaption", caption), line_chart(x, across, measure.up, measure.lines, measure.band, alt=alt))
 
 
 def _accuracy(run: History) -> Measure:
@@ -80,7 +78,7 @@ def _loss(run: History) -> Measure:
     known = [line for line in lines if np.isfinite(line.values).any()]
     values = np.concatenate([line.values for line in lines])
     scale = loss_scale(values[np.isfinite(values)])
-    return Measure("Loss" + (", on a logarithmic axis" if scale.log else ""), Axis(scale, "", _plain), known)
+    return Measure("Loss", Axis(scale, "logarithmic" if scale.log else "", _plain), known)
 
 
 def _plain(value: float) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of characters
+_UNIT = re.compile(r"(?<=\d) (?=%|[nµmkMGTPE]?(?:s|B|J|MAC)\b)")
 _EMPTY = ("meta", "link", "rect", "line", "path", "polyline", "polygon", "circle", "br")
 
 
@@ -38,6 +39,15 @@ def tag(element: str, *inside: object, **attributes: object) -> Html:
 def together(*parts: object) -> Html:
     """One after the other."""
     return Html("".join(map(escaped, parts)))
+
+
+def prose(text: str, kind: str | None = None) -> Html:
+    """A paragraph in which a number and its unit stay on one line.
+
+    >>> prose("in 3 s") == "<p>in 3\N{NO-BREAK SPACE}s</p>"
+    True
+    """
+    return tag("p", _UNIT.sub("\N{NO-BREAK SPACE}", text), class_=kind)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Sequence[str] = ()) -> Html:

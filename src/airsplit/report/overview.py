@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from airsplit.report.history import History
-from airsplit.report.markup import Html, folded, name, tag, together
-from airsplit.report.quantities import counted, percent, quantity, seconds
+from airsplit.report.markup import Html, folded, name, prose, tag, together
+from airsplit.report.quantities import counted, percent, quantity, repeated, seconds
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
+from airsplit.settings import TrainingSettings
 
 # the training algorithms themselves need torch
 ALGORITHMS = {
@@ -35,8 +35,8 @@ def algorithm(scenario: Scenario) -> str:
 def result(run: History) -> Html:
     """One sentence, and its numbers once more, large."""
     if not run.records:
-        return tag("p", f"No round is finished yet, of {counted(run.scenario.training.rounds, 'round')}.", class_="lead")
-    return together(tag("p", f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", class_="lead"), _tiles(run))
+        return prose(f"No round is finished yet, of {counted(run.scenario.training.rounds, 'round')}.", "lead")
+    return together(prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run))
 
 
 def _when(run: History) -> str:
@@ -129,6 +129,7 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
         "Training",
         f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimiser(training)}",
     )
+    yield from (("Presence", said) for said in _presence(training))
     yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
     yield "Version", f"this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}"
 
@@ -141,7 +142,7 @@ def _model(scenario: Scenario) -> Html:
 
 def _algorithm(scenario: Scenario) -> str:
     known, every = ALGORITHMS.get(scenario.training.algorithm), scenario.training.average_fronts_every
-    fronts = "" if every is None else f"; they are averaged, too, every {counted(every, 'round')}"
+    fronts = "" if every is None else f"; they are averaged, too, {repeated(every, 'round')}"
     return scenario.training.algorithm if known is None else f"{known[0]}: {known[1]}{fronts}"
 
 
@@ -170,21 +171,29 @@ def _clock(scenario: Scenario) -> str:
     return f"time is charged for {', '.join(charged)}; devices wait after every {waits}"
 
 
-def _partition(training: Any) -> str:
+def _partition(training: TrainingSettings) -> str:
     kinds = {
-        "iid": "the same mix of classes on every device",
-        "dirichlet": f"classes spread unevenly (Dirichlet, α = {training.alpha})",
-        "shards": f"{training.labels_per_device} labels a device",
-        "given": "each device with its own",
+        "iid": "iid: the same mix of classes on every device",
+        "dirichlet": f"dirichlet with α = {training.alpha}: classes spread unevenly over the devices",
+        "shards": f"shards: {counted(training.labels_per_device or 0, 'label')} a device",
+        "given": "given: each device has its own",
     }
-    each = "" if training.samples_per_device is None else f", {counted(training.samples_per_device, 'sample')} a device"
-    return f"{kinds.get(training.partition, training.partition)} ({training.partition}){each}"
+    each = "" if training.samples_per_device is None else f", {counted(training.samples_per_device, 'sample')} each"
+    return f"{kinds.get(training.partition, training.partition)}{each}"
 
 
-def _optimiser(training: Any) -> str:
+def _optimiser(training: TrainingSettings) -> str:
     momentum = f", momentum {training.momentum:g}" if training.momentum else ""
     optimiser = {"sgd": "SGD", "adam": "Adam"}.get(training.optimiser, training.optimiser)
     return f"batches of {training.batch_size:,}, {optimiser} with learning rate {training.learning_rate:g}{momentum}"
+
+
+def _presence(training: TrainingSettings) -> Iterator[str]:
+    """Who is asked, and who gets lost; nothing where everybody always takes part."""
+    asked = [f"{percent(training.participation, 0)} of the devices are asked in a round"] if training.participation < 1 else []
+    lost = [f"each drops out with a probability of {percent(training.dropout_probability)}"] if training.dropout_probability else []
+    if asked or lost:
+        yield "; ".join([*asked, *lost])
 
 
 def _seeds(scenario: Scenario) -> Iterator[tuple[str, int]]:

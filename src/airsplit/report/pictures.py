@@ -12,7 +12,7 @@ from airsplit.report.scales import Scale, thinned
 from airsplit.units import Floats
 
 WIDTH, HEIGHT = 360, 216
-LEFT, RIGHT, TOP, BOTTOM = 42, 14, 8, 36
+LEFT, RIGHT, TOP, BOTTOM = 42, 20, 8, 36
 MOST_DOTS = 30  # a line with more points than this shows no dots
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from airsplit.report.history import History
-from airsplit.report.markup import Html, folded, name, table, tag, together
-from airsplit.report.quantities import at_most_percent, counted, digits, percent, seconds
+from airsplit.report.markup import Html, folded, name, prose, table, tag, together
+from airsplit.report.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.scales import spread_rows
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
@@ -20,7 +20,7 @@ QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "greatest": 
 def the_plan(run: History) -> Html:
     """What was planned before the first round."""
     first = " of round 1" if run.plans else ""
-    said = [tag("p", text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text]
+    said = [prose(text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text]
     few = len(run) <= MOST_SHOWN
     rows = _device_table(run, min(len(run), MOST_ROWS))
     some = f"the first {MOST_ROWS} devices; plan.json has all" if len(run) > MOST_ROWS else "each device"
@@ -85,7 +85,7 @@ def _device_table(run: History, count: int) -> Html:
         ]
         for k in range(count)
     )
-    return table(["device", "split", "share of the band", *times, "in all"], body, words=("device", "split"))
+    return table(["device", "split", "share", *times, "in all"], body, words=("device", "split"))
 
 
 def _quantile_table(run: History) -> Html:
@@ -122,7 +122,7 @@ def new_plans(run: History) -> Html:
         for row in rows
     )
     every = run.scenario.training.replan_every
-    said = f"The plan was made anew {counted(len(made), 'time')}" + (f", every {counted(every, 'round')}." if every else ".")
+    said = f"The plan was made anew {counted(len(made), 'time')}" + (f", {repeated(every, 'round')}." if every else ".")
     columns = ["round", "another split", "deepest split", "shares of the band"]
     some = "" if len(rows) == len(made) else f", {len(rows)} of {len(made):,}"
-    return together(tag("h2", "New plans"), tag("p", said), folded(f"Each new plan{some}", table(columns, body)))
+    return together(tag("h2", "New plans"), prose(said), folded(f"Each new plan{some}", table(columns, body)))

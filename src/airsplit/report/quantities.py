@@ -71,6 +71,14 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def repeated(every: int, thing: str) -> str:
+    """
+    >>> repeated(1, "round"), repeated(5, "round")
+    ('every round', 'every 5 rounds')
+    """
+    return f"every {thing}" if every == 1 else f"every {counted(every, thing)}"
+
+
 def unit_of_time(longest_s: float) -> tuple[float, str]:
     """The unit in which times up to this one are drawn, in seconds, and its name.
 

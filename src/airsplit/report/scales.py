@@ -42,7 +42,7 @@ def step_of(span: float, about: int = 5, *, whole: bool = False) -> float:
     >>> step_of(6.0, whole=True), step_of(0.93), step_of(20_000.0)
     (2.0, 0.2, 5000.0)
     """
-    raw = max(span / about, 1.0) if whole else span / about
+    raw = max(span / about, 1.0 if whole else 1e-300)
     power = 10.0 ** math.floor(math.log10(raw) + 1e-12)
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
 

@@ -55,13 +55,12 @@ svg text { font-size: 11px; fill: var(--faint); font-variant-numeric: tabular-nu
 svg.bar { display: block; width: 100%; height: 0.95rem; }
 details { margin: 0.7rem 0; }
 summary { cursor: pointer; width: fit-content; }
-.scroll { overflow-x: auto; max-height: 30rem; }
-.all { max-height: none; }
+.scroll { overflow: auto; max-height: 30rem; margin: 0.8rem 0; }
 table { border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.22rem 0.8rem 0.22rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 th { color: var(--faint); font-weight: 500; position: sticky; top: 0; background: var(--paper); }
 .word { text-align: left; }
-td.word { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; }
+td.word { max-width: 14rem; overflow: hidden; text-overflow: ellipsis; }
 pre { background: var(--card); border-radius: 8px; padding: 0.8rem 1rem; overflow-x: auto;
   font: 0.8rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--rule); color: var(--faint); font-size: 0.875rem; }
@@ -73,6 +72,7 @@ footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--rule
   .tiles { grid-template-columns: 1fr 1fr; }
   .tiles dd { font-size: 1.2rem; }
   .tiles div:last-child:nth-child(odd) { grid-column: 1 / -1; }
+  th, td { padding-right: 0.55rem; }
   .bars { column-gap: 0.5rem; grid-template-columns: minmax(4rem, max-content) minmax(0, 1fr) max-content; }
   .bars .who { max-width: 7.5rem; }
 }
@@ -83,6 +83,8 @@ footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--rule
   th { position: static; }
   h2 { break-after: avoid; }
   .panels { grid-template-columns: 1fr 1fr; }
+  .tiles { grid-template-columns: repeat(auto-fit, minmax(6rem, 1fr)); }
+  .tiles dd { font-size: 1.2rem; }
   .tiles div, .fill, .band { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """

@@ -1,0 +1,142 @@
+"""compare: the algorithms on the same data, with the same seeds and the same clock."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airsplit.errors import InvalidValue, require_choice, require_integer, require_number
+from airsplit.files import write_text
+from airsplit.learn.parallel import in_parallel
+from airsplit.results import RoundRecord, RunFolder
+from airsplit.scenario import Scenario
+from airsplit.settings import ALGORITHMS
+from airsplit.simulation import simulate
+from airsplit.trials import Estimate, Trials, common_target, estimate
+
+
+@dataclass(frozen=True)
+class Row:
+    """What an algorithm came to, as means over seeds; accuracies are None where labels are not classes.
+
+    time_to_target_s   median over seeds of the virtual time to reach the target; None where half of them never do
+    reached            how many seeds reach it
+    device_macs, sent_bytes, energy_j   of all devices and rounds together
+    """
+
+    algorithm: str
+    accuracy: Estimate | None
+    worst_accuracy: Estimate | None
+    own_accuracy: Estimate | None
+    time_to_target_s: float | None
+    reached: int
+    virtual_time_s: float
+    sent_bytes: float
+    received_bytes: float
+    device_macs: float
+    energy_j: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several algorithms, each with several seeds.  `target` is the test accuracy whose time is compared."""
+
+    scenario: Scenario
+    seeds: tuple[int, ...]
+    target: float
+    trials: dict[str, Trials]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [_row(algorithm, trials, self.target) for algorithm, trials in self.trials.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"target": self.target, "seeds": list(self.seeds), "algorithms": [asdict(row) for row in self.rows]}
+
+
+def compare(
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str],
+    seeds: int = 3,
+    algorithms: Sequence[str] = ALGORITHMS,
+    target: float | None = None,
+    resume: bool = False,
+    jobs: int | None = None,
+    data: str | os.PathLike[str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Train a scenario with each algorithm and with `seeds` seeds, from training.seed on, each into a folder of its own in `out`.
+
+    target   a test accuracy; None: the highest whole percentage that all reach
+    resume   take up what is there
+    jobs     runs at the same time; None: as many as there are cores
+    tell     is told now and then how far it is
+    """
+    require_integer("seeds", seeds, low=1, high=1000)
+    if target is not None:
+        require_number("target", target, above=0, high=1)
+    chosen = [require_choice("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
+    if not chosen:
+        raise InvalidValue("algorithms must name at least one, got none")
+    numbers = tuple(range(scenario.training.seed, scenario.training.seed + seeds))
+    pieces = [_Piece(_variant(scenario, a, s), Path(out) / f"{a}-seed{s}", resume, data) for a in chosen for s in numbers]
+    if not resume:
+        for piece in pieces:
+            RunFolder(piece.out).require_new()
+    done: dict[int, tuple[RoundRecord, ...]] = {}
+    for done in in_parallel(_train, pieces, jobs=jobs):
+        rounds = sum(_rounds_in(piece.out) for piece in pieces)
+        tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {len(pieces) * scenario.training.rounds} rounds")
+    trials = {a: Trials(tuple(done[i * seeds + j] for j in range(seeds))) for i, a in enumerate(chosen)}
+    found = Comparison(scenario, numbers, common_target(list(trials.values())) if target is None else target, trials)
+    write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1) + "\n")
+    return found
+
+
+@dataclass(frozen=True)
+class _Piece:
+    scenario: Scenario
+    out: Path
+    resume: bool
+    data: str | os.PathLike[str] | None
+
+
+def _variant(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
+    return scenario.replace(**{"training.algorithm": algorithm, "training.seed": seed})
+
+
+def _train(piece: _Piece) -> tuple[RoundRecord, ...]:
+    for _ in simulate(piece.scenario, out=piece.out, resume=piece.resume, data=piece.data):
+        pass
+    return tuple(RunFolder(piece.out).records())
+
+
+def _rounds_in(out: Path) -> int:
+    file = RunFolder(out).rounds_file
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def _row(algorithm: str, trials: Trials, target: float) -> Row:
+    times = [np.inf if time is None else time for time in trials.time_to(target)]
+    median = float(np.median(times))
+    return Row(
+        algorithm,
+        accuracy=estimate(trials.last("test_accuracy")),
+        worst_accuracy=estimate(trials.last("test_accuracy_worst")),
+        own_accuracy=estimate(trials.last("own_accuracy")),
+        time_to_target_s=median if np.isfinite(median) else None,
+        reached=int(np.isfinite(times).sum()),
+        virtual_time_s=float(np.mean(trials.last("virtual_time_s"))),
+        sent_bytes=float(np.mean(trials.total("sent_bytes"))),
+        received_bytes=float(np.mean(trials.total("received_bytes"))),
+        device_macs=float(np.mean(trials.total("macs"))),
+        energy_j=float(np.mean(trials.total("energy_j"))),
+    )

@@ -1,0 +1,57 @@
+"""Accuracy over rounds and over virtual time, for several ways to train: what `airsplit compare` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter
+
+from airsplit.figures import style
+from airsplit.trials import Trials
+from airsplit.units import Floats
+
+TITLES = {
+    "sfl": "SFL",
+    "fedavg": "FedAvg",
+    "split-learning": "split learning",
+    "splitfed-v1": "SplitFed V1",
+    "splitfed-v2": "SplitFed V2",
+}
+COLOURS = dict(zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.RED), strict=True))
+DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
+
+
+def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: str) -> Canvas:
+    """A panel over rounds and one over virtual time; lines are means over seeds, bands their range."""
+    with style.look():
+        figure, axes = style.canvas(1, 2, 2.5, sharey=True)
+        by_round, by_time = axes[0]
+        for algorithm, trials in several.items():
+            rounds, times, accuracies = trials.curve()
+            _curve(by_round, rounds, accuracies, algorithm)
+            _curve(by_time, times.mean(axis=0), accuracies, algorithm)
+        for cell in (by_round, by_time):
+            if target is not None:
+                cell.axhline(100 * target, color=style.FAINT, linewidth=0.6, linestyle=":")
+            cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
+        by_round.set_xlabel("round")
+        by_round.set_ylabel("test accuracy [%]")
+        by_time.set_xlabel("virtual time [s]")
+        style.log_axis(by_time.xaxis)
+        handles, labels = by_round.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.4)
+        style.caption(figure, caption)
+    return figure
+
+
+def _curve(axes: Axes, x: Floats, accuracies: Floats, algorithm: str) -> None:
+    colour, percent = COLOURS[algorithm], 100 * accuracies
+    if len(percent) > 1:
+        axes.fill_between(x, percent.min(axis=0), percent.max(axis=0), color=colour, alpha=0.13, linewidth=0)
+    options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
+    marker = "o" if len(x) == 1 else ""
+    axes.plot(x, np.mean(percent, axis=0), color=colour, label=TITLES[algorithm], marker=marker, **options)

@@ -1,0 +1,51 @@
+"""Independent pieces of work in several processes, each with one thread: the numbers do not depend on how many cores there are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from typing import TypeVar
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def in_parallel(
+    work: Callable[[Given], Made], pieces: Sequence[Given], *, jobs: int | None = None, pause_s: float = 1.0
+) -> Iterator[dict[int, Made]]:
+    """What is done so far, by the number of its piece: again and again until all is done, at the latest after `pause_s`.
+
+    jobs   processes; None: as many as there are cores
+    """
+    count = max(1, min(jobs or os.cpu_count() or 1, len(pieces)))
+    done: dict[int, Made] = {}
+    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+    try:
+        left = {pool.submit(work, piece): number for number, piece in enumerate(pieces)}
+        while left:
+            finished, _ = wait(left, timeout=pause_s, return_when=FIRST_COMPLETED)
+            for future in finished:
+                done[left.pop(future)] = future.result()
+            yield dict(done)
+    finally:
+        _end(pool)
+
+
+def _begin() -> None:
+    """A worker has one thread, and leaves Ctrl-C to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Where it ends early, nobody waits for work that is no longer wanted."""
+    for worker in list((pool._processes or {}).values()):
+        if worker.is_alive():
+            worker.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,267 @@
+"""The page: whole, self-contained, escaped, and about any run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from airsplit.errors import FileProblem
+from airsplit.figures import style
+from airsplit.report.page import write_report
+from airsplit.report.sheet import STYLE
+from airsplit.settings import ALGORITHMS
+
+from .run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
+
+
+def read(folder: Path) -> str:
+    """The page of a folder, which is well-formed down to the last tag."""
+    text = write_report(folder).read_text(encoding="utf-8")
+    ElementTree.fromstring(text.partition("\n")[2])  # noqa: S314 - our own page
+    return text
+
+
+def words(page: str) -> str:
+    """What a reader sees, on one line."""
+    body = page[page.index("<body>") :].replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join(re.sub("<[^>]*>", " ", body).split())
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------------
+def test_the_page_lies_in_the_folder_and_is_the_same_every_time(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1), a_record(2)])
+    path = write_report(str(tmp_path / "run"))
+    assert path == tmp_path / "run" / "report.html"
+    first = path.read_bytes()
+    assert write_report(tmp_path / "run").read_bytes() == first
+    assert {each.name for each in path.parent.iterdir()} == {"scenario.toml", "plan.json", "rounds.jsonl", "report.html"}
+
+
+def test_the_page_loads_nothing_and_runs_nothing(tmp_path: Path) -> None:
+    page = read(a_run(tmp_path, [a_record(1)]))
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8" /><meta http-equiv="Content-Security-Policy"')
+    assert 'content="default-src &#x27;none&#x27;; style-src &#x27;unsafe-inline&#x27;; img-src data:;' in page
+    assert not re.search(r"https?:|<script|url\(|@import|\son\w+=", page)
+    assert re.findall(r'(?:href|src)="([^"]*)"', page) == ["data:,"]
+    assert "<title>alexnet32 with SFL on 3 devices · Airsplit</title>" in page
+
+
+def test_every_picture_has_words_for_those_who_do_not_see_it(tmp_path: Path) -> None:
+    page = read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3)]))
+    alts = re.findall(r'role="img" aria-label="([^"]*)"', page)
+    assert len(alts) == 4
+    assert alts[0].startswith("Accuracy over rounds. mean of the devices&#x27; models: 10 % in round 1, 30 % in round 3.")
+    assert page.count("<figcaption>") == 5
+    assert page.count("<details>") >= 3
+    assert len(re.findall(r"<svg (?![^>]*(role=\"img\"|aria-hidden))", page)) == 0
+
+
+def test_names_from_users_are_only_text(tmp_path: Path) -> None:
+    bad = '<script>alert("1")</script>'
+    names = {
+        "device_names": [bad, "$x_1$ & co\x00", "\ud800 ‮"],
+        "split_names": ["<b>", "</table>", "</table>"],
+        "status": bad,
+        "method": "<i>",
+    }
+    run = a_run(tmp_path, [a_record(1)], a_scenario(model__name=bad, model__arguments={bad: bad}), a_plan(3, **names))
+    page = read(run)
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;" in page
+    assert "$x_1$ &amp; co�" in page
+
+
+def test_the_colours_are_those_of_the_figures() -> None:
+    for name in ("BLUE", "ORANGE", "GREEN", "RED", "INK"):
+        assert f"--{name.lower()}: {getattr(style, name)};" in STYLE
+    assert f"--blue: {style.SKY};" in STYLE  # where the paper is dark
+
+
+def test_neither_torch_nor_matplotlib_is_loaded(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1)])
+    code = "import sys; from airsplit.report.page import write_report; write_report(sys.argv[1])"
+    code += "; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
+
+
+# ---- what it says --------------------------------------------------------------------------------------------------------
+def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)])))
+    assert "After 4 rounds and 16.0 s of virtual time, the devices' models get 40.0 % of the test set right on average " in said.replace(
+        "&#x27;", "'"
+    )
+    assert "(spread 2.0 points, worst 5.0 %)" in said
+    assert "sent 12.0 kB, received 6.00 kB and spent 6.00 J on transmitting" in said
+
+
+def test_computing_is_in_the_energy_where_the_scenario_says_what_it_takes(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9))))
+    assert "spent 1.50 J." in said
+
+
+def test_the_whole_scenario_and_what_it_means_are_on_the_page(tmp_path: Path) -> None:
+    scenario = a_scenario(training__partition="shards", training__momentum=0.9, training__dropout_probability=0.25, fleet__seed=7)
+    page = read(a_run(tmp_path, [a_record(1)], scenario))
+    assert scenario.to_toml().replace('"', "&quot;") in page
+    said = words(page)
+    for fact in ("alexnet32 (width = 0.25, channels = 1)", "digits , shards: 2 labels a device", "4 rounds of 5 iterations, batches of 32",
+                 "SGD with learning rate 0.05, momentum 0.9", "training 0, fleet 7, plan 0",
+                 "drops out with a probability of 25.0 %"):  # fmt: skip
+        assert fact in said
+
+
+def test_the_bound_of_the_plan_is_rounded_up(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1)], plan=a_plan(3, gap=0.000301))))
+    assert "No plan can be more than 0.031 % faster in the mean time of the slowest device." in said
+    assert "0 pool1 33.33 % 0.125 s 0.250 s 0.375 s" in said
+    assert "Averaged are 1,234 parameters, those behind pool2, the deepest split." in said
+
+
+def test_time_is_summed_over_rounds_and_absence_is_what_is_left(tmp_path: Path) -> None:
+    present, absent = (1.0, 1.0, 0.0), (0, 1)
+    record = a_record(2, compute_s=present, transmit_s=(2.0, 2.0, 0.0), idle_s=present, participants=absent)
+    page = read(a_run(tmp_path, [a_record(1), record]))
+    said = words(page)
+    assert "spent 25 % computing, 50 % on the air and 25 % waiting." in said
+    assert "not taking part" in said
+    assert "On average 2.5 of 3 devices took part in a round; none dropped out." in said
+    assert page.count('x="250" y="0" width="500"') == 2  # on the air, of those that always took part
+    assert page.count('x="125" y="0" width="250"') == 1
+
+
+def test_dropouts_and_rounds_that_nobody_finished_are_told(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1, dropped=(0, 1, 2), train_loss=None), a_record(2)])))
+    assert "3 times a device dropped out, 50.0 % of those asked. In 1 round nobody finished." in said
+    assert "Each device device rounds dropped out 0 2 1" in said
+
+
+def test_new_plans_are_told_and_splits_that_no_name_is_known_of_have_their_number(tmp_path: Path) -> None:
+    again = a_record(3, splits=(8, 8, 5), shares=(0.5, 0.25, 0.25))
+    said = words(read(a_run(tmp_path, [a_record(1), a_record(2), again], a_scenario(training__replan_every=2))))
+    assert "The plan was made anew 1 time, every 2 rounds." in said
+    assert "3 2 devices pool2 25.00 % – 50.00 %" in said
+    assert "0 pool1 → pool2" in said
+    assert "2 pool2 → split 5" in said
+    assert "The plan of round 1" in said
+
+
+# ---- any run -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_has_a_page_that_names_it_in_words(tmp_path: Path, algorithm: str) -> None:
+    scenario = a_scenario(training__algorithm=algorithm)
+    said = words(read(a_run(tmp_path, [a_record(1)], scenario)))
+    assert re.search("(SFL|FedAvg|split learning|SplitFed V[12]): ", said)
+    assert ("so this plan was not used" in said) == (algorithm == "fedavg") == ("0 whole model" in said)
+    assert ("its shares and times were not used" in said) == (algorithm == "split-learning")
+
+
+def test_a_run_without_a_finished_round_has_its_plan(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [])))
+    assert "No round is finished yet, of 4 rounds." in said
+    assert "The plan Method exact" in said
+    assert "How the models learned" not in said
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_one_round_is_enough(tmp_path: Path, devices: int) -> None:
+    equal = a_record(1, devices, test_accuracy_spread=0.0, test_accuracy_worst=0.1)
+    page = read(a_run(tmp_path, [equal], devices=devices))
+    assert ("the model gets 10.0 %" in words(page)) == (devices == 1)
+    assert "worst model" not in page
+    assert "1 of 4 rounds" in page
+
+
+def test_rounds_that_were_not_tested_are_left_out_of_the_lines(tmp_path: Path) -> None:
+    untested = {"test_accuracy": None, "test_accuracy_spread": None, "test_accuracy_worst": None, "test_loss": None}
+    records = [a_record(1), a_record(2, **untested), a_record(3), a_record(4, **untested)]
+    page = read(a_run(tmp_path, records))
+    assert "right when last tested, in round 3 on average" in words(page)
+    accuracy = re.findall(r'<polyline points="([^"]*)" class="line blue"', page)[0]
+    assert len(accuracy.split()) == 2
+    assert "<td>–</td>" in page
+
+
+def test_a_run_that_never_tests_and_one_without_classes_have_pages(tmp_path: Path) -> None:
+    nothing = {"test_accuracy": None, "test_accuracy_spread": None, "test_accuracy_worst": None}
+    regression = words(read(a_run(tmp_path / "a", [a_record(1, **nothing)])))
+    assert "models have a mean test loss of 2." in regression
+    untested = words(read(a_run(tmp_path / "b", [a_record(1, **nothing, test_loss=None, train_loss=-1.5)])))
+    assert "no model has been tested yet." in untested
+
+
+def test_a_last_record_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [a_record(1), a_record(2)])
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write(a_record(3).to_json()[:50])
+    assert "After 2 of 4 rounds" in words(read(folder))
+
+
+def test_a_long_and_wide_run_is_drawn_in_part_and_says_so(tmp_path: Path) -> None:
+    page = read(a_long_run(tmp_path, rounds=650, devices=210))
+    said = words(page)
+    assert len(page) < 400_000
+    assert "Of 650 rounds, the first, least, greatest and last values of neighbours are drawn." in said
+    assert "of 650 rounds; rounds.jsonl has all" in said
+    assert "The 40 of 210 devices that wait most" in said
+    assert "the first 200 devices; plan.json has all" in said
+    assert "pool2 209 99.5 %" in said
+    assert page.count('class="bar"') == 41  # the mean of all, too
+
+
+# ---- folders that are not a run's ----------------------------------------------------------------------------------------
+def test_a_folder_without_a_run_is_a_file_problem(tmp_path: Path) -> None:
+    with pytest.raises(FileProblem, match=r"scenario of the run .*scenario.toml' does not exist"):
+        write_report(tmp_path)
+    (tmp_path / "scenario.toml").write_text(a_scenario().to_toml())
+    with pytest.raises(FileProblem, match=r"plan of the run .*plan.json' does not exist"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "complaint"),
+    [
+        ("[]", "has no number 'gap'"),
+        ("{", "is not JSON"),
+        ({"gap": "small"}, "has no number 'gap'"),
+        ({"shares": [0.5]}, "must have one of 'shares' for each device"),
+        ({"splits": []}, "must have one of 'splits' for each device"),
+        ({"compute_s": ["a", "b", "c"]}, "compute_s must be numbers"),
+        ({"shares": [0.5, None, 0.5]}, "shares must be finite numbers"),
+        ({"device_names": "abc"}, "must have one of 'device_names'"),
+    ],
+)
+def test_a_plan_that_is_none_is_a_file_problem(tmp_path: Path, plan: object, complaint: str) -> None:
+    a_run(tmp_path, [], plan=a_plan(3, **plan) if isinstance(plan, dict) else None)
+    if isinstance(plan, str):
+        (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(FileProblem, match=complaint):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"compute_s": (1.0,)}, "round 1 has 1 compute_s, but the plan has 3 devices"),
+        ({"participants": (3,)}, "round 1 names a device that the plan with 3 devices does not have"),
+        ({"train_loss": "low"}, "train_loss must be numbers"),
+        ({"idle_s": ("a", "b", "c")}, "idle_s must be numbers"),
+    ],
+)
+def test_records_that_do_not_fit_the_plan_are_a_file_problem(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(FileProblem, match=complaint):
+        write_report(a_run(tmp_path, [a_record(1, **changes)]))
+
+
+def test_a_scenario_that_is_none_is_a_file_problem(tmp_path: Path) -> None:
+    a_run(tmp_path, [])
+    (tmp_path / "scenario.toml").write_text("[modle]\n")
+    with pytest.raises(FileProblem, match=r"scenario of the run .*scenario.toml': \[modle\] is not a setting"):
+        write_report(tmp_path)
