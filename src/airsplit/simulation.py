@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
+from airsplit import __version__
 from airsplit.errors import FileProblem, InvalidValue, show
 from airsplit.learn.engine import Training
+from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 
@@ -41,8 +44,14 @@ def simulate(
     if resume and folder.scenario_file.exists():
         _take_up(training, folder)
     else:
-        folder.begin(training.scenario.to_toml(), training.plan.to_dict() | {"device_names": training.device_names})
+        folder.begin(training.scenario.to_toml(), _written_plan(training))
     return _kept(training, folder)
+
+
+def _written_plan(training: Training) -> dict[str, Any]:
+    """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
+    about = {"device_names": training.device_names, "all_split_names": list(training.profile.names), "airsplit_version": __version__}
+    return training.plan.to_dict() | about
 
 
 def _take_up(training: Training, folder: RunFolder) -> None:
@@ -88,3 +97,4 @@ def _kept(training: Training, folder: RunFolder) -> Iterator[RoundRecord]:
         if whole and saved != training.round:
             training.save(folder.checkpoint)
         writer.close()
+        write_report(folder.path)

@@ -383,7 +383,7 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    claims = draw([known[number] for number in numbers or known], out, scale, _note)
+    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, _note)
     if as_json:
         print(_json([asdict(claim) for claim in claims]))
         return

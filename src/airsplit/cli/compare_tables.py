@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from airsplit.cli.quantities import percent, quantity, seconds
 from airsplit.cli.render import table
 from airsplit.comparison import Comparison, Row
+from airsplit.quantities import percent, quantity, seconds
 from airsplit.trials import Estimate
 
 

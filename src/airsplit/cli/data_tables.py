@@ -13,7 +13,6 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from airsplit.cli.quantities import percent, quantity
 from airsplit.cli.render import facts, table
 from airsplit.errors import InvalidValue, show
 from airsplit.inputs import shape_text
@@ -21,6 +20,7 @@ from airsplit.learn.downloads import Progress, download, download_bytes
 from airsplit.learn.image_files import read_images
 from airsplit.learn.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
 from airsplit.learn.partition import label_counts, partition
+from airsplit.quantities import percent, quantity
 from airsplit.settings import FleetSettings, TrainingSettings
 from airsplit.units import Ints
 

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.planned import Planned
-from airsplit.cli.quantities import at_most_percent, bar, digits, percent, seconds
 from airsplit.cli.render import facts, table
 from airsplit.fleet import Fleet
 from airsplit.planning.plans import Plan
+from airsplit.quantities import at_most_percent, bar, digits, percent, seconds
 from airsplit.units import Floats
 
 MOST_ROWS = 40

@@ -9,9 +9,9 @@ from typing import Protocol
 from rich.table import Table
 from rich.text import Text
 
-from airsplit.cli.quantities import bar, percent, quantity
 from airsplit.cli.render import table
 from airsplit.profiles import Profile
+from airsplit.quantities import bar, percent, quantity
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
 WIDEST, GAP = 120, 2

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from airsplit.cli.quantities import percent, seconds
+from airsplit.quantities import percent, seconds
 from airsplit.results import RoundRecord
 
 PLAIN_LINES_S = 5.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from airsplit.cli.quantities import percent, quantity, seconds
 from airsplit.cli.render import facts
+from airsplit.quantities import percent, quantity, seconds
 from airsplit.results import RoundRecord, RunFolder
 
 RUNS = Path("runs")

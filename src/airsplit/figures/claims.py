@@ -1,4 +1,4 @@
-"""The paper's claims about latency, each judged by a stated criterion on the numbers of the figures that carry it.
+"""The paper's claims, each judged by a stated criterion on the numbers of the figures that carry it.
 
 A judgement sees the figures that were drawn, never other numbers, and returns a sentence and whether the claim holds.
 """
@@ -24,6 +24,7 @@ SAVING_OF_VGG = 0.75
 CLEARLY_BELOW = 0.25
 A_LITTLE_ABOVE = 2.0
 STRONGLY = 2.0
+NAMES_OF_SCHEMES = {"sfl": "SFL", "fedavg": "FedAvg"}
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,45 @@ def split_matters(drawn: Drawn) -> Verdict:
     return f"Worst over best split, the last one left out: {'; '.join(parts)}.", least >= STRONGLY
 
 
+def faster_than_fedavg(drawn: Drawn) -> Verdict:
+    """C9 holds if for every number of devices SFL is ahead, in the mean over seeds, whenever it is evaluated, and surely so at its end.
+
+    Surely: the 95 % interval of the difference, seed by seed, is above zero.  FedAvg counts with the best that it has had by then.
+    """
+    parts, holds = [], True
+    for panel in drawn[9]["panels"]:
+        ahead, end = [each["mean"] for each in panel["sfl_ahead"]], panel["sfl_ahead"][-1]
+        holds = holds and min(ahead) > 0 and wording.surely_above(end)
+        times = [np.mean(panel[scheme]["virtual_time_s"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
+        last = [100 * np.mean(panel[scheme]["test_accuracy"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
+        parts.append(
+            f"{panel['devices']} devices: when SFL ends, after {times[0]:.3g} s, it is {wording.points(end)} ahead "
+            f"(at the least {100 * min(ahead):.0f} before); FedAvg takes {times[1]:.3g} s for as many rounds and ends at "
+            f"{last[1]:.0f} %, SFL at {last[0]:.0f} %."
+        )
+    return f"{wording.trained_on(drawn[9])} {' '.join(parts)}", holds
+
+
+def more_devices_are_worse(drawn: Drawn) -> Verdict:
+    """C10 holds if after as many rounds the most devices are surely less accurate than the fewest, for SFL and for FedAvg."""
+    gains = drawn[9]["fewer_devices_gain"]
+    few, many = (drawn[9]["panels"][at]["devices"] for at in (0, -1))
+    parts = [f"{NAMES_OF_SCHEMES[scheme]} {wording.points(gain)}" for scheme, gain in gains.items()]
+    lead = f"{wording.trained_on(drawn[9])} Accuracy of {few} devices above that of {many}, after as many rounds on the same data:"
+    return f"{lead} {', '.join(parts)}.", all(wording.surely_above(gain) for gain in gains.values())
+
+
+def deeper_splits_are_worse(drawn: Drawn) -> Verdict:
+    """C11 holds if the deep split is surely less accurate with both partitions, and surely loses more when data are not IID."""
+    data = drawn[10]
+    parts = [f"{panel['partition']} {wording.points(panel['shallow_gain'])}" for panel in data["panels"]]
+    more = data["non_iid_gain_over_iid"]
+    holds = all(wording.surely_above(panel["shallow_gain"]) for panel in data["panels"]) and wording.surely_above(more)
+    shallow, deep = data["settings"]["splits"][0], data["settings"]["splits"][-1]
+    lead = f"{wording.trained_on(data)} Accuracy with ℓ = {shallow} above that with ℓ = {deep}: {', '.join(parts)};"
+    return f"{lead} non-IID more than IID by {wording.points(more)}.", holds
+
+
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's: the correlation of the ranks, ties at their mean rank.
 
@@ -223,5 +263,8 @@ STATEMENTS = (
         (7, 8),
         alexnet_beats_fedavg,
     ),
+    Statement("C9", "SFL reaches higher accuracy than FL in the same time.", (9,), faster_than_fedavg),
+    Statement("C10", "More devices: lower accuracy.", (9,), more_devices_are_worse),
+    Statement("C11", "Larger ℓ: lower accuracy, more so for non-IID data.", (10,), deeper_splits_are_worse),
     Statement("C12", "Latency depends strongly on the split point.", (11,), split_matters),
 )

@@ -16,12 +16,13 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its number in the paper (12 and above are ours), how its numbers are made, and how they are drawn."""
+    """A figure: its number in the paper (12 and above are ours), how its numbers are made, how they are drawn, and at which scales."""
 
     number: int
     title: str
     compute: Callable[[Scale, Progress], Data]
     draw: Callable[[Data], Canvas]
+    scales: tuple[str, ...] = ("smoke", "paper")
 
     @property
     def stem(self) -> str:

@@ -117,3 +117,29 @@ def against_fedavg(data: Numbers, entry: Numbers) -> str:
         f"{ratio['air_time']} in air time ({ratio['transmit']} in the devices' transmit time), "
         f"saving {percents(entry['saving']['median'])} ({percents(entry['expected_max_saving']['median'])} in E[max])."
     )
+
+
+def surely_above(difference: Numbers) -> bool:
+    """Whether the whole interval of a difference is above zero; with one seed there is no interval, and nothing is sure.
+
+    >>> surely_above({"mean": 0.1, "half_width": 0.05}), surely_above({"mean": 0.1, "half_width": None})
+    (True, False)
+    """
+    return difference["half_width"] is not None and difference["mean"] > difference["half_width"]
+
+
+def points(difference: Numbers) -> str:
+    """A difference of accuracies in percentage points.
+
+    >>> points({"mean": 0.123, "half_width": 0.05})
+    '12.3 ± 5.0 points'
+    """
+    within = "" if difference["half_width"] is None else f" ± {100 * difference['half_width']:.1f}"
+    return f"{100 * difference['mean']:.1f}{within} points"
+
+
+def trained_on(data: Numbers) -> str:
+    """What an accuracy figure was trained on."""
+    given = data["settings"]
+    model = f"{given['model']} at width {given['arguments']['width']}"
+    return f"{model} on {given['dataset']}, {given['rounds']} rounds, {len(given['seeds'])} seeds."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.report.history import TIMES, History
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
-from airsplit.report.quantities import counted, percent, quantity, seconds
 from airsplit.units import Floats, Ints
 
 MOST_BARS = 40

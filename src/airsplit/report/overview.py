@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from airsplit.quantities import counted, percent, quantity, repeated, seconds
 from airsplit.report.history import History
 from airsplit.report.markup import Html, folded, name, prose, tag, together
-from airsplit.report.quantities import counted, percent, quantity, repeated, seconds
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.settings import TrainingSettings

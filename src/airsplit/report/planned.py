@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.history import History
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
-from airsplit.report.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.scales import spread_rows
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first

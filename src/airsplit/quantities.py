@@ -1,30 +1,18 @@
-"""Numbers as people read them.  The same words as on the command line, which a report may not import."""
+"""Numbers as people read them: three digits that count, with a prefix and a unit."""
 
 from __future__ import annotations
 
 import math
 
-_PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _UNITS_OF_TIME = ((259_200.0, 86_400.0, "d"), (10_800.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.1, 1.0, "s"), (0.0, 1e-3, "ms"))
-
-
-def digits(value: float) -> str:
-    """Three digits that count, and never an exponent.
-
-    >>> digits(0.4543), digits(1234.5), digits(0.0)
-    ('0.454', '1,234', '0')
-    """
-    if value == 0:
-        return "0"
-    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))) + 1e-12))
-    return f"{value:,.{decimals}f}"
+_PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
 def quantity(value: float, unit: str) -> str:
     """A number with an SI prefix.
 
-    >>> quantity(1_135_256_096, "MAC"), quantity(279_936, "B"), quantity(0, "B")
-    ('1.14 GMAC', '280 kB', '0 B')
+    >>> quantity(1_135_256_096, "MAC"), quantity(279_936, "B"), quantity(999.6, "B"), quantity(0, "B")
+    ('1.14 GMAC', '280 kB', '1.00 kB', '0 B')
     """
     if value == 0:
         return f"0 {unit}"
@@ -37,16 +25,28 @@ def quantity(value: float, unit: str) -> str:
 def seconds(value: float) -> str:
     """A time: seconds from a tenth of one upwards, smaller units below.
 
-    >>> seconds(0.4543), seconds(0.0123), seconds(86_400.0)
-    ('0.454 s', '12.3 ms', '86,400 s')
+    >>> seconds(0.4543), seconds(0.0123), seconds(0.0), seconds(86_400.0)
+    ('0.454 s', '12.3 ms', '0 s', '86,400 s')
     """
     return f"{digits(value)} s" if value >= 0.1 else quantity(value, "s")
 
 
+def digits(value: float) -> str:
+    """Three digits that count, and never an exponent.
+
+    >>> digits(0.4543), digits(27.0), digits(1234.5), digits(0.0)
+    ('0.454', '27.0', '1,234', '0')
+    """
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))) + 1e-12))
+    return f"{value:,.{decimals}f}"
+
+
 def percent(fraction: float, decimals: int = 1) -> str:
     """
-    >>> percent(0.05), percent(0.00012, 2)
-    ('5.0 %', '0.01 %')
+    >>> percent(0.05), percent(0.939712), percent(0.00012, 2)
+    ('5.0 %', '94.0 %', '0.01 %')
     """
     return f"{100 * fraction:.{decimals}f} %"
 
@@ -61,6 +61,16 @@ def at_most_percent(fraction: float) -> str:
     step = 10.0 ** (math.floor(math.log10(value) + 1e-12) - 1)
     up = math.ceil(value / step - 1e-9) * step
     return f"{up:.{max(0, -round(math.log10(step)))}f}".rstrip("0").rstrip(".") + " %" if step < 1 else f"{up:.0f} %"
+
+
+def bar(fraction: float, width: int = 20) -> str:
+    """A bar of text: full at one, and to an eighth of a letter.
+
+    >>> bar(0.5, 4), bar(0.0, 4), bar(0.28, 4)
+    ('██', '', '█▏')
+    """
+    eighths = round(fraction * width * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def counted(number: int, thing: str) -> str:
