@@ -1,4 +1,4 @@
-# make demo   plan the paper's scenario with every method and draw its figures
+# make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
 # make test   the test suite
 # make check  linters, types, layers, wheel, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
@@ -23,10 +23,20 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/airsplit plan paper-alexnet --method all
-	@$(BIN)/airsplit figures --scale smoke --out $(OUT)/demo
+	@rm -rf $(OUT)/demo
+	@mkdir -p $(OUT)/demo
+	@echo "1. What each layer of the model computes and sends"
+	@$(BIN)/airsplit profile alexnet32 --model-arg width=0.25 --model-arg channels=1 --plot $(OUT)/demo/profile.png
+	@echo "2. Where to cut it for 20 unequal devices, and how to share the radio"
+	@$(BIN)/airsplit plan demo --out $(OUT)/demo/plan.json
+	@echo "3. Who holds which digits"
+	@$(BIN)/airsplit data digits --plot $(OUT)/demo/labels.png
+	@echo "4. Train, split federated learning beside federated averaging"
+	@$(BIN)/airsplit compare demo --algorithms sfl,fedavg --seeds 1 --out $(OUT)/demo/runs
+	@$(BIN)/airsplit export $(OUT)/demo/runs/sfl-seed0 --average --out $(OUT)/demo/model.safetensors
 	@echo
-	@echo "Figures (PNG, SVG and their numbers as JSON) and claims.json are in $(OUT)/demo"
+	@echo "Look at $(OUT)/demo: profile.png, labels.png, runs/compared.png, and runs/sfl-seed0/report.html;"
+	@echo "the trained model is model.safetensors."
 
 test: $(READY)
 	@$(BIN)/python -m pytest -q -n 2
@@ -52,6 +62,7 @@ wheel: $(READY)
 bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/models.py
+	@$(BIN)/python benchmarks/training.py
 
 $(ZOO_READY): $(READY)
 	@echo "Adding torchvision and transformers to $(VENV) …"

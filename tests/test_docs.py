@@ -55,7 +55,7 @@ def test_every_python_block_runs(page: Path, workplace: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_plan_command_works(page: Path, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks(page, "console"):
-        for line in re.findall(r"^\$ airsplit ((?:plan|profile|presets) [^>#\n]*)", block, flags=re.MULTILINE):
+        for line in re.findall(r"^\$ airsplit ((?:plan|profile|presets|data) [^>#\n]*)", block, flags=re.MULTILINE):
             assert main(line.split()) == 0, line
             assert capsys.readouterr().out
 

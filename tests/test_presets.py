@@ -41,7 +41,7 @@ def test_a_preset_plans(name):
     profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
     plan = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
     assert len(plan) == scenario.fleet.devices
-    assert plan.batch_size == 32
+    assert plan.batch_size == scenario.training.batch_size
     assert plan.averaged_parameters > 0
 
 

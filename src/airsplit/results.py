@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO
@@ -143,37 +144,37 @@ class RunFolder:
         """Make these the records, whole or not at all."""
         write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
 
-    def writer(self) -> RecordWriter:
-        return RecordWriter(self.rounds_file)
-
-
-class RecordWriter:
-    """Appends records, each on the disk before the next; only one process at a time can."""
-
-    def __init__(self, file: Path) -> None:
+    def locked(self) -> closing[TextIO]:
+        """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""
         try:
-            self._stream: TextIO = file.open("a", encoding="utf-8")
+            self.path.mkdir(parents=True, exist_ok=True)
+            stream = (self.path / ".lock").open("w")
         except OSError as error:
-            raise FileProblem(f"records of the run {str(file)!r} cannot be written: {error.strerror}") from None
-        _lock(self._stream, file)
+            raise FileProblem(f"run folder {str(self.path)!r} cannot be written: {error.strerror}") from None
+        if not _lock(stream):
+            stream.close()
+            raise FileProblem(f"run folder {str(self.path)!r} is in use by another process; wait for it, or name another folder")
+        return closing(stream)
 
     def append(self, record: RoundRecord) -> None:
-        self._stream.write(record.to_json() + "\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        """Add a record; it is on the disk when this returns."""
+        try:
+            with self.rounds_file.open("a", encoding="utf-8") as stream:
+                stream.write(record.to_json() + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise FileProblem(f"records of the run {str(self.rounds_file)!r} cannot be written: {error.strerror}") from None
 
-    def close(self) -> None:
-        self._stream.close()
 
-
-def _lock(stream: TextIO, file: Path) -> None:
-    """Keep others away for as long as the stream is open; where the system has no such locks, do without."""
+def _lock(stream: TextIO) -> bool:
+    """Whether nobody else has it.  Where the system has no such locks, do without."""
     try:
         import fcntl
     except ImportError:  # not a Unix
-        return
+        return True
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        stream.close()
-        raise FileProblem(f"run folder {str(file.parent)!r} is in use by another process; wait for it, or name another folder") from None
+        return False
+    return True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from airsplit import __version__
-from airsplit.errors import FileProblem, InvalidValue, show
+from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show
 from airsplit.learn.engine import Training
 from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
@@ -37,15 +39,19 @@ def simulate(
         raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
     if out is None and resume:
         raise InvalidValue("resume needs out, the folder of the run to go on with")
-    training = Training(scenario, data=data)
     if out is None:
-        return training.rounds()
+        return Training(scenario, data=data).rounds()
     folder = RunFolder(out)
-    if resume and folder.scenario_file.exists():
-        _take_up(training, folder)
-    else:
-        folder.begin(training.scenario.to_toml(), _written_plan(training))
-    return _kept(training, folder)
+    if not resume:
+        folder.require_new()  # before anything slow
+    training = Training(scenario, data=data)
+    with ExitStack() as stack:
+        stack.enter_context(folder.locked())
+        if resume and folder.scenario_file.exists():
+            _take_up(training, folder)
+        else:
+            folder.begin(training.scenario.to_toml(), _written_plan(training))
+        return _kept(training, folder, stack.pop_all())
 
 
 def _written_plan(training: Training) -> dict[str, Any]:
@@ -79,22 +85,29 @@ def _require_same(before: Scenario, now: Scenario) -> None:
                 )
 
 
-def _kept(training: Training, folder: RunFolder) -> Iterator[RoundRecord]:
+def _kept(training: Training, folder: RunFolder, lock: ExitStack) -> Iterator[RoundRecord]:
     """The records, each written down before the caller sees it; the checkpoint as often as the scenario says."""
-    writer, saved, whole = folder.writer(), training.round, True
+    saved, every = training.round, training.settings.checkpoint_every
+    with lock:
+        try:
+            for record in training.rounds():
+                folder.append(record)
+                if record.round % every == 0 or record.round == training.settings.rounds:
+                    training.save(folder.checkpoint)
+                    saved = record.round
+                try:
+                    yield record
+                except GeneratorExit:  # the caller has had enough; between two rounds the state is whole
+                    if saved != record.round:
+                        training.save(folder.checkpoint)
+                    raise
+        finally:
+            _report(folder)
+
+
+def _report(folder: RunFolder) -> None:
+    """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
     try:
-        for record in training.rounds():
-            whole = False
-            writer.append(record)
-            if record.round % training.settings.checkpoint_every == 0 or record.round == training.settings.rounds:
-                training.save(folder.checkpoint)
-                saved = record.round
-            whole = True
-            yield record
-            whole = False
-        whole = True
-    finally:
-        if whole and saved != training.round:
-            training.save(folder.checkpoint)
-        writer.close()
         write_report(folder.path)
+    except AirsplitError as error:
+        warnings.warn(f"there is no report: {error}", stacklevel=2)

@@ -117,6 +117,22 @@ def frozen(layer: int = 0) -> nn.Module:
     return model
 
 
+@fixed_weights
+def all_frozen() -> nn.Module:
+    return mlp().requires_grad_(False)
+
+
+def drawn_mlp(kind: str = "float32") -> nn.Module:
+    """Weights by torch's generator, as most factories have them."""
+    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+
+
+@fixed_weights
+def linear() -> nn.Module:
+    """Nothing that holds large numbers back."""
+    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, CLASSES))
+
+
 class FrozenNorm(nn.Sequential):
     """A BatchNorm that stays in evaluation mode whatever the mode of the model."""
 
@@ -191,6 +207,12 @@ def line() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
+@fixed_weights
+def squeezed() -> nn.Module:
+    """One score a sample, without an axis for it."""
+    return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0))
+
+
 class Words(nn.Module):
     """Whole numbers in: a row of scores for each place of a sequence; `flat` lays the sequences end to end."""
 
@@ -207,7 +229,7 @@ words = fixed_weights(Words)
 
 
 class Rooted(nn.Module):
-    """The loss is finite, its gradient is not: √|w - w|."""
+    """The loss is finite, its gradient is not: √0² has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +237,7 @@ class Rooted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.one(x)
-        out: Tensor = self.two(torch.sqrt(torch.relu(x - x)) + x)
+        out: Tensor = self.two(torch.sqrt((x - x) ** 2) + x)
         return out
 
 
@@ -297,6 +319,35 @@ def sequences() -> Any:
     return (walks[:30, :-1], walks[:30, 1:]), (walks[30:, :-1], walks[30:, 1:])
 
 
+def one_class_to_test() -> Any:
+    train, (inputs, labels) = flat()
+    return train, (inputs[labels == 1], labels[labels == 1])
+
+
+def parted_by_class() -> Any:
+    """The second device has a class that nobody is tested on."""
+    (x, y), (z, w) = flat()
+    return [(x[y < 2], y[y < 2]), (x[y == 2], y[y == 2])], (z[w < 2], w[w < 2])
+
+
+def drawn_anew() -> Any:
+    """By torch's generator."""
+    labels = torch.arange(24) % CLASSES
+    return (torch.randn(24, FEATURES) + labels[:, None], labels), drawn(21, 3, FEATURES)
+
+
+def with_nan() -> Any:
+    (inputs, labels), test = flat()
+    inputs[3, 2] = float("nan")
+    return (inputs, labels), test
+
+
+def parted_with_huge() -> Any:
+    """What the second device has is finite, but overflows on its way through a model."""
+    (one, other), test = [drawn(8, 10 + k, FEATURES) for k in range(2)], drawn(21, 3, FEATURES)
+    return [one, (other[0] / other[0].abs().max() * 3e38, other[1])], test
+
+
 def parted() -> Any:
     """What each of five devices holds."""
     return [drawn(size, 10 + k, FEATURES) for k, size in enumerate(SIZES)], drawn(21, 3, FEATURES)
@@ -321,7 +372,7 @@ def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind:
     kind     the floating type of the model
     changes  with two underscores in place of the dot; what has none is of [training]
     """
-    devices = len(splits) if isinstance(splits, list) else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)
+    devices = len(splits) if isinstance(splits, list) else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)  # as many as the data are for
     training = {"dataset": f"{__name__}:{data}", "rounds": 3, "iterations_per_round": 2, "batch_size": 4, "learning_rate": 0.3}
     if data.startswith("parted"):
         training["partition"] = "given"
@@ -335,6 +386,7 @@ def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind:
     for name, value in changes.items():
         table, dot, key = name.rpartition("__")
         settings.setdefault(table if dot else "training", {})[key] = value
-    if "arguments" in changes.get("model__arguments", {}) or "model__arguments" in changes:
+    settings["training"] = {key: value for key, value in settings["training"].items() if value is not None}
+    if "model__arguments" in changes:
         settings["model"]["arguments"] = {"kind": kind} | changes["model__arguments"]
     return Scenario(**settings)

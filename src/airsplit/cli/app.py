@@ -185,8 +185,12 @@ def run(
     with sources.what_is_printed_as_notes():
         records = simulate(chosen, out=folder, resume=resume, data=data)
         _note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}")
-        for _ in followed(records, chosen.training.rounds):
-            pass
+        try:
+            for _ in followed(records, chosen.training.rounds):
+                pass
+        except KeyboardInterrupt:
+            _note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
+            raise
     summary = run_summary(RunFolder(folder).records())
     if as_json:
         print(_json({"folder": str(folder)} | summary))

@@ -63,7 +63,7 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     style.caption(
         figure,
-        f"SFL with exact plans, L̂ beside each point: a higher limit makes rounds shorter and leaves less to be averaged. {given['devices']} "
+        f"SFL with exact plans, L̂ beside each point: a higher limit makes rounds shorter and averages less. {given['devices']} "
         f"devices, alexnet32 at width {given['arguments']['width']} on {given['dataset']}, {given['rounds']} rounds of "
         f"{given['iterations_per_round']} iterations, batch {given['batch_size']}. Means and ranges of {len(given['seeds'])} seeds.",
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from airsplit.errors import Diverged
@@ -19,6 +21,8 @@ from airsplit.learn.step import NonFinite, Tensors
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 
+Bools = NDArray[np.bool_]
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -26,20 +30,32 @@ class Task:
 
     number      of the round, from one
     splits      where each is cut
-    iterations  how many each runs: all E; none where it does not take part; fewer where it drops out
+    asked       whether it is asked to take part
+    iterations  how many each runs: all E; none where it is not asked; fewer where it drops out
     weights     in the average: zero where it does not finish, and together one
     """
 
     number: int
     splits: Ints
+    asked: Bools
     iterations: Ints
     weights: Floats
     iterations_per_round: int
 
-    @property
+    @cached_property
     def finishing(self) -> list[int]:
         """Who runs all iterations, in order."""
-        return [int(k) for k in np.flatnonzero(self.iterations == self.iterations_per_round)]
+        return _numbers(self.iterations == self.iterations_per_round)
+
+    @property
+    def participants(self) -> list[int]:
+        """Who is asked."""
+        return _numbers(self.asked)
+
+    @property
+    def dropped(self) -> list[int]:
+        """Who is asked and does not finish."""
+        return _numbers(self.asked & (self.iterations < self.iterations_per_round))
 
 
 class Crew:
@@ -90,6 +106,10 @@ class Crew:
         if not all(_finite(tensor) for tensor in self.replica.tensors.values()):
             return f"its weights are not finite either, because an earlier step overflowed: {rate}"
         return f"its weights and inputs are finite, so the numbers overflow on their way through the model: {rate}, or normalise the data"
+
+
+def _numbers(which: Bools) -> list[int]:
+    return [int(k) for k in np.flatnonzero(which)]
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -15,7 +15,7 @@ from airsplit.fleet import Fleet
 from airsplit.learn import checkpoint
 from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.checkpoint import Progress
-from airsplit.learn.crew import Crew, Task
+from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.evaluation import scores
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
@@ -98,8 +98,8 @@ class Training:
             virtual_time_s=self.virtual_time_s,
             latency_s=costs.latency_s,
             train_loss=loss,
-            participants=tuple(np.flatnonzero(self._takes_part(number)).tolist()),
-            dropped=tuple(np.flatnonzero(self._takes_part(number) & (task.iterations < task.iterations_per_round)).tolist()),
+            participants=tuple(task.participants),
+            dropped=tuple(task.dropped),
             splits=tuple(self.splits.tolist()) if planned else None,
             shares=tuple(self.shares.tolist()) if planned else None,
             **evaluated,
@@ -110,18 +110,19 @@ class Training:
         E, K, seed = self.settings.iterations_per_round, len(self.fleet), self.settings.seed
         lost = generator(seed, "dropout", number).random(K) < self.settings.dropout_probability
         moment = generator(seed, "moment of dropout", number).integers(0, E, K)
-        iterations = np.where(self._takes_part(number), np.where(lost, moment, E), 0)
-        return Task(number, self.splits, iterations, self._weights(iterations == E), E)
+        asked = self._asked(number)
+        iterations = np.where(asked, np.where(lost, moment, E), 0)
+        return Task(number, self.splits, asked, iterations, self._weights(iterations == E), E)
 
-    def _takes_part(self, number: int) -> Any:
-        """Which devices are asked to train in a round."""
+    def _asked(self, number: int) -> Bools:
+        """Which devices are asked to take part in a round."""
         K = len(self.fleet)
         wanted = max(1, math.ceil(self.settings.participation * K - 1e-9))
         chosen = np.zeros(K, dtype=bool)
         chosen[generator(self.settings.seed, "participation", number).permutation(K)[:wanted]] = True
         return chosen
 
-    def _weights(self, finishing: Any) -> Floats:
+    def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
         weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self._samples, 0.0)
         total = weights.sum()

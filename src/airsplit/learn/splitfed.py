@@ -42,7 +42,7 @@ def one_server_round(crew: Crew, state: State, task: Task) -> float | None:
         return None
     mean = Mean()
     for at, k in enumerate(present.tolist()):
-        if k in task.finishing:
+        if task.iterations[k] == task.iterations_per_round:
             mean.add(fronts.own(at), float(task.weights[k]))
     mean.into({name: state.common[name] for name in names})
     return float(task.weights @ losses) / task.iterations_per_round

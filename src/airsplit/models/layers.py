@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
 from airsplit.inputs import Shape
+from airsplit.models.response_norm import ResponseNorm
 from airsplit.models.shapes import require_image_shape
 
 LayerT = TypeVar("LayerT", nn.Conv2d, nn.Linear)
@@ -63,7 +64,7 @@ class Stack:
 
     def norm(self, name: str) -> None:
         """Local response normalisation with the constants of the AlexNet paper."""
-        self._add(f"norm{name}", nn.LocalResponseNorm(5, 1e-4, 0.75, 2.0), self.shape)
+        self._add(f"norm{name}", ResponseNorm(5, 1e-4, 0.75, 2.0), self.shape)
 
     def pool(self, name: str, *, kernel: int, stride: int) -> None:
         """Max pooling."""

@@ -27,6 +27,7 @@ from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.models.constants import answer
 from airsplit.models.ledger import Ledger, held_tensors
 from airsplit.models.places import first_line, place_of, place_text, running_line, running_place, within_a_kernel
+from airsplit.models.response_norm import ResponseNorm
 from airsplit.models.shape_only import without_values
 from airsplit.models.surroundings import Lots, on_the_meta_device
 from airsplit.models.tape import Call, Slot, State, Tape, tensors_in
@@ -374,8 +375,8 @@ class _Recorder(TorchFunctionMode):
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Whether a module is recorded as one call: what runs by a forward of torch.nn, but for its containers."""
-    if isinstance(module, torch.jit.ScriptModule):
+    """Whether a module is recorded as one call: what runs by a forward of torch.nn, but for its containers, or by ours of the same."""
+    if isinstance(module, torch.jit.ScriptModule | ResponseNorm):
         return True
     theirs = getattr(type(module).forward, "__module__", "").startswith(("torch.nn.", "torch.ao.nn."))
     return theirs and not isinstance(module, CONTAINERS)

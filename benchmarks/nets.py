@@ -1,0 +1,41 @@
+"""Models and data for the training benchmark."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+DEVICES = 20
+
+
+def small_cnn() -> nn.Sequential:
+    """Two convolutions and two fully connected layers for 28 x 28 images, 421,642 parameters: what federated learning papers train."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+def wide_back() -> nn.Sequential:
+    """A small front and a back end of 16.8 million parameters."""
+    sizes = (64, 256, 4096, 3840)
+    layers = [layer for one, other in pairwise(sizes) for layer in (nn.Linear(one, other), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], 10))
+
+
+def _samples(n: int, *shape: int) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return torch.randn(n, *shape), torch.randint(0, 10, (n,))
+
+
+def images() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Noise in the shape of MNIST: time does not depend on what it shows."""
+    return _samples(DEVICES * 64, 1, 28, 28), _samples(10, 1, 28, 28)
+
+
+def vectors() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return _samples(800, 64), _samples(10, 64)

@@ -1,0 +1,209 @@
+"""Evaluation and losses, by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from airsplit import InvalidValue
+from airsplit.learn.engine import Training
+from airsplit.learn.evaluation import Score
+from airsplit.learn.losses import cross_entropy, flat_scores, logits_of, loss_of
+
+from . import tiny
+
+
+def finished(**settings: Any) -> tuple[Training, Any]:
+    training = Training(tiny.scenario(**settings))
+    return training, list(training.rounds())
+
+
+def models_of(training: Training, model: nn.Module, devices: int) -> list[nn.Module]:
+    """The devices' models, from the state alone."""
+    found = []
+    for k in range(devices):
+        own = {name.removeprefix("model:"): tensor for name, tensor in training.state.of(k).items() if name.startswith("model:")}
+        each = copy.deepcopy(model)
+        each.load_state_dict(own, strict=False)
+        found.append(each.eval())
+    return found
+
+
+# ---- by hand ---------------------------------------------------------------------------------------------------------------
+def test_accuracy_by_hand() -> None:
+    score = Score(0.5, right=np.array([3.0, 0.0, 1.0]), present=np.array([4.0, 2.0, 4.0]))
+    assert score.accuracy == 0.4
+    # a device with 3 samples of class 0 and 1 of class 2: 3/4 · 3/4 + 1/4 · 1/4
+    assert score.accuracy_on(np.array([0.75, 0.0, 0.25])) == 0.625
+    assert score.accuracy_on(np.array([0.0, 1.0, 0.0])) == 0.0
+
+
+def test_classes_that_the_test_set_does_not_have_count_for_nothing() -> None:
+    score = Score(0.5, right=np.array([3.0, 0.0]), present=np.array([4.0, 0.0]))
+    assert score.accuracy == 0.75
+    assert score.accuracy_on(np.array([0.5, 0.5])) == 0.75
+    assert score.accuracy_on(np.array([0.0, 1.0])) is None
+
+
+def test_without_classes_there_is_no_accuracy() -> None:
+    assert Score(0.5, np.zeros(0), np.zeros(0)).accuracy is None
+
+
+# ---- in a run --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
+@pytest.mark.parametrize("model", ["mlp", "norm_mlp", "dropout_mlp"])
+def test_a_record_says_what_the_devices_models_get_right(algorithm: str, model: str) -> None:
+    """Each model rebuilt from the state, in evaluation mode, one sample after the other."""
+    arguments = {"model__arguments": {"front": 0.5, "back": 0.5}} if model == "dropout_mlp" else {}
+    training, records = finished(model=model, splits=[2, 3, 2, 1, 2] if model == "mlp" else [2, 3, 2, 2, 3], algorithm=algorithm, **arguments)
+    devices, (inputs, labels) = tiny.parted()
+    accuracy, own, losses = [], [], []
+    fresh = getattr(tiny, model)(**arguments.get("model__arguments", {}))
+    for each, (_, held) in zip(models_of(training, fresh, 5), devices, strict=True):
+        with torch.no_grad():
+            scores = torch.cat([each(row[None]) for row in inputs])
+        right = scores.argmax(dim=1) == labels
+        accuracy.append(float(right.double().mean()))
+        by_class = [float(right[labels == c].double().mean()) for c in range(3)]
+        own.append(sum(by_class[int(c)] for c in held) / len(held))
+        losses.append(float(nn.functional.cross_entropy(scores, labels)))
+    last = records[-1]
+    # BUG with norm_mlp: a device's statistics are not in the state, but wherever the one replica left them
+    assert last.test_accuracy == pytest.approx(np.mean(accuracy), abs=1e-12)
+    assert last.test_accuracy_spread == pytest.approx(np.std(accuracy), abs=1e-12)
+    assert last.test_accuracy_worst == pytest.approx(min(accuracy), abs=1e-12)
+    assert last.own_accuracy == pytest.approx(np.mean(own), abs=1e-12)
+    assert last.own_accuracy_spread == pytest.approx(np.std(own), abs=1e-12)
+    assert last.own_accuracy_worst == pytest.approx(min(own), abs=1e-12)
+    assert last.test_loss == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_more_test_samples_than_are_scored_at_once_are_all_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airsplit.learn import evaluation
+
+    _, whole = finished(splits=[2] * 5, rounds=1)
+    monkeypatch.setattr(evaluation, "BATCH", 4)
+    _, parts = finished(splits=[2] * 5, rounds=1)
+    assert parts[0].test_accuracy == whole[0].test_accuracy
+    assert parts[0].test_loss == pytest.approx(whole[0].test_loss, rel=1e-6)
+
+
+def test_models_are_evaluated_as_often_as_asked_and_always_at_the_end() -> None:
+    _, records = finished(splits=[2] * 5, rounds=5, evaluate_every=2)
+    assert [r.round for r in records if r.test_accuracy is not None] == [2, 4, 5]
+    assert [r.round for r in records if r.test_loss is not None] == [2, 4, 5]
+
+
+def test_evaluating_changes_nothing_of_the_training() -> None:
+    for model in ("norm_mlp", "dropout_mlp"):
+        arguments = {"model__arguments": {"front": 0.5, "back": 0.5}} if model == "dropout_mlp" else {}
+        often, _ = finished(model=model, splits=[2] * 4, data="parted_evenly", evaluate_every=1, **arguments)
+        never, _ = finished(model=model, splits=[2] * 4, data="parted_evenly", evaluate_every=100, **arguments)
+        for k in range(4):
+            assert all(torch.equal(tensor, never.state.of(k)[name]) for name, tensor in often.state.of(k).items())
+
+
+def test_some_devices_can_stand_for_all() -> None:
+    training, records = finished(splits=[2, 3, 1, 2, 2], rounds=3, evaluate_devices=2)
+    _, every = finished(splits=[2, 3, 1, 2, 2], rounds=3)
+    some = training._evaluated_devices()
+    assert len(some) == 2
+    for record, all_of_them in zip(records, every, strict=True):
+        assert record.train_loss == all_of_them.train_loss
+    _, (inputs, labels) = tiny.parted()
+    models = models_of(training, tiny.mlp(), 5)
+    with torch.no_grad():
+        accuracy = [float((models[k](inputs).argmax(dim=1) == labels).double().mean()) for k in some]
+    assert records[-1].test_accuracy == pytest.approx(np.mean(accuracy))
+    _, more = finished(splits=[2, 3, 1, 2, 2], rounds=1, evaluate_devices=99)
+    assert more[0].test_accuracy == every[0].test_accuracy
+
+
+def test_labels_that_are_numbers_have_a_loss_and_no_accuracy() -> None:
+    _, records = finished(model="line", data="numbers", splits=[1, 2, 1], loss=f"{tiny.__name__}:squared_error", rounds=12, learning_rate=0.02)
+    assert records[-1].test_accuracy is None
+    assert records[-1].own_accuracy is None
+    assert records[-1].test_loss < records[0].test_loss
+
+
+def test_one_score_for_two_classes_is_not_an_accuracy_of_the_first_class() -> None:
+    # BUG: the argmax over one score is always class 0, and the share of class 0 is reported as accuracy
+    training, records = finished(model="line", data="two_classes", splits=[1, 2, 1], loss=f"{tiny.__name__}:yes_or_no", rounds=20)
+    _, (inputs, labels) = tiny.two_classes()
+    with torch.no_grad():
+        right = [float(((m(inputs).squeeze(-1) > 0) == labels).double().mean()) for m in models_of(training, tiny.line(), 3)]
+    assert np.mean(right) > 0.8
+    assert records[-1].test_accuracy is None or records[-1].test_accuracy == pytest.approx(np.mean(right))
+
+
+def test_scores_of_a_shape_that_only_the_users_loss_knows_do_not_end_a_run() -> None:
+    # BUG: evaluation speaks of training.loss "cross-entropy", which this run does not have
+    _, records = finished(model="squeezed", data="two_classes", splits=[1, 2, 1], loss=f"{tiny.__name__}:yes_or_no", rounds=1)
+    assert records[-1].test_loss is not None
+
+
+def test_classes_absent_from_the_test_set_or_from_the_training_set_do_no_harm() -> None:
+    _, records = finished(data="one_class_to_test", splits=[2, 1, 2])
+    assert 0 <= records[-1].test_accuracy <= 1
+    assert 0 <= records[-1].own_accuracy <= 1
+
+
+def test_a_device_without_any_class_of_the_test_set_has_no_accuracy_of_its_own() -> None:
+    _, records = finished(data="parted_by_class", splits=[2, 1])
+    assert records[-1].test_accuracy is not None
+    assert records[-1].own_accuracy is not None  # of the one device that has one
+
+
+def test_fewer_scores_than_classes_are_refused_before_any_work() -> None:
+    # BUG: IndexError of torch's, "Target 2 is out of bounds"
+    with pytest.raises(InvalidValue, match="classes"):
+        finished(model__arguments={"classes": 2}, splits=[2] * 5, rounds=1)
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------------
+def test_cross_entropy_by_hand() -> None:
+    scores = torch.tensor([[math.log(3.0), 0.0], [0.0, math.log(1.0)]])
+    assert float(cross_entropy(scores, torch.tensor([0, 1]))) == pytest.approx((math.log(4 / 3) + math.log(2)) / 2)
+
+
+def test_sequences_are_laid_end_to_end() -> None:
+    scores, labels = torch.randn(2, 5, 7), torch.randint(7, (2, 5))
+    wanted = nn.functional.cross_entropy(scores.transpose(1, 2), labels)  # torch's own way to say it
+    assert float(cross_entropy(scores, labels)) == pytest.approx(float(wanted), rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 2, 3), (2, 3), (5, 3)])
+def test_scores_that_do_not_fit_the_labels_are_told_so(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidValue, match="needs scores of shape"):
+        flat_scores(torch.zeros(shape), torch.zeros(4, dtype=torch.int64))
+
+
+def test_the_scores_are_found_in_whatever_a_model_returns() -> None:
+    class Output:
+        logits = torch.ones(2)
+
+    one, two = torch.zeros(1), torch.ones(2)
+    assert logits_of(one) is one
+    assert logits_of((one, two)) is one
+    assert logits_of([3, two]) is two
+    assert logits_of({"hidden": one, "logits": two}) is two
+    assert logits_of({"hidden": one}) is one
+    assert logits_of(Output()) is Output.logits
+    for nothing in (3, None, {}, (), {"logits": None}):
+        with pytest.raises(InvalidValue, match="must be a tensor"):
+            logits_of(nothing)
+
+
+def test_a_loss_is_named_or_found_by_its_path() -> None:
+    assert loss_of("cross-entropy") is cross_entropy
+    assert loss_of("torch.nn.functional:mse_loss") is nn.functional.mse_loss
+    with pytest.raises(InvalidValue, match="training.loss"):
+        loss_of("torch.nn.functional:no_such_loss")
+    with pytest.raises(InvalidValue, match="training.loss"):
+        loss_of("no_such_module:loss")
