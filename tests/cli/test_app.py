@@ -13,7 +13,7 @@ from airsplit.cli.app import main
 from airsplit.cli.planned import COMPARED
 from airsplit.presets import preset, preset_names
 
-COMMANDS = ("profile", "plan", "presets", "figures")
+COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_so_many_devices_take_part_as_were_asked_for() -> None:
 def test_every_device_gets_its_turn_and_drops_out_as_often_as_said() -> None:
     training = Training(tiny.scenario(splits=[2] * 5, participation=0.4, dropout_probability=0.25, iterations_per_round=3))
     tasks = [training._task(n) for n in range(1, 2001)]
-    took = np.array([training._takes_part(n) for n in range(1, 2001)])
+    took = np.array([task.asked for task in tasks])
     assert np.abs(took.mean(axis=0) - 0.4).max() < 4 * np.sqrt(0.24 / 2000)
     ran = np.array([task.iterations for task in tasks])
     lost = (ran < 3)[took]
@@ -292,7 +292,8 @@ def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:
     inputs[5, 1] = math.nan
     samples = Samples((inputs,), labels, as_it_is)
     crew = Crew(training.replica, samples, [np.arange(4), np.arange(4, 8)], TrainingSettings(batch_size=4), ["a", "b"])
-    task = Task(3, np.array([2, 2]), np.array([2, 2]), np.array([0.5, 0.5]), 2)
+    both = np.array([2, 2])
+    task = Task(number=3, splits=both, asked=both > 0, iterations=both, weights=both / 4, iterations_per_round=2)
     crew.train(0, task)
     with pytest.raises(Diverged, match="device b, round 3, iteration 1: the activations are not finite; its inputs are not finite either"):
         crew.train(1, task)
@@ -313,7 +314,7 @@ def test_weights_that_are_not_finite_are_not_a_round() -> None:
 def test_batches_come_from_the_devices_own_samples() -> None:
     training = Training(tiny.scenario(splits=[2] * 5))
     devices, _ = tiny.parted()
-    task = Task(2, training.splits, np.full(5, 2), np.full(5, 0.2), 2)
+    task = training._task(2)
     for k, (inputs, _) in enumerate(devices):
         (found,), labels = training._crew.batch(k, task, 1)
         rows = Batches([np.arange(len(inputs))], 4, 0)

@@ -130,7 +130,10 @@ def drawn_mlp(kind: str = "float32") -> nn.Module:
 @fixed_weights
 def linear() -> nn.Module:
     """Nothing that holds large numbers back."""
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, CLASSES))
+    model = nn.Sequential(nn.Linear(FEATURES, 7), nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, CLASSES))
+    with torch.no_grad():
+        model[1].weight.mul_(30)
+    return model
 
 
 class FrozenNorm(nn.Sequential):
@@ -211,6 +214,13 @@ def line() -> nn.Module:
 def squeezed() -> nn.Module:
     """One score a sample, without an axis for it."""
     return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0))
+
+
+@fixed_weights
+def digits_net() -> nn.Module:
+    """For the built-in digits, at their own size."""
+    layers = (nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(32, 10))
 
 
 class Words(nn.Module):
@@ -362,7 +372,7 @@ def parted_images() -> Any:
 
 
 # ---- scenarios -------------------------------------------------------------------------------------------------------------
-SHAPES = {"cnn": [1, 6, 6], "words": [4]}
+SHAPES = {"cnn": [1, 6, 6], "words": [4], "digits_net": [1, 8, 8]}
 
 
 def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind: str = "float32", **changes: Any) -> Scenario:

@@ -233,13 +233,14 @@ def compare(
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
     found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
-    picture = draw_accuracy(found.trials, found.target, comparison_note(found))
+    picture = draw_accuracy(found.trials, found.target, comparison_note(found, "lines are means, bands ranges"))
     for kind in ("png", "svg"):
         save_picture(picture, folder / f"compared.{kind}")
     if as_json:
         print(_json({"folder": str(folder)} | found.to_dict()))
     else:
-        _show(comparison_table(found), comparison_note(found), f"Pictures, runs and comparison.json are in {folder}")
+        note = f"{comparison_note(found)} Time is virtual; sent, work and energy are of all devices and rounds."
+        _show(comparison_table(found), note, f"Pictures, runs and comparison.json are in {folder}")
 
 
 @app.command()

@@ -37,11 +37,11 @@ def accuracy(value: Estimate | None) -> str:
     return percent(value.mean) if value.half_width is None else f"{100 * value.mean:.1f} ± {percent(value.half_width)}"
 
 
-def comparison_note(found: Comparison) -> str:
+def comparison_note(found: Comparison, of_seeds: str = "± is the 95 % interval") -> str:
     """What the numbers are means of."""
     training, seeds = found.scenario.training, found.seeds
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, ± is the 95 % interval"
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
     return (
-        f"{training.rounds} rounds of {training.iterations_per_round} iterations, batch {training.batch_size}, {training.dataset}, "
-        f"{training.partition}; {which}. Time is virtual; sent, work and energy are of all devices."
+        f"{found.scenario.model.name}, {training.dataset} ({training.partition}), {training.rounds} rounds of "
+        f"{training.iterations_per_round} iterations, batch {training.batch_size}; {which}."
     )

@@ -18,6 +18,7 @@ from airsplit.trials import Trials, estimate
 SEEDS = 3
 ROUNDS = 6
 EVALUATED = 5
+JOBS: int | None = None  # as many as there are cores
 NON_IID = {"training.partition": "dirichlet", "training.alpha": 0.3}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": NON_IID}
 BASE = {"training.rounds": ROUNDS, "training.evaluate_devices": EVALUATED}
@@ -42,7 +43,7 @@ def trained(scenarios: Sequence[Scenario], progress: Progress) -> list[Trials]:
     missing = {text: seeded for text, seeded in wanted.items() if text not in _TRAINED}
     done: dict[int, tuple[RoundRecord, ...]] = {}
     told = -1
-    for done in in_parallel(_train, list(missing.values())) if missing else ():
+    for done in in_parallel(_train, list(missing.values()), jobs=JOBS) if missing else ():
         if len(done) != told:
             told = len(done)
             progress(f"{told} of {len(missing)} trainings, {os.cpu_count()} at a time")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.figures import style
 from airsplit.trials import Trials
@@ -39,6 +39,7 @@ def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: 
                 cell.axhline(100 * target, color=style.FAINT, linewidth=0.6, linestyle=":")
             cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
         by_round.set_xlabel("round")
+        by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         by_round.set_ylabel("test accuracy [%]")
         by_time.set_xlabel("virtual time [s]")
         style.log_axis(by_time.xaxis)

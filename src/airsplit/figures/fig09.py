@@ -51,7 +51,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("virtual time [s]")
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     axes[0, 0].set_ylabel("test accuracy [%]")
-    axes[0, 0].legend(loc="lower right")
+    axes[0, 0].legend(loc="upper left")
     given = data["settings"]
     style.caption(
         figure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.figures import style
 from airsplit.figures.accuracies import PARTITIONS, curve, difference, fixed, scenario, trained, training_settings
@@ -47,6 +47,7 @@ def draw(data: Data) -> Canvas:
             cell.plot(each["rounds"], percent.mean(axis=0), color=colour, marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
         cell.set_title(TITLES[panel["partition"]], loc="left")
         cell.set_xlabel("round")
+        cell.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     axes[0, 0].set_ylabel("test accuracy [%]")
     axes[0, 1].legend(loc="upper left")

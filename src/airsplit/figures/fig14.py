@@ -59,7 +59,7 @@ def draw(data: Data) -> Canvas:
         cell.margins(x=0.12)
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     axes[0, 0].set_ylabel("test accuracy at the end [%]")
-    axes[0, 0].legend(loc="lower right")
+    axes[0, 0].legend(loc="upper left")
     given = data["settings"]
     style.caption(
         figure,

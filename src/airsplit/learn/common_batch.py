@@ -54,7 +54,7 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         calls = crew.replica.outline.training.tape.calls
     if any(call.random for call in calls):
         return "common layers draw random numbers"
-    if any(call.written_state for call in calls):
+    if any(name.startswith(f"{MODEL}:") and name.partition(":")[2] not in crew.replica.trained for name in state.common):
         return "common layers keep statistics of their batches"
     return _mixing(crew, state, task, front, back)
 

@@ -90,6 +90,7 @@ class Training:
         planned = self._replan_if_due(number)
         task = self._task(number)
         loss = self.algorithm.round(self._crew, self.state, task)
+        self.replica.require_constants()
         costs = self._costs(task)
         evaluated = self._evaluate(number)
         self.round, self.virtual_time_s = number, self.virtual_time_s + costs.latency_s

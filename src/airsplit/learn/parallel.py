@@ -18,9 +18,26 @@ def in_parallel(
 ) -> Iterator[dict[int, Made]]:
     """What is done so far, by the number of its piece: again and again until all is done, at the latest after `pause_s`.
 
-    jobs   processes; None: as many as there are cores
+    jobs   processes; None: as many as there are cores; 1: this one, and a pause is as long as a piece takes
     """
     count = max(1, min(jobs or os.cpu_count() or 1, len(pieces)))
+    return _one_by_one(work, pieces) if count == 1 else _in_processes(work, pieces, count, pause_s)
+
+
+def _one_by_one(work: Callable[[Given], Made], pieces: Sequence[Given]) -> Iterator[dict[int, Made]]:
+    import torch
+
+    threads, done = torch.get_num_threads(), dict[int, Made]()
+    for number, piece in enumerate(pieces):
+        torch.set_num_threads(1)
+        try:
+            done[number] = work(piece)
+        finally:
+            torch.set_num_threads(threads)
+        yield dict(done)
+
+
+def _in_processes(work: Callable[[Given], Made], pieces: Sequence[Given], count: int, pause_s: float) -> Iterator[dict[int, Made]]:
     done: dict[int, Made] = {}
     pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
     try:

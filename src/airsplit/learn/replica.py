@@ -11,12 +11,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from airsplit.errors import InvalidValue
 from airsplit.learn.losses import Loss
 from airsplit.learn.optimisers import Optimiser
+from airsplit.learn.seeding import seeded
 from airsplit.learn.step import Tensors, split_step
 from airsplit.models.cutting import Back, Front, halves
 from airsplit.models.outline import Outline
-from airsplit.models.tape import find
+from airsplit.models.tape import Meta, find
 
 MODEL = "model"
 """The kind of state that is the model's own; other kinds are what the optimiser remembers."""
@@ -43,8 +45,7 @@ class Replica:
     def __init__(self, found: Outline, optimiser: Optimiser, loss: Loss) -> None:
         self.model, self.outline, self.optimiser, self.loss = found.model, found, optimiser, loss
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        written = {id(find(self.model, name)) for call in found.training.tape.calls for name in call.written_state}
-        buffers = {name: buffer for name, buffer in self.model.named_buffers() if id(buffer) in written}
+        buffers = moving_buffers(found)
         self.trained = trained
         self._parameters: list[Tensor] = list(trained.values())
         self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
@@ -53,6 +54,7 @@ class Replica:
             self.tensors |= {key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)}
         everything = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         self.fixed = {key(MODEL, name): t.detach() for name, t in everything.items() if key(MODEL, name) not in self.tensors}
+        self._constants = {name: (t, t.clone()) for name, t in self.model.named_buffers() if name not in buffers}
         self.halves = lru_cache(maxsize=None)(self._halves)
 
     def _begun(self, slot: str, parameter: Tensor) -> Tensor:
@@ -87,6 +89,14 @@ class Replica:
         self.descend()
         return value
 
+    def require_constants(self) -> None:
+        """Raise where a buffer that seemed to be constant is not: it would have been shared by all devices."""
+        for name, (now, before) in self._constants.items():
+            if not torch.equal(now, before) and not bool(now.isnan().any()):
+                raise InvalidValue(
+                    f"model buffer {name} must change in every training step or in none, but it changed in some; make it a parameter"
+                )
+
     def clear(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None
@@ -99,6 +109,32 @@ class Replica:
         if parameters:
             remembered = {slot: [tensors[i] for i in at] for slot, tensors in self._remembered.items()}
             self.optimiser.step(parameters, gradients, remembered)
+
+
+def moving_buffers(found: Outline) -> dict[str, Tensor]:
+    """The buffers that a forward pass in training mode changes, such as running statistics, by name.  It is tried, with noise."""
+    model, tape = found.model, found.training.tape
+    buffers = dict(model.named_buffers())
+    written = {id(find(model, name)) for call in tape.calls for name in call.written_state}
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    moved = {name for name, buffer in buffers.items() if id(buffer) in written}
+    try:
+        with torch.no_grad(), seeded(0, "noise"):
+            model(*(_noise(meta, model) for meta in tape.slots[: tape.inputs]))
+        moved |= {name for name, buffer in buffers.items() if not torch.equal(buffer, before[name])}
+    except Exception:  # a model may refuse noise in any way: then every buffer may move
+        moved = set(buffers)
+    finally:
+        copy_into(list(buffers.values()), list(before.values()))
+    return {name: buffer for name, buffer in buffers.items() if name in moved}
+
+
+def _noise(meta: Meta, model: nn.Module) -> Tensor:
+    """An input of the right shape: random numbers, and zeros where whole numbers are wanted, which are valid indices."""
+    shape, device = meta.shape_at(4), next(model.parameters()).device
+    if meta.dtype.is_floating_point:
+        return torch.randn(shape, dtype=meta.dtype, device=device)
+    return torch.zeros(shape, dtype=meta.dtype, device=device)
 
 
 def copy_into(targets: list[Tensor], sources: list[Tensor]) -> None:

@@ -73,7 +73,8 @@ class History:
 
     @cached_property
     def _split_names(self) -> dict[int, str]:
-        return {int(split): str(name) for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)}
+        planned = {int(split): str(name) for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)}
+        return dict(enumerate(map(str, self.plan.get("all_split_names", ())), start=1)) | planned
 
     def split_name(self, split: int) -> str:
         """The name of a split where the first plan has it, else its number: a run folder has no names of other splits."""

@@ -1,0 +1,190 @@
+"""run, export and compare, in process, with a model that trains in an instant."""
+
+import json
+import sys
+import tomllib
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import airsplit as air
+from airsplit.cli.app import main
+
+TINY = """
+[model]
+name = "a_tiny_net:mlp"
+input_shape = [6]
+
+[fleet]
+devices = 3
+
+[plan]
+method = "fixed"
+split = [1, 3, 1]
+
+[training]
+dataset = "a_tiny_net:blobs"
+rounds = 3
+iterations_per_round = 2
+batch_size = 4
+"""
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, stdout, stderr."""
+
+    def runner(*words):
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+NET = """
+import torch
+from torch import nn
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
+
+def blobs():
+    labels = torch.arange(30) % 3
+    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
+    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path, monkeypatch):
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    (tmp_path / "a_tiny_net.py").write_text(NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_tiny_net", raising=False)
+    return file
+
+
+def test_a_run_says_what_it_came_to_and_leaves_a_folder(run, scenario, tmp_path):
+    out = tmp_path / "run"
+    code, printed, told = run("run", scenario, "--out", out)
+    assert code == 0
+    assert "accuracy" in printed
+    assert str(out) in printed
+    assert "round 3 of 3" in told
+    assert {file.name for file in out.iterdir()} >= {"scenario.toml", "plan.json", "rounds.jsonl", "checkpoint", "report.html"}
+    resolved = tomllib.loads((out / "scenario.toml").read_text())
+    assert resolved["plan"]["split"] == ["0", "2", "0"]
+    assert len(resolved["model"]["fingerprint"]) == 16
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 3
+
+
+def test_json_is_one_document_under_the_names_of_the_records(run, scenario, tmp_path):
+    code, printed, _ = run("run", scenario, "--out", tmp_path / "run", "--json")
+    found = json.loads(printed)
+    assert code == 0
+    assert found["rounds"] == 3
+    assert found["folder"] == str(tmp_path / "run")
+    assert 0 <= found["test_accuracy"] <= 1
+
+
+def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path):
+    out = tmp_path / "run"
+    assert run("run", scenario, "--out", out)[0] == 0
+    before = (out / "rounds.jsonl").read_bytes()
+    code, printed, told = run("run", scenario, "--out", out)
+    assert (code, printed) == (2, "")
+    assert "--resume" in told
+    assert (out / "rounds.jsonl").read_bytes() == before
+    assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=5")[0] == 0
+    assert (out / "rounds.jsonl").read_bytes().startswith(before)
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
+    code, _, told = run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=6", "--set", "training.batch_size=5")
+    assert code == 2
+    assert "training.batch_size" in told
+
+
+def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("run", scenario)[0] == 0
+    assert run("run", scenario, "--plain")[0] == 0
+    assert (tmp_path / "runs" / "tiny" / "report.html").exists()
+    assert "fast_paths = false" in (tmp_path / "runs" / "tiny-2" / "scenario.toml").read_text()
+    assert run("run", scenario, "--plain", "--resume", "--set", "training.rounds=4")[0] == 0
+    assert len((tmp_path / "runs" / "tiny-2" / "rounds.jsonl").read_text().splitlines()) == 4
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(run, scenario, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+
+    def impatient(records, rounds, label=""):
+        yield next(iter(records))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("airsplit.cli.progress.followed", impatient)
+    code, printed, told = run("run", scenario, "--out", out)
+    assert (code, printed) == (130, "")
+    assert "--resume" in told
+    monkeypatch.undo()
+    assert run("run", scenario, "--out", out, "--resume")[0] == 0
+    assert run("run", scenario, "--out", tmp_path / "whole")[0] == 0
+    assert (out / "rounds.jsonl").read_bytes() == (tmp_path / "whole" / "rounds.jsonl").read_bytes()
+
+
+def test_a_model_is_exported_and_begun_with_again(run, scenario, tmp_path):
+    out, file = tmp_path / "run", tmp_path / "one.safetensors"
+    assert run("run", scenario, "--out", out)[0] == 0
+    code, printed, _ = run("export", out, "--device", 1, "--out", file)
+    assert code == 0
+    assert str(file) in printed
+    state = air.load_state(out, device=1)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in load_file(file).items())
+    assert run("export", out, "--average", "--json")[0] == 0
+    mean = load_file(out / "model-average.safetensors")
+    torch.testing.assert_close(mean["0.weight"], torch.stack([air.load_state(out, device=k)["0.weight"] for k in range(3)]).mean(0))
+    assert run("run", scenario, "--out", tmp_path / "again", "--set", f"model.weights={file}")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["export", "RUN"], "device"),
+        (["export", "RUN", "--device", "3"], "from 0 to 2"),
+        (["export", "RUN", "--device", "0", "--average"], "either"),
+        (["export", "nowhere", "--average"], "no checkpoint"),
+        (["run", "TOML", "--out", "RUN"], "--resume"),
+        (["run", "TOML", "--set", "training.algorithm=sffl"], "did you mean"),
+        (["run", "TOML", "--set", "training.dataset=mnist", "--data", "nowhere"], "mnist"),
+        (["compare", "TOML", "--algorithms", "sfl,fedavgg"], "did you mean 'fedavg'"),
+        (["compare", "TOML", "--seeds", "0"], "seeds"),
+        (["compare", "TOML", "--target", "90"], "target"),
+    ],
+)
+def test_mistakes_are_one_line(run, scenario, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    if "RUN" in words:
+        assert run("run", scenario, "--out", "RUN")[0] == 0
+    code, printed, errors = run(*(str(scenario) if word == "TOML" else word for word in words))
+    assert (code, printed) == (2, "")
+    assert told in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
+    out = tmp_path / "compared"
+    words = ("compare", scenario, "--seeds", 2, "--algorithms", "sfl,fedavg,splitfed-v1", "--out", out, "--jobs", 1)
+    code, printed, _ = run(*words, "--json")
+    assert code == 0
+    found = json.loads(printed)
+    assert [row["algorithm"] for row in found["algorithms"]] == ["sfl", "fedavg", "splitfed-v1"]
+    fedavg, splitfed = found["algorithms"][1:]
+    assert fedavg["accuracy"] == splitfed["accuracy"]  # the same weights, by another way
+    assert fedavg["sent_bytes"] != splitfed["sent_bytes"]
+    assert found["seeds"] == [0, 1]
+    assert {"compared.png", "compared.svg", "comparison.json", "sfl-seed0", "splitfed-v1-seed1"} <= {file.name for file in out.iterdir()}
+    assert run(*words)[0] == 2
+    code, printed, _ = run(*words, "--resume")
+    assert code == 0
+    assert "95 % interval" in printed
