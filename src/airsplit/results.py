@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from airsplit.errors import FileProblem, InvalidValue
+from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
 from airsplit.files import read_text, write_text
 
 Column = tuple[float, ...]
@@ -73,14 +73,27 @@ class RoundRecord:
         data: Any = json.loads(line)
         if not isinstance(data, dict) or not {"round", "virtual_time_s", "latency_s"} <= data.keys():
             raise ValueError("not a record of a round")
-        unknown = data.keys() - _FIELDS
-        if unknown:
-            raise ValueError(f"unknown key {min(unknown)!r}")
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
+        values: dict[str, Any] = {name: _value(name, value) for name, value in data.items()}
         return cls(**{"train_loss": None} | values)
 
 
-_FIELDS = {field.name for field in fields(RoundRecord)}
+_COLUMNS = {field.name for field in fields(RoundRecord) if "uple" in str(field.type) or "Column" in str(field.type)}
+_NUMBERS = {field.name for field in fields(RoundRecord)} - _COLUMNS
+
+
+def _value(name: str, value: Any) -> Any:
+    """A field of a record as it was read; an error where it is not what the field has."""
+    if name == "round":
+        return require_integer(name, value, low=1)
+    if name in _NUMBERS:
+        return require_number(name, value)
+    if name not in _COLUMNS:
+        raise ValueError(f"unknown key {name!r}")
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004 - whatever is wrong with a line is one kind of error
+    if value:
+        require_numbers(name, value)
+    return tuple(value)
 
 
 class RunFolder:
@@ -144,17 +157,15 @@ class RunFolder:
         """Make these the records, whole or not at all."""
         write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
 
-    def locked(self) -> closing[TextIO]:
+    def locked(self) -> closing[Lock]:
         """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            stream = (self.path / ".lock").open("w")
+            return closing(Lock(self.path / ".lock"))
+        except BlockingIOError:
+            raise FileProblem(f"run folder {str(self.path)!r} is in use by another process; wait for it, or name another folder") from None
         except OSError as error:
             raise FileProblem(f"run folder {str(self.path)!r} cannot be written: {error.strerror}") from None
-        if not _lock(stream):
-            stream.close()
-            raise FileProblem(f"run folder {str(self.path)!r} is in use by another process; wait for it, or name another folder")
-        return closing(stream)
 
     def append(self, record: RoundRecord) -> None:
         """Add a record; it is on the disk when this returns."""
@@ -167,14 +178,25 @@ class RunFolder:
             raise FileProblem(f"records of the run {str(self.rounds_file)!r} cannot be written: {error.strerror}") from None
 
 
-def _lock(stream: TextIO) -> bool:
-    """Whether nobody else has it.  Where the system has no such locks, do without."""
-    try:
-        import fcntl
-    except ImportError:  # not a Unix
-        return True
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+class Lock:
+    """A file that one process at a time can have.  It is given back when it is closed, or forgotten, or the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            import fcntl
+        except ImportError:  # not a Unix: do without
+            return
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()

@@ -69,6 +69,9 @@ def _take_up(training: Training, folder: RunFolder) -> None:
         raise FileProblem(
             f"run folder {str(folder.path)!r} has a checkpoint of round {training.round}, but not a record of each round before"
         )
+    if training.settings.rounds < training.round:
+        done = f"{training.round}, which the run in {str(folder.path)!r} has already"
+        raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
     folder.keep(records)
     folder.rewrite_scenario(training.scenario.to_toml())
 

@@ -62,7 +62,7 @@ class Copies:
             self._average(tensors, weights, to)
             states = [optimiser.state[tensor] for optimiser, tensor in zip(self.optimisers, tensors, strict=True)]
             for kept in {key for k in weights for key in states[k]}:
-                for k, state in enumerate(states):
+                for state in states:
                     state.setdefault(kept, torch.zeros_like(next(s[kept] for s in states if kept in s)))
                 self._average([state[kept] for state in states], weights, to)
 
@@ -86,7 +86,9 @@ def weights_of(data: Data, finishing: Sequence[int], by_samples: bool) -> dict[i
     return {k: count / sum(counts.values()) for k, count in counts.items()}
 
 
-def side_by_side(model: nn.Module, make: Make, data: Data, rounds: int, E: int, common: list[str], by_samples: bool = False) -> tuple[Copies, list[float]]:
+def side_by_side(
+    model: nn.Module, make: Make, data: Data, rounds: int, E: int, common: list[str], by_samples: bool = False
+) -> tuple[Copies, list[float]]:
     """Every device trains its own copy; after each round these tensors are averaged.  The models, and the loss of each round."""
     K = len(data.sizes)
     copies, losses = Copies(model, make, K), []
@@ -111,7 +113,9 @@ def one_after_the_other(model: nn.Module, make: Make, data: Data, rounds: int, E
     return model
 
 
-def one_server(model: nn.Module, make: Make, data: Data, rounds: int, E: int, of_server: list[str], by_samples: bool, seed: int) -> nn.Module:
+def one_server(
+    model: nn.Module, make: Make, data: Data, rounds: int, E: int, of_server: list[str], by_samples: bool, seed: int
+) -> nn.Module:
     """SplitFed V2: after every step of a device the others' copies of the server's tensors become those of that device."""
     K = len(data.sizes)
     copies = Copies(model, make, K)

@@ -38,7 +38,9 @@ def run(**settings: Any) -> tuple[Training, list[float | None]]:
     return training, [record.train_loss for record in training.rounds()]
 
 
-def assert_device(training: Training, device: int, model: nn.Module, optimiser: torch.optim.Optimizer | None = None, exact: bool = False) -> None:
+def assert_device(
+    training: Training, device: int, model: nn.Module, optimiser: torch.optim.Optimizer | None = None, exact: bool = False
+) -> None:
     """A device of a training is what a model and its optimiser are."""
     found, own = training.state.of(device), dict(model.named_parameters()) | dict(model.named_buffers())
     wanted = {f"model:{name}": tensor.detach() for name, tensor in own.items()}
@@ -53,7 +55,9 @@ def assert_device(training: Training, device: int, model: nn.Module, optimiser: 
         if exact:
             assert torch.equal(got.to(tensor.dtype), tensor), (device, name)
         else:
-            torch.testing.assert_close(got.to(tensor.dtype), tensor, rtol=1e-12, atol=1e-13, msg=lambda text, n=name: f"{device} {n}: {text}")
+            torch.testing.assert_close(
+                got.to(tensor.dtype), tensor, rtol=1e-12, atol=1e-13, msg=lambda text, n=name: f"{device} {n}: {text}"
+            )
 
 
 # ---- one device ------------------------------------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ def training_order(pair: Any, training: Training) -> Any:
     return [pair]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["sfl", "fedavg", "splitfed-v2"])
 @pytest.mark.parametrize("model", ["norm_mlp", "dropout_mlp", "shortcut", "tied", "frozen", "unused"])
 def test_one_device_is_plain_training_for_every_kind_of_layer(algorithm: str, model: str) -> None:
     arguments = {"front": 0.3, "back": 0.4} if model == "dropout_mlp" else {}
@@ -151,7 +155,6 @@ def test_splitfed_v2_has_one_server_model_that_every_step_moves(optimiser: str, 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_statistics_of_batches_are_averaged_with_the_layers_and_counters_come_from_device_zero(algorithm: str) -> None:
     """BatchNorm on both sides of the deepest split."""
-    # BUG: the buffers of BatchNorm are left in the one replica: no device has its own, and none are averaged
     settings, make = OPTIMISERS["momentum"]
     training, _ = run(model="norm_mlp", splits=[1, 2, 3, 1], data="parted_evenly", kind="float64", algorithm=algorithm, **settings)
     data, model = Data(tiny.parted_evenly()[0]), tiny.norm_mlp(kind="float64")
@@ -167,7 +170,6 @@ def test_statistics_of_batches_are_averaged_with_the_layers_and_counters_come_fr
 
 
 def test_a_cnn_with_batch_norm_in_the_personal_part_keeps_each_devices_statistics() -> None:
-    # BUG: see above
     arguments = {"norm": True}
     training, _ = run(model="cnn", data="parted_images", splits=[2, 3, 2, 1, 2], kind="float64", model__arguments=arguments)
     model, make = tiny.cnn(kind="float64", norm=True), OPTIMISERS["sgd"][1]
@@ -177,23 +179,13 @@ def test_a_cnn_with_batch_norm_in_the_personal_part_keeps_each_devices_statistic
 
 
 def test_every_layer_personal_is_training_alone() -> None:
-    settings = {"plan__max_split": 5, "kind": "float64", "data": "parted"}
-    with pytest.warns(UserWarning, match="averaged") if warns_about_nothing_averaged() else _nothing():
-        training, _ = run(splits=[5, 1, 2, 3, 4], **settings)
+    with pytest.warns(UserWarning, match="averaged"):
+        training, _ = run(splits=[5, 1, 2, 3, 4], plan__max_split=5, kind="float64")
     model = tiny.mlp(kind="float64")
     copies, _ = side_by_side(model, OPTIMISERS["sgd"][1], Data(tiny.parted()[0]), 3, 2, [])
     for k in range(5):
         assert_device(training, k, copies.models[k])
     assert training.state.common == {}
-
-
-def warns_about_nothing_averaged() -> bool:
-    return True
-
-
-class _nothing:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"momentum": 0.9, "weight_decay": 0.1}])
@@ -210,7 +202,9 @@ def test_splitfed_v1_is_fedavg_bit_for_bit(E: int, settings: dict[str, float]) -
 @pytest.mark.parametrize("algorithm", ["sfl", "fedavg", "splitfed-v1"])
 def test_one_iteration_is_one_step_on_the_mean_gradient(algorithm: str, fast: bool) -> None:
     """With the same split for all: of the layers that are averaged."""
-    training, _ = run(splits=[2] * 4, data="parted_evenly", kind="float64", algorithm=algorithm, rounds=1, iterations_per_round=1, fast_paths=fast)
+    training, _ = run(
+        splits=[2] * 4, data="parted_evenly", kind="float64", algorithm=algorithm, rounds=1, iterations_per_round=1, fast_paths=fast
+    )
     model, data = tiny.mlp(kind="float64").train(), Data(tiny.parted_evenly()[0])
     batches = [data.batch(k, 0) for k in range(4)]
     together = torch.cat([inputs for inputs, _ in batches]), torch.cat([labels for _, labels in batches])

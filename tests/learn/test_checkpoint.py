@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,6 @@ def personal_of(model: str) -> str:
 
 
 def test_a_state_predicts_what_was_recorded(tmp_path: Path) -> None:
-    # BUG: the statistics of BatchNorm in the folder are those that the model began with, or of whom the replica played last
     settings = {"model": "norm_mlp", "splits": [3, 3, 2, 2], "data": "parted_evenly", "rounds": 4}
     (*_, record) = air.simulate(tiny.scenario(**settings), out=tmp_path / "run")
     _, (inputs, labels) = tiny.parted_evenly()
@@ -253,11 +253,20 @@ def test_a_checkpoint_that_is_not_whole_is_told(tmp_path: Path, text: str) -> No
     ],
     ids=str,
 )
-def test_a_checkpoint_that_was_altered_is_told_before_any_round(tmp_path: Path, changes: dict[str, Any]) -> None:
-    training, _ = saved(tmp_path, rounds=1)
-    altered(tmp_path, **changes)
+def test_a_checkpoint_that_was_altered_is_told_before_any_round(
+    good: tuple[Training, Path], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    training, folder = good
+    shutil.copytree(folder, tmp_path / "altered")
+    altered(tmp_path / "altered", **changes)
     with pytest.raises(FileProblem):
-        training.restore(tmp_path)
+        training.restore(tmp_path / "altered")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Path]:
+    folder = tmp_path_factory.mktemp("good")
+    return saved(folder)[0], folder
 
 
 def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
@@ -271,7 +280,11 @@ def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_model_or_optimiser_does_not_fit(tmp_path: Path) -> None:
     _, progress = saved(tmp_path)
-    for settings, message in (({"momentum": 0.9}, "momentum:.*nothing"), ({"kind": "float64"}, "float64"), ({"model": "norm_mlp"}, "does not fit")):
+    for settings, message in (
+        ({"momentum": 0.9}, "momentum:.*nothing"),
+        ({"kind": "float64"}, "float64"),
+        ({"model": "norm_mlp"}, "does not fit"),
+    ):
         other = Training(tiny.scenario(splits=SPLITS, **settings))
         with pytest.raises(FileProblem, match=message):
             restore(tmp_path, other.replica, progress)

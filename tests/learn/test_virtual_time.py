@@ -213,10 +213,14 @@ def test_every_device_is_busy_or_waiting_all_the_time(algorithm: str) -> None:
 
 # ---- long runs -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("barrier", ["iteration", "round"])
-@pytest.mark.parametrize("more", [{}, {"downlink": True, "backward_macs_ratio": 1.0, "server_seconds_per_mac": 1e-11, "server_parallel": 2}])
+@pytest.mark.parametrize(
+    "more", [{}, {"downlink": True, "backward_macs_ratio": 1.0, "server_seconds_per_mac": 1e-11, "server_parallel": 2}]
+)
 def test_in_the_long_run_an_iteration_takes_what_the_plan_says(barrier: str, more: dict[str, Any]) -> None:
     E, rounds = 3, 1500
-    profile = Profile(["a", "b", "c"], [10**6, 3 * 10**6, 10**6], matmul_macs=[1, 2, 3], activation_elements=[3000, 900, 10], parameters=[9, 9, 9])
+    profile = Profile(
+        ["a", "b", "c"], [10**6, 3 * 10**6, 10**6], matmul_macs=[1, 2, 3], activation_elements=[3000, 900, 10], parameters=[9, 9, 9]
+    )
     devices = Fleet.sample(5, seed=2, distance_spread=0.5)
     clock = Clock(barrier=barrier, iterations_per_round=E, **more)
     made = plan(profile, devices, batch_size=4, clock=clock, method="equal")

@@ -59,7 +59,9 @@ def dropout_mlp(front: float = 0.0, back: float = 0.0) -> nn.Module:
 @fixed_weights
 def cnn(norm: bool = False) -> nn.Module:
     between = (nn.BatchNorm2d(3),) if norm else ()
-    return nn.Sequential(nn.Conv2d(1, 3, 3), *between, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, CLASSES))
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), *between, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, CLASSES)
+    )
 
 
 class Shortcut(nn.Module):
@@ -382,7 +384,9 @@ def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind:
     kind     the floating type of the model
     changes  with two underscores in place of the dot; what has none is of [training]
     """
-    devices = len(splits) if isinstance(splits, list) else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)  # as many as the data are for
+    devices = (
+        len(splits) if isinstance(splits, list) else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)
+    )  # as many as the data are for
     training = {"dataset": f"{__name__}:{data}", "rounds": 3, "iterations_per_round": 2, "batch_size": 4, "learning_rate": 0.3}
     if data.startswith("parted"):
         training["partition"] = "given"

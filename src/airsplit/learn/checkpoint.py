@@ -6,6 +6,7 @@ run that is killed at any moment has either the old checkpoint or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from airsplit.errors import FileProblem, InvalidValue, require_integer
+from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
 from airsplit.files import read_text, sync_folder, write_text
 from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
@@ -57,7 +58,7 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress) -> No
     tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
     write_tensors(file, tensors | {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()})
     write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | asdict(progress), allow_nan=False) + "\n")
-    for old in folder.glob("round-*.safetensors"):
+    for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written
         if old != file:
             old.unlink(missing_ok=True)
 
@@ -67,7 +68,7 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, st
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, beside, about)
+        save_file(_apart(tensors), beside, about)
         with beside.open("rb") as stream:
             os.fsync(stream.fileno())
         beside.chmod(0o644)
@@ -76,7 +77,19 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, st
     except OSError as error:
         raise FileProblem(f"{str(file)!r} cannot be written: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as a file takes them: in one piece each, on the CPU, and no two in the same memory."""
+    seen: set[int] = set()
+    whole = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        whole[name] = (tensor.clone() if storage in seen else tensor).contiguous().cpu()
+        seen.add(storage)
+    return whole
 
 
 def progress_of(folder: Path) -> Progress | None:
@@ -87,9 +100,27 @@ def progress_of(folder: Path) -> Progress | None:
     try:
         data = json.loads(read_text(file, what="checkpoint"))
         data.pop("tensors")
-        return Progress(**data)
+        progress = Progress(**data)
+        _check(progress)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
+    return progress
+
+
+def _check(progress: Progress) -> None:
+    """Raise where a number is none, or out of its range."""
+    for name, low in (("round", 1), ("boundary", 0), ("planned_round", 1)):
+        require_integer(name, getattr(progress, name), low=low)
+    for name in ("virtual_time_s", "planned_time_s"):
+        require_number(name, getattr(progress, name), low=0)
+    for k, split in enumerate(progress.splits if isinstance(progress.splits, list) else [None]):
+        require_integer(f"splits[{k}]", split, low=1)
+    shares = require_numbers("shares", progress.shares, low=0, high=1)
+    if shares.shape != (len(progress.splits),):
+        raise InvalidValue(f"shares must be {len(progress.splits)} numbers, one for each split, got {show(progress.shares)}")
+    names = progress.names.items()
+    if not names or not all(isinstance(one, str) and isinstance(other, str) for one, other in names):
+        raise InvalidValue(f"names must be a table of names, got {show(progress.names)}")
 
 
 def tensors_of(folder: Path) -> dict[str, Tensor]:
@@ -108,8 +139,12 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def restore(folder: Path, replica: Replica, progress: Progress) -> State:
-    """The state of a checkpoint, for a replica of the same model and optimiser."""
-    tensors = tensors_of(folder)
+    """The state of a checkpoint, for a replica of the same model and optimiser; what training never changes goes into the replica."""
+    tensors, deepest = tensors_of(folder), len(replica.outline.splits)
+    for split in (progress.boundary, *progress.splits):
+        if split > deepest:
+            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
+    _restore_fixed(folder, replica, tensors)
     personal = set(replica.front_keys(progress.boundary))
     state = State({}, {}, progress.boundary)
     for name, like in replica.tensors.items():
@@ -121,6 +156,14 @@ def restore(folder: Path, replica: Replica, progress: Progress) -> State:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {like.dtype}, got {got}")
         (state.personal if mine else state.common)[name] = stored
     return state
+
+
+def _restore_fixed(folder: Path, replica: Replica, tensors: Mapping[str, Tensor]) -> None:
+    for name, like in replica.fixed.items():
+        stored = tensors.get(COMMON + name)
+        if stored is None or stored.shape != like.shape or stored.dtype != like.dtype:
+            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {tuple(like.shape)} of {like.dtype}")
+        like.copy_(stored)
 
 
 def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False) -> dict[str, Tensor]:
@@ -149,4 +192,7 @@ def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None,
             stacked.to(torch.promote_types(stacked.dtype, torch.float32)).mean(dim=0).to(stacked.dtype) if floating else stacked[0].clone()
         )
 
-    return {name: whole(trained) for name, trained in progress.names.items()}
+    try:
+        return {name: whole(trained) for name, trained in progress.names.items()}
+    except KeyError as missing:
+        raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None

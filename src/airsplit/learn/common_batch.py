@@ -60,22 +60,37 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
 
 
 def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Module) -> str | None:
-    """Try it with a few samples: whether they come out of the common layers as they do by themselves."""
-    first, last = task.finishing[0], task.finishing[-1]
-    replica, arrived = crew.replica, []
+    """Try it with a few samples and others like them: whether they come out of the common layers as they do by themselves.
+
+    The weights are noise meanwhile: a layer that begins at zero would hide what is before it.
+    """
+    replica, first = crew.replica, task.finishing[0]
     with torch.no_grad(), crew.chance(first, task, 0):
-        for k in (first, last):
-            replica.load(state.of(k))
-            inputs, _ = crew.batch(k, task, 0)
-            arrived.append(tuple(t[:PROBED_SAMPLES] for t in front(*inputs)))
-        together = back(*(torch.cat(pair) for pair in zip(*arrived, strict=True)))
-        apart = [back(*each) for each in arrived]
+        replica.load(state.of(first))
+        some = tuple(tensor[:PROBED_SAMPLES] for tensor in front(*crew.batch(first, task, 0)[0]))
+        others = tuple(_unlike(tensor) for tensor in some)
+        for name in state.common:
+            if replica.tensors[name].is_floating_point():
+                replica.tensors[name].normal_(std=replica.tensors[name][:1].numel() ** -0.5)
+        together = back(*(torch.cat(pair) for pair in zip(some, others, strict=True)))
+        apart = [back(*each) for each in (some, others)]
     if not isinstance(together, Tensor) and replica.loss is not cross_entropy:
         return "the model's output is not one tensor"
     one, other = logits_of(together), torch.cat([logits_of(each) for each in apart])
-    if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().amax())):
+    if len(one) != 2 * len(some[0]):
+        return "the model's output is not a row for each sample"
+    largest = float(other.abs().amax())
+    if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest if math.isfinite(largest) else 0.0):
         return "common layers mix the samples of a batch"
     return None
+
+
+def _unlike(some: Tensor) -> Tensor:
+    """As many samples that are not these."""
+    if some.is_floating_point():
+        wide = some.float()
+        return (wide.mean() + (1e-3 + wide.std(correction=0)) * torch.randn_like(wide)).to(some.dtype)
+    return some.roll(1, dims=-1) if some.dim() > 1 else some.flip(0)
 
 
 class _Uncut(nn.Module):
@@ -123,10 +138,9 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
     at, lost = 0, []
     for run in runs:
         run.rows = slice(at, at + len(run.labels))
-        lost.append(replica.loss(output[run.rows], run.labels))
+        lost.append(replica.loss(output[run.rows], run.labels).reshape(()))
         at = run.rows.stop
-    weights = torch.as_tensor(task.weights[devices], dtype=output.dtype)
-    mean = torch.stack(lost) @ weights
+    mean = torch.stack([float(task.weights[k]) * each for k, each in zip(devices, lost, strict=True)]).sum()
     value = float(mean.detach())
     if not math.isfinite(value):
         _explain(crew, task, runs, lost)

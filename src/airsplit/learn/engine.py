@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from airsplit.errors import Diverged
 from airsplit.fleet import Fleet
@@ -91,6 +92,7 @@ class Training:
         task = self._task(number)
         loss = self.algorithm.round(self._crew, self.state, task)
         self.replica.require_constants()
+        self._require_finite(number)
         costs = self._costs(task)
         evaluated = self._evaluate(number)
         self.round, self.virtual_time_s = number, self.virtual_time_s + costs.latency_s
@@ -137,6 +139,20 @@ class Training:
         draws = draw_fluctuations(self.settings.seed, task.number, task.iterations_per_round, len(self.fleet))
         return time_round(charges, self._fleet_at(task.number, self.virtual_time_s), self.clock, draws, task.iterations)
 
+    def _require_finite(self, number: int) -> None:
+        """Raise where a round has left a number that is not finite: its checkpoint would be of no use."""
+        stuck = f"training stopped after round {number}: {{}} not finite, because a gradient was not; {self._way_out()}"
+        for name, tensor in (*self.state.common.items(), *self.state.personal.items()):
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                layer = name.partition(":")[2]
+                if name in self.state.common:
+                    raise Diverged(stuck.format(f"{layer}, which is common to all devices, is"))
+                bad = next(k for k, own in enumerate(tensor) if not bool(torch.isfinite(own).all()))
+                raise Diverged(stuck.format(f"{layer} of device {self.device_names[bad]} is"))
+
+    def _way_out(self) -> str:
+        return f"lower training.learning_rate, now {self.settings.learning_rate:g}"
+
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
     def _evaluate(self, number: int) -> dict[str, Any]:
         """The fields of a record that say how good the models are; none where that is not due."""
@@ -146,7 +162,7 @@ class Training:
         found = scores(self.replica, self.state, devices, self._test, self._classes)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         if bad is not None:
-            rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
+            rate = self._way_out()
             raise Diverged(
                 f"training stopped after round {number}: the test loss of device {self.fleet.device_name(bad)} is not finite; {rate}"
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from airsplit.learn.data import Samples
-from airsplit.learn.losses import flat_scores
+from airsplit.learn.losses import right_answers
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
 from airsplit.units import Floats
@@ -64,11 +64,10 @@ def _score(replica: Replica, test: Samples, classes: int | None) -> Score:
                 inputs, labels = test.batch(slice(at, at + BATCH))
                 output = replica.model(*inputs)
                 loss += float(replica.loss(output, labels)) * len(labels)
-                if classes is not None:
-                    answers, wanted = flat_scores(output, labels)
-                    hit = answers.argmax(dim=-1) == wanted
-                    right += torch.bincount(wanted[hit], minlength=classes)
-                    present += torch.bincount(wanted, minlength=classes)
+                hit = None if classes is None else right_answers(output, labels)
+                if hit is not None:
+                    right += torch.bincount(labels[hit], minlength=classes or 0)
+                    present += torch.bincount(labels, minlength=classes or 0)
     finally:
         replica.model.train()
     return Score(loss / len(test), right.double().numpy(), present.double().numpy())

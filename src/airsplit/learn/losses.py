@@ -27,17 +27,6 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     >>> round(float(cross_entropy(torch.zeros(2, 10), torch.tensor([3, 4]))), 4)
     2.3026
     """
-    scores, answers = flat_scores(output, labels)
-    return functional.cross_entropy(scores, answers)
-
-
-def flat_scores(output: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """A row of scores for each label: (B, C) for (B,); sequences (B, T, C) for (B, T) are laid end to end.
-
-    >>> import torch
-    >>> [tuple(t.shape) for t in flat_scores({"logits": torch.zeros(2, 5, 7)}, torch.zeros(2, 5, dtype=torch.int64))]
-    [(10, 7), (10,)]
-    """
     scores = logits_of(output)
     if scores.shape[:-1] != labels.shape:
         want, got = f"{(*labels.shape, 'classes')}", tuple(scores.shape)
@@ -45,7 +34,26 @@ def flat_scores(output: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
             f'training.loss "cross-entropy" needs scores of shape {want} for labels of shape {tuple(labels.shape)}, '
             f'got {got}; take training.loss = "package.module:function" for another kind of answer'
         )
-    return scores.flatten(0, -2), labels.flatten()
+    try:
+        return functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
+    except IndexError:
+        most, classes = int(labels.max()), scores.shape[-1]
+        raise InvalidValue(
+            f"labels must be below the number of classes that the model tells apart, {classes}, got {most}; give the model more classes"
+        ) from None
+
+
+def right_answers(output: Any, labels: Tensor) -> Tensor | None:
+    """For each label whether its class has the highest score; None where the output is no scores of two classes or more.
+
+    >>> import torch
+    >>> right_answers(torch.tensor([[1.0, 2.0], [5.0, 0.0]]), torch.tensor([1, 1]))
+    tensor([ True, False])
+    """
+    scores = logits_of(output)
+    if scores.shape[:-1] != labels.shape or scores.shape[-1] < 2:
+        return None
+    return scores.argmax(dim=-1) == labels
 
 
 def logits_of(output: Any) -> Tensor:

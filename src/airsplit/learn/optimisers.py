@@ -58,7 +58,8 @@ class Sgd:
                 gradients = list(torch._foreach_add(gradients, parameters, alpha=self.weight_decay))
             if self.momentum:
                 velocity = remembered["momentum"]
-                torch._foreach_mul_(velocity, self.momentum)
+                for each in velocity:  # torch._foreach_mul_ rounds its factor to the type of the tensors
+                    each.mul_(self.momentum)
                 torch._foreach_add_(velocity, gradients)
                 gradients = velocity
             torch._foreach_add_(parameters, gradients, alpha=-self.learning_rate)

@@ -70,8 +70,9 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 
 def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder: str | os.PathLike[str] | None) -> Dataset:
-    """The scenario's data, as the model takes it."""
-    return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
+    """The scenario's data, as the model takes it: the same for every seed."""
+    with seeded(0, "data"):
+        return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
 
 
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from airsplit.clock import Clock
 from airsplit.fleet import Fleet
 from airsplit.planning.bandwidth import allocate
+from airsplit.planning.blocks import block_shares
 from airsplit.profiles import Profile
 from airsplit.radio import Link
 from airsplit.randomness import generator
@@ -99,8 +100,17 @@ def whole_charges(terms: Terms) -> Charges:
     work = np.full(K, terms.batch_size * clock.work(terms.profile)[-1])
     bits = np.full(K, float(terms.profile.parameters.sum()) * terms.element_bits)
     mean_s = clock.iterations_per_round * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation)
-    shares = allocate(fleet.link(downlink=clock.downlink), bits, bits, mean_s).shares
+    link, blocks = fleet.link(downlink=clock.downlink), fleet.cell.resource_blocks
+    shares = allocate(link, bits, bits, mean_s).shares if blocks is None else _whole_blocks(link, bits, mean_s, blocks)
     return Charges(work, nothing, nothing, bits, bits, shares, nothing, "round")
+
+
+def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floats:
+    """Shares in whole blocks: one for each device, and each of the others to whoever would finish last."""
+    counts = np.ones(len(bits), dtype=np.int64)
+    for _ in range(blocks - len(bits)):
+        counts[int((busy_s + link.seconds(bits, bits, counts / blocks)).argmax())] += 1
+    return block_shares(counts, blocks)
 
 
 def draw_fluctuations(seed: int, round_number: int, iterations: int, devices: int) -> Floats:
