@@ -109,7 +109,7 @@ def test_presets_as_json(document):
     assert [entry["name"] for entry in document("presets")] == preset_names()
     scenario = document("presets", "demo")
     assert scenario["model"]["arguments"] == {"width": 0.25, "channels": 1}
-    assert scenario["fleet"]["devices"] == 10
+    assert scenario["fleet"]["devices"] == 20
 
 
 # ---- profile -------------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_plan_draws_a_quantile_into_its_conclusions(run):
 
 def test_plan_counts_a_built_in_model_with_other_arguments(document):
     found = document("plan", "demo")
-    assert len(found["splits"]) == 10
+    assert len(found["splits"]) == 20
     assert found["averaged_parameters"] < 2_000_000
     coloured = document("plan", "demo", "--set", "model.arguments.channels=3")
     assert coloured["profile_fingerprint"] != found["profile_fingerprint"]
@@ -504,7 +504,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(run, module):
 
 
 # ---- in a process of its own ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("preset", "devices"), [("paper-alexnet", 20), ("demo", 10)])
+@pytest.mark.parametrize(("preset", "devices"), [("paper-alexnet", 20), ("demo", 20)])
 def test_planning_a_shipped_model_imports_neither_torch_nor_matplotlib(preset, devices):
     code = (
         f"import sys; from airsplit.cli.app import main; code = main(['plan', '{preset}', '--json'])\n"

@@ -30,7 +30,7 @@ def scenario() -> Scenario:
         fleet__redraw_fading=True,
         fleet__seconds_per_mac=[1e-8, 1e-6],
         fleet__mean_distance_m=600.0,
-        replan_every=1,
+        replan_every=3,
         rounds=24,
         momentum=0.9,
         participation=0.8,

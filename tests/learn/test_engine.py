@@ -197,6 +197,19 @@ def test_a_round_is_timed_with_the_channels_of_its_own_round() -> None:
     assert len({r.transmit_s for r in records}) == 4
 
 
+def test_fedavg_shares_the_band_for_the_channels_that_were_planned_for() -> None:
+    """Drawn anew every round, planned for in the first: its shares are the best there, and stay."""
+    settings = {"algorithm": "fedavg", "splits": [2] * 5, "fleet__redraw_fading": True, "rounds": 3}
+    training, records = run(**settings)
+    fleet, bits = training.fleet, 32 * (49 + 40 + 18)
+    work = 4 * training.profile.macs[-1]  # of an iteration; there are two
+    ends = 2 * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation) + np.array(records[0].transmit_s)
+    assert ends == pytest.approx(np.full(5, ends[0]), rel=1e-5)
+    shares = bits / (fleet.redrawn(0, 1).rate_bps(1.0) * np.array(records[0].transmit_s))
+    for record in records:
+        assert record.transmit_s == pytest.approx(bits / fleet.redrawn(0, record.round).rate_bps(shares), rel=1e-4)
+
+
 def test_rates_are_replayed_from_a_trace_at_the_virtual_time(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time_s,one,two\n0,1e6,1e6\n0.0005,2e6,4e6\n")
@@ -423,6 +436,15 @@ def test_the_generators_of_torch_numpy_and_python_stay_where_they_are(algorithm:
         assert torch.equal(torch.get_rng_state(), before[0])
         assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
         assert random.getstate() == before[2]
+
+
+def test_every_step_of_every_device_draws_random_numbers_of_its_own() -> None:
+    training = Training(tiny.scenario(splits=[2] * 5))
+    drawn = set()
+    for k, number, e in itertools.product(range(2), (1, 2), range(2)):
+        with training._crew.chance(k, training._task(number), e):
+            drawn.add(float(torch.rand(())))
+    assert len(drawn) == 8
 
 
 def test_weights_drawn_by_the_factory_depend_on_the_seed_alone() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from airsplit import InvalidValue
 from airsplit.learn.engine import Training
 from airsplit.learn.evaluation import Score
-from airsplit.learn.losses import cross_entropy, flat_scores, logits_of, loss_of
+from airsplit.learn.losses import cross_entropy, logits_of, loss_of
 
 from . import tiny
 
@@ -184,7 +184,7 @@ def test_sequences_are_laid_end_to_end() -> None:
 @pytest.mark.parametrize("shape", [(4,), (4, 2, 3), (2, 3), (5, 3)])
 def test_scores_that_do_not_fit_the_labels_are_told_so(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidValue, match="needs scores of shape"):
-        flat_scores(torch.zeros(shape), torch.zeros(4, dtype=torch.int64))
+        cross_entropy(torch.zeros(shape), torch.zeros(4, dtype=torch.int64))
 
 
 def test_the_scores_are_found_in_whatever_a_model_returns() -> None:

@@ -14,7 +14,7 @@ from airsplit.randomness import generator
 def seeded(seed: int, purpose: str, *address: int) -> Iterator[None]:
     """A context with torch's generators at an address; afterwards they are where they were.
 
-    Layers such as dropout read torch's global generator only, which is why there is one.
+    Layers such as dropout read torch's global generators only, which is why there is one.
 
     >>> with seeded(0, "dropout", 3):
     ...     one = torch.rand(2)
@@ -23,6 +23,15 @@ def seeded(seed: int, purpose: str, *address: int) -> Iterator[None]:
     >>> torch.equal(one, same)
     True
     """
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(int(generator(seed, purpose, *address).integers(2**63)))
+    # not torch.manual_seed, which takes a millisecond: it formats a stack trace for every kind of device that is not there
+    number = int(generator(seed, purpose, *address).integers(2**63))
+    more = torch.cuda.default_generators if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    generators = [torch.default_generator, *more]
+    states = [each.get_state() for each in generators]
+    try:
+        for each in generators:
+            each.manual_seed(number)
         yield
+    finally:
+        for each, state in zip(generators, states, strict=True):
+            each.set_state(state)
