@@ -169,7 +169,6 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_fewer_rounds_than_are_done_do_not_rewrite_what_was_run(tmp_path: Path) -> None:
-    # BUG: scenario.toml then says two rounds, beside the records of four
     train(scenario(rounds=4), tmp_path / "run")
     with contextlib.suppress(InvalidValue):  # refused, or nothing to do
         assert list(air.simulate(scenario(rounds=2), out=tmp_path / "run", resume=True)) == []
@@ -212,8 +211,8 @@ def test_a_folder_with_a_run_is_not_written_over(done: Path) -> None:
         ("rounds.jsonl", "", "not a record of each round"),
         ("rounds.jsonl", "not json\n", "line 1"),
         ("rounds.jsonl", '{"round": 1}\n', "line 1"),
-        ("rounds.jsonl", '{"round": "1", "virtual_time_s": 1.0, "latency_s": 1.0}\n', "line 1"),  # BUG: TypeError, str <= int
-        ("rounds.jsonl", '{"round": null, "virtual_time_s": 1.0, "latency_s": 1.0}\n', "line 1"),  # BUG: TypeError
+        ("rounds.jsonl", '{"round": "1", "virtual_time_s": 1.0, "latency_s": 1.0}\n', "line 1"),
+        ("rounds.jsonl", '{"round": null, "virtual_time_s": 1.0, "latency_s": 1.0}\n', "line 1"),
         ("scenario.toml", "", "model"),
         ("scenario.toml", "[model", "TOML"),
         ("checkpoint/checkpoint.json", "{", "checkpoint"),
@@ -251,7 +250,6 @@ def test_one_run_folder_is_trained_in_by_one_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_an_iterator_that_nobody_begins_holds_nothing(tmp_path: Path) -> None:
-    # BUG: a generator that is closed before its first step never runs its `with`; the lock is left to the garbage collector
     import gc
     import warnings
 
@@ -334,7 +332,6 @@ def test_when_training_diverges_the_last_good_checkpoint_is_there_and_loads(tmp_
 
 
 def test_weights_that_are_not_finite_never_come_into_a_checkpoint(tmp_path: Path) -> None:
-    # BUG: where the loss was finite but its gradient was not, the round is checkpointed; the good one before it is gone
     wanted = scenario(model="rooted", splits=[2] * 5, iterations_per_round=1, fast_paths=False, evaluate_every=100, rounds=3)
     with pytest.raises(Diverged):
         list(air.simulate(wanted, out=tmp_path / "run"))

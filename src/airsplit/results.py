@@ -181,6 +181,8 @@ class RunFolder:
 class Lock:
     """A file that one process at a time can have.  It is given back when it is closed, or forgotten, or the process ends."""
 
+    _handle = -1
+
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -11,8 +11,11 @@ from airsplit.figures.claims import (
     alexnet_beats_fedavg,
     better_is_faster,
     convolutions_dominate,
+    deeper_splits_are_worse,
+    faster_than_fedavg,
     judged,
     limit_is_silent,
+    more_devices_are_worse,
     nearer_splits_earlier,
     output_shrinks,
     rank_correlation,
@@ -197,3 +200,44 @@ def test_both_models_must_satisfy_a_claim_of_two_figures():
 
 def test_nothing_drawn_nothing_claimed():
     assert judged({}) == []
+
+
+TRAINED = {"model": "alexnet32", "arguments": {"width": 0.25}, "dataset": "digits", "rounds": 2, "seeds": [0, 1, 2]}
+SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1} for mean in (0.3, 0.05, -0.3))
+
+
+def accuracies(ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]) -> dict[int, dict[str, Any]]:
+    curve = {"virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
+    return {9: {"settings": TRAINED, "panels": [{"devices": k, "sfl_ahead": ahead, "sfl": curve, "fedavg": curve} for k in (5, 20)],
+                "fewer_devices_gain": gains}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ahead", "holds"), [([UNSURE, SURE], True), ([SURE, UNSURE], False), ([AGAINST, SURE], False), ([SURE, AGAINST], False)]
+)
+def test_sfl_is_faster_if_it_is_ahead_always_and_surely_so_at_its_end(ahead, holds):
+    measured, found = faster_than_fedavg(accuracies(ahead, {}))
+    assert found is holds
+    assert "3 seeds" in measured
+
+
+@pytest.mark.parametrize(("sfl", "fedavg", "holds"), [(SURE, SURE, True), (SURE, UNSURE, False), (AGAINST, SURE, False)])
+def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds):
+    measured, found = more_devices_are_worse(accuracies([], {"sfl": sfl, "fedavg": fedavg}))
+    assert found is holds
+    assert "± 10.0 points" in measured
+
+
+@pytest.mark.parametrize(
+    ("iid", "other", "more", "holds"),
+    [(SURE, SURE, SURE, True), (UNSURE, SURE, SURE, False), (SURE, AGAINST, SURE, False), (SURE, SURE, UNSURE, False)],
+)
+def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(iid, other, more, holds):
+    panels = [{"partition": name, "shallow_gain": gain} for name, gain in (("iid", iid), ("non-iid", other))]
+    data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gain_over_iid": more}
+    assert deeper_splits_are_worse({10: data})[1] is holds
+
+
+def test_one_seed_makes_nothing_sure():
+    lone = {"mean": 0.5, "half_width": None}
+    assert not more_devices_are_worse(accuracies([], {"sfl": lone, "fedavg": lone}))[1]

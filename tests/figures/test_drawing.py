@@ -15,7 +15,7 @@ import pytest
 
 from airsplit import __version__
 from airsplit.errors import FileProblem, InvalidValue
-from airsplit.figures import FIGURES, Scale, draw, draw_one, fig13
+from airsplit.figures import FIGURES, Scale, accuracies, draw, draw_one, fig09, fig10, fig13, fig14
 from airsplit.figures.claims import STATEMENTS, judged
 
 TINY = Scale("tiny", 2, 1)
@@ -25,11 +25,27 @@ def silent(_: str) -> None:
     """Progress that nobody reads."""
 
 
+ACCURACY = (9, 10, 14)
+"""Figures that train."""
+
+
+def let_training_be_tiny(patch: pytest.MonkeyPatch) -> None:
+    small = {"model.arguments.width": 0.02, "training.rounds": 2, "training.iterations_per_round": 1, "training.batch_size": 2}
+    patch.setattr(accuracies, "BASE", small | {"training.evaluate_devices": 1})
+    patch.setattr(accuracies, "SEEDS", 2)
+    patch.setattr(accuracies, "JOBS", 1)
+    patch.setattr(fig09, "DEVICES", (2, 3))
+    for figure in (fig10, fig14):
+        patch.setattr(figure, "DEVICES", 3)
+    patch.setattr(fig14, "LIMITS", (4, 15))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out: Path = tmp_path_factory.mktemp("figures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fig13, "DISTANCES_M", (100, 400))  # certificates take their time
+        let_training_be_tiny(patch)
         for figure in FIGURES.values():
             draw_one(figure, out, TINY, silent)
     return out
@@ -50,7 +66,7 @@ def test_a_figure_is_written_as_json_svg_and_png(folder, number):
     assert ElementTree.fromstring(stem.with_suffix(".svg").read_bytes()).tag.endswith("svg")  # noqa: S314 - our own file
 
 
-@pytest.mark.parametrize("number", [n for n in FIGURES if n != 3])
+@pytest.mark.parametrize("number", [n for n in FIGURES if n not in (3, *ACCURACY)])
 def test_the_settings_say_what_the_numbers_depend_on(folder, number):
     given = numbers_of(folder, number)["settings"]
     assert given["fleets"] == (1 if number == 13 else 2)
@@ -59,6 +75,37 @@ def test_the_settings_say_what_the_numbers_depend_on(folder, number):
     assert given["batch_size"] in (30, 32)
     assert all(len(fingerprint) == 16 for fingerprint in given["models"].values())
     assert given["cell"]["noise_dbm"] == -114.0
+
+
+@pytest.mark.parametrize("number", ACCURACY)
+def test_the_settings_say_what_was_trained(folder, number):
+    given = numbers_of(folder, number)["settings"]
+    assert given["seeds"] == [0, 1]
+    assert (given["dataset"], given["rounds"], given["iterations_per_round"]) == ("digits", 2, 1)
+    assert all(len(fingerprint) == 16 for fingerprint in given["models"].values())
+
+
+def test_what_a_scheme_is_ahead_is_worked_out_seed_by_seed(folder):
+    for panel in numbers_of(folder, 9)["panels"]:
+        moment = np.mean([times[0] for times in panel["sfl"]["virtual_time_s"]])
+        before = [
+            max([a for t, a in zip(times, accuracies, strict=True) if t <= moment], default=0.0)
+            for times, accuracies in zip(panel["fedavg"]["virtual_time_s"], panel["fedavg"]["test_accuracy"], strict=True)
+        ]
+        ahead = np.mean([own[0] - other for own, other in zip(panel["sfl"]["test_accuracy"], before, strict=True)])
+        assert panel["sfl_ahead"][0]["mean"] == pytest.approx(ahead, abs=1e-6)
+
+
+def test_a_higher_limit_never_makes_a_round_longer_when_all_splits_are_the_limit(folder):
+    points = [point for point in numbers_of(folder, 14)["points"] if point["mean_distance_m"] == 800]
+    assert [point["max_split"] for point in points] == [4, 15]
+    assert points[0]["round_latency_s"] > points[1]["round_latency_s"]
+    assert all(0 <= a <= 1 for point in points for part in ("iid", "non-iid") for a in point[part]["test_accuracy"])
+
+
+def test_figures_that_train_have_no_paper_scale_yet(tmp_path):
+    with pytest.raises(InvalidValue, match='figure 9 has the scale "smoke" only'):
+        draw([9], tmp_path / "out", "paper", silent)
 
 
 def test_no_file_is_left_half_written(folder):
@@ -151,7 +198,7 @@ def test_draw_writes_the_claims_of_what_was_drawn(tmp_path):
     assert told == ["figure 3: Work and output size of each AlexNet layer"]
 
 
-@pytest.mark.parametrize("number", [9, 10, 99, "4", True, 3.5, None])
+@pytest.mark.parametrize("number", [2, 15, 99, "4", True, 3.5, None])
 def test_an_unknown_figure_is_refused_before_any_work(tmp_path, number):
     with pytest.raises(InvalidValue, match=r"figure .* is not known\. Known: 3, 4, 5"):
         draw([3, number], tmp_path / "out", "smoke", silent)

@@ -36,12 +36,11 @@ def trained(folder: Path, **settings: Any) -> Training:
 
 
 # ---- load_state --------------------------------------------------------------------------------------------------------------
-MODELS = ["norm_mlp", "tied", "frozen_norm", "unused", "overlapping"]
+MODELS = ["norm_mlp", "tied", "frozen_norm", "unused", "overlapping", "scaled"]
 
 
 @pytest.mark.parametrize(("model", "algorithm"), [("mlp", each) for each in ALGORITHMS] + [(each, "sfl") for each in MODELS])
 def test_a_devices_state_is_what_was_trained_under_the_names_of_the_model(tmp_path: Path, model: str, algorithm: str) -> None:
-    # BUG with overlapping: safetensors refuses the two buffers of one memory in fixed.safetensors, with an error of its own
     again = trained(tmp_path / "run", model=model, splits=[1, 2, 1, 2, 1], algorithm=algorithm)
     fresh = getattr(tiny, model)()
     for k in range(5):
@@ -58,7 +57,7 @@ def test_a_devices_state_is_what_was_trained_under_the_names_of_the_model(tmp_pa
 
 def personal_of(model: str) -> str:
     """A tensor that every device has for itself where all are cut at the first or second layer."""
-    return {"tied": "stem.weight", "unused": "one.weight", "overlapping": "one.weight"}.get(model, "0.weight")
+    return {"mlp": "0.weight", "norm_mlp": "0.weight", "frozen_norm": "0.weight", "tied": "stem.weight"}.get(model, "one.weight")
 
 
 def test_a_state_predicts_what_was_recorded(tmp_path: Path) -> None:
@@ -176,13 +175,29 @@ def test_only_one_checkpoint_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_beside_the_checkpoint_is_cleared_away(tmp_path: Path) -> None:
-    # BUG: half-written files of killed processes stay for ever, each as large as a checkpoint
     training = Training(tiny.scenario(splits=SPLITS, rounds=1))
     (_,) = training.rounds()
     tmp_path.joinpath(".round-000001.safetensors.4711").write_bytes(b"half")
     tmp_path.joinpath(".checkpoint.json.abcdef").write_bytes(b"half")
     training.save(tmp_path)
     assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_what_others_keep_in_the_folder_is_no_reason_to_fail(tmp_path: Path) -> None:
+    training = Training(tiny.scenario(splits=SPLITS, rounds=1))
+    (_,) = training.rounds()
+    tmp_path.joinpath(".ipynb_checkpoints").mkdir()  # BUG: save unlinks everything that begins with a dot, also folders
+    training.save(tmp_path)
+    assert training.restore(tmp_path)
+
+
+@pytest.mark.parametrize("model", ["overlapping", "expanded", "frozen_norm", "scaled"])
+def test_constants_of_every_kind_are_restored(tmp_path: Path, model: str) -> None:
+    # BUG with expanded: moving_buffers, and then _restore_fixed, copy into a tensor whose elements share memory
+    training, _ = saved(tmp_path, model=model, splits=[1, 2, 1, 2, 1])
+    before = {name: tensor.clone() for name, tensor in training.replica.fixed.items()}
+    assert training.restore(tmp_path)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in training.replica.fixed.items())
 
 
 def saved(folder: Path, **settings: Any) -> tuple[Training, Progress]:
@@ -232,22 +247,22 @@ def test_a_checkpoint_that_is_not_whole_is_told(tmp_path: Path, text: str) -> No
         {"tensors": "round-000009.safetensors"},
         {"boundary": 0},
         {"boundary": 2},
-        {"boundary": 99},  # BUG: IndexError
-        {"boundary": -1},  # BUG: IndexError, or the split before the last
-        {"boundary": "3"},  # BUG: TypeError
-        {"boundary": None},  # BUG: TypeError
+        {"boundary": 99},
+        {"boundary": -1},
+        {"boundary": "3"},
+        {"boundary": None},
         {"splits": [1, 2, 3]},
         {"splits": [1, 2, 3, 1, 2, 2]},
-        {"splits": [1, 2, 3, 1, 99]},  # BUG: IndexError in the next round
-        {"splits": "12312"},  # BUG: taken, and of another type
-        {"shares": [0.5]},  # BUG: taken
-        {"shares": [0.2, 0.2, 0.2, 0.2, -1.0]},  # BUG: taken: time runs backwards
-        {"round": -1},  # BUG: taken
-        {"round": "one"},  # BUG: taken
-        {"round": 1.5},  # BUG: taken
-        {"virtual_time_s": "soon"},  # BUG: taken
-        {"virtual_time_s": float("nan")},  # BUG: taken
-        {"planned_round": "x"},  # BUG: taken
+        {"splits": [1, 2, 3, 1, 99]},
+        {"splits": "12312"},
+        {"shares": [0.5]},
+        {"shares": [0.2, 0.2, 0.2, 0.2, -1.0]},
+        {"round": -1},
+        {"round": "one"},
+        {"round": 1.5},
+        {"virtual_time_s": "soon"},
+        {"virtual_time_s": float("nan")},
+        {"planned_round": "x"},
         {"unknown": 1},
         {"round": ...},
     ],
@@ -270,7 +285,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Path]:
 
 
 def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
-    # BUG: KeyError and AttributeError
     trained(tmp_path / "run")
     for names in ({"0.weight": "9.weight"}, [], "x", None):
         altered(tmp_path / "run" / "checkpoint", names=names)
@@ -302,7 +316,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     training = Training(tiny.scenario(splits=SPLITS, rounds=1))
     (_,) = training.rounds()
     tmp_path.joinpath("file").write_text("in the way")
-    with pytest.raises(FileProblem, match="cannot be written"):  # BUG: unlink in `finally` raises NotADirectoryError in its place
+    with pytest.raises(FileProblem, match="cannot be written"):
         save(tmp_path / "file", training.state, training.replica, training._progress())
     with pytest.raises(AirsplitError):
         list(air.simulate(tiny.scenario(splits=SPLITS, rounds=1), out=tmp_path / "file" / "run"))

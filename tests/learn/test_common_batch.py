@@ -93,9 +93,17 @@ def test_dropout_in_the_personal_part_draws_the_same_masks() -> None:
 
 @pytest.mark.parametrize(
     ("model", "splits"),
-    [("shortcut", [2, 3, 4, 1, 4]), ("tied", [1, 2, 3, 1, 2]), ("frozen_norm", [1, 2, 3, 1, 2]), ("unused", [1, 2, 1, 1, 1])],
+    [
+        ("scaled", [1, 2, 1, 2, 1]),
+        ("expanded", [1, 2, 1, 2, 1]),
+        ("shortcut", [2, 3, 4, 1, 4]),
+        ("tied", [1, 2, 3, 1, 2]),
+        ("frozen_norm", [1, 2, 3, 1, 2]),
+        ("unused", [1, 2, 1, 1, 1]),
+    ],
 )
 def test_models_of_every_kind_are_the_same_on_both_paths(model: str, splits: list[int]) -> None:
+    # BUG with scaled: the probe's noise takes tensor[:1] of a parameter without an axis, and 0 ** -0.5 of one without elements
     settings = {"model": model, "splits": splits, "kind": "float64", "momentum": 0.5}
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
@@ -151,9 +159,9 @@ def test_a_boundary_that_moves_is_looked_at_anew() -> None:
 @pytest.mark.parametrize(
     ("loss", "model", "data", "splits"),
     [
-        ("wide_loss", "mlp", "parted", SPLITS),  # BUG: torch.stack(lost) @ weights, of two types, is an error of torch's
-        ("loss_of_one_entry", "mlp", "parted", SPLITS),  # BUG: K × 1 @ K is an error of torch's
-        ("flat_loss", "words", "sequences", [1, 2, 2]),  # BUG: output[rows] takes B rows where a batch has B · T
+        ("wide_loss", "mlp", "parted", SPLITS),
+        ("loss_of_one_entry", "mlp", "parted", SPLITS),
+        ("flat_loss", "words", "sequences", [1, 2, 2]),
         ("squared_error", "line", "numbers", [1, 2, 1]),
         ("yes_or_no", "line", "two_classes", [1, 2, 1]),
     ],
@@ -193,7 +201,6 @@ def test_where_one_batch_would_differ_the_plain_path_is_taken_and_this_is_said_o
 
 
 def test_a_mixing_model_whose_head_begins_at_zero_is_found_out() -> None:
-    # BUG: the probe compares outputs, which are all zero at first
     settings = {"model": "mixing", "splits": [1, 2, 1, 2, 1], "model__arguments": {"zero": True}, "kind": "float64"}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=SAID)
@@ -203,7 +210,6 @@ def test_a_mixing_model_whose_head_begins_at_zero_is_found_out() -> None:
 
 
 def test_a_mixing_model_is_found_out_where_only_one_device_finishes_the_first_round() -> None:
-    # BUG: the probe lays the samples of the first and the last device together; where they are one, a mean over both is that over each
     for seed in range(40):
         settings = {
             "model": "mixing",

@@ -306,7 +306,6 @@ def test_the_device_that_diverges_is_named(tmp_path: Path, fast: bool) -> None:
     fleet.write_text("name,seconds_per_mac,fluctuation,distance_m\nanna,1e-9,2e9,100\nbert,1e-9,2e9,100\n")
     settings = {"splits": [3, 3], "data": "parted_with_huge", "fleet__devices": None, "fleet__file": str(fleet)}
     training = Training(tiny.scenario(**settings, iterations_per_round=1, model="linear", fast_paths=fast))
-    # BUG with fast: the probe for mixing takes an atol that is not a number, a RuntimeError of torch's
     with pytest.raises(
         Diverged, match=r"device bert, round 1, iteration 1: the (loss is|activations are) not finite; its weights and inputs are finite"
     ):
@@ -334,7 +333,6 @@ def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:
 
 def test_weights_that_are_not_finite_are_not_a_round() -> None:
     """The loss is finite and its gradient is not, so that only the weights tell."""
-    # BUG: the round is recorded, and would be checkpointed; the next one fails, and resuming fails for ever
     training = Training(
         tiny.scenario(model="rooted", splits=[2] * 5, iterations_per_round=1, fast_paths=False, evaluate_every=100, rounds=5)
     )
@@ -460,7 +458,6 @@ def test_weights_drawn_by_the_factory_depend_on_the_seed_alone() -> None:
 
 
 def test_a_data_set_drawn_by_its_factory_depends_on_the_seed_alone_and_leaves_the_generators_alone() -> None:
-    # BUG: the model's factory is called with torch's generators at an address, the data's is not: a resumed run has other data
     before = torch.get_rng_state()
     one, _ = run(data="drawn_anew", splits=[2, 2])
     assert torch.equal(torch.get_rng_state(), before)

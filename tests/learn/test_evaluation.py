@@ -136,7 +136,6 @@ def test_labels_that_are_numbers_have_a_loss_and_no_accuracy() -> None:
 
 
 def test_one_score_for_two_classes_is_not_an_accuracy_of_the_first_class() -> None:
-    # BUG: the argmax over one score is always class 0, and the share of class 0 is reported as accuracy
     training, records = finished(model="line", data="two_classes", splits=[1, 2, 1], loss=f"{tiny.__name__}:yes_or_no", rounds=20)
     _, (inputs, labels) = tiny.two_classes()
     with torch.no_grad():
@@ -146,7 +145,6 @@ def test_one_score_for_two_classes_is_not_an_accuracy_of_the_first_class() -> No
 
 
 def test_scores_of_a_shape_that_only_the_users_loss_knows_do_not_end_a_run() -> None:
-    # BUG: evaluation speaks of training.loss "cross-entropy", which this run does not have
     _, records = finished(model="squeezed", data="two_classes", splits=[1, 2, 1], loss=f"{tiny.__name__}:yes_or_no", rounds=1)
     assert records[-1].test_loss is not None
 
@@ -164,7 +162,6 @@ def test_a_device_without_any_class_of_the_test_set_has_no_accuracy_of_its_own()
 
 
 def test_fewer_scores_than_classes_are_refused_before_any_work() -> None:
-    # BUG: IndexError of torch's, "Target 2 is out of bounds"
     with pytest.raises(InvalidValue, match="classes"):
         finished(model__arguments={"classes": 2}, splits=[2] * 5, rounds=1)
 

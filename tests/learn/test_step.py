@@ -140,7 +140,6 @@ def test_the_optimisers_are_those_of_torch_bit_for_bit(name: str, kind: str, dec
         bare.step()
         assert all(torch.equal(g, h) for g, h in zip(gradients, given, strict=True)), "the gradients are the caller's"
         for one, other in zip(ours, theirs, strict=True):
-            # BUG: torch._foreach_mul_ rounds its factor to bfloat16, so that a momentum of 0.9 is one of 0.898
             assert torch.equal(one, other.detach())
 
 

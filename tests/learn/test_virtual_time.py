@@ -162,7 +162,6 @@ def test_fedavgs_own_shares_let_everybody_finish_together_on_average(noise: dict
 
 
 def test_fedavgs_shares_are_whole_blocks_where_the_band_comes_in_blocks() -> None:
-    # BUG: whole_charges shares the band freely, whatever cell.resource_blocks says
     shares = charges("fedavg", Clock(), fleet(cell=Cell(resource_blocks=10))).shares
     assert (shares * 10).round(9).tolist() == (shares * 10).round().tolist()
     assert shares.sum() <= 1

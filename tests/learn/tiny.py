@@ -276,6 +276,41 @@ class Overlapping(nn.Module):
 overlapping = fixed_weights(Overlapping)
 
 
+class Scaled(nn.Module):
+    """A parameter that is one number, and one that is none, as some models have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(FEATURES, 5), nn.Linear(5, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.nothing = nn.Parameter(torch.zeros(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.two(torch.tanh(self.one(x))) * self.scale + self.nothing.sum()
+        return out
+
+
+scaled = fixed_weights(Scaled)
+
+
+class Expanded(nn.Module):
+    """A constant that is one number in memory and five to look at."""
+
+    weights: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(FEATURES, 5), nn.Linear(5, CLASSES)
+        self.register_buffer("weights", torch.tensor([1.5]).expand(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.two(torch.tanh(self.one(x)) * self.weights)
+        return out
+
+
+expanded = fixed_weights(Expanded)
+
+
 # ---- losses ----------------------------------------------------------------------------------------------------------------
 def squared_error(output: Tensor, labels: Tensor) -> Tensor:
     return ((output.squeeze(-1) - labels) ** 2).mean()

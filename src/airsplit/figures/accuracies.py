@@ -8,7 +8,6 @@ from typing import Any
 
 from airsplit import __version__
 from airsplit.figures.sweeps import Progress
-from airsplit.learn.engine import Training
 from airsplit.learn.parallel import in_parallel
 from airsplit.models.loading import profile_of
 from airsplit.results import RoundRecord
@@ -56,6 +55,8 @@ def _with_seeds(each: Scenario) -> list[Scenario]:
 
 
 def _train(seeded: Scenario) -> tuple[RoundRecord, ...]:
+    from airsplit.learn.engine import Training  # torch: only where something is trained
+
     return tuple(Training(seeded).rounds())
 
 

@@ -59,7 +59,7 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress) -> No
     write_tensors(file, tensors | {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()})
     write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | asdict(progress), allow_nan=False) + "\n")
     for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written
-        if old != file:
+        if old != file and old.is_file():
             old.unlink(missing_ok=True)
 
 
@@ -163,7 +163,8 @@ def _restore_fixed(folder: Path, replica: Replica, tensors: Mapping[str, Tensor]
         stored = tensors.get(COMMON + name)
         if stored is None or stored.shape != like.shape or stored.dtype != like.dtype:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {tuple(like.shape)} of {like.dtype}")
-        like.copy_(stored)
+        if not torch.equal(like, stored):
+            like.copy_(stored)
 
 
 def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False) -> dict[str, Tensor]:

@@ -70,8 +70,9 @@ def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Mod
         some = tuple(tensor[:PROBED_SAMPLES] for tensor in front(*crew.batch(first, task, 0)[0]))
         others = tuple(_unlike(tensor) for tensor in some)
         for name in state.common:
-            if replica.tensors[name].is_floating_point():
-                replica.tensors[name].normal_(std=replica.tensors[name][:1].numel() ** -0.5)
+            weights = replica.tensors[name]
+            if weights.is_floating_point():
+                weights.normal_(std=max(1, math.prod(weights.shape[1:])) ** -0.5)
         together = back(*(torch.cat(pair) for pair in zip(some, others, strict=True)))
         apart = [back(*each) for each in (some, others)]
     if not isinstance(together, Tensor) and replica.loss is not cross_entropy:

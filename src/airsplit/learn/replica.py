@@ -125,7 +125,8 @@ def moving_buffers(found: Outline) -> dict[str, Tensor]:
     except Exception:  # a model may refuse noise in any way: then every buffer may move
         moved = set(buffers)
     finally:
-        copy_into(list(buffers.values()), list(before.values()))
+        for name in moved:  # only these: a constant may be one number seen many times, which cannot be written
+            buffers[name].copy_(before[name])
     return {name: buffer for name, buffer in buffers.items() if name in moved}
 
 
