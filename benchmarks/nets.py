@@ -11,11 +11,11 @@ DEVICES = 20
 
 
 def small_cnn() -> nn.Sequential:
-    """Two convolutions and two fully connected layers for 28 x 28 images, 421,642 parameters: what federated learning papers train."""
+    """The CNN of the paper that introduced FedAvg (McMahan et al., 2017): 1,663,370 parameters for 28 x 28 images."""
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10),
+        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(64 * 7 * 7, 512), nn.ReLU(), nn.Linear(512, 10),
     )  # fmt: skip
 
 

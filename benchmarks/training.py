@@ -33,8 +33,8 @@ SMALL_CNN = {"model.name": "nets:small_cnn", "model.input_shape": [1, 28, 28], "
 ALEXNET = {"model.name": "alexnet32", "model.arguments.width": 0.25, "model.arguments.channels": 1, "plan.split": 4}
 WIDE_BACK = {"model.name": "nets:wide_back", "model.input_shape": [64], "training.dataset": "nets:vectors", "plan.split": 2}
 CASES: dict[str, dict[str, Any]] = {
-    "small CNN, batch 32": SMALL_CNN,
-    "small CNN, batch 4": SMALL_CNN | {"training.batch_size": 4},
+    "FedAvg's CNN, batch 10": SMALL_CNN | {"training.batch_size": 10},
+    "FedAvg's CNN, batch 32": SMALL_CNN,
     "alexnet32 at width 0.25, batch 16": ALEXNET | {"training.batch_size": 16},
 }
 
@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 def scenario(changes: dict[str, Any]) -> Scenario:
     """SFL with 20 devices, all cut at one split, never evaluated."""
     base = {"fleet.devices": 20, "plan.method": "fixed", "training.evaluate_every": 10**6, "training.rounds": 10**6}
+    base |= {"training.learning_rate": 0.001}  # small, so that rounding does not grow
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**base | changes)
 
 
@@ -105,7 +106,7 @@ def speed() -> list[str]:
     for name, changes in CASES.items():
         for iterations in (1, 5):
             bare, fast, plain = race(changes, iterations)
-            wanted = f"≥ {LEAST_OF_ONE} for the small CNN" if iterations == 1 else f"≥ {1 / LIMIT_OF_MANY:.2f}"
+            wanted = f"≥ {LEAST_OF_ONE} for a small CNN" if iterations == 1 else f"≥ {1 / LIMIT_OF_MANY:.2f}"
             columns = [name, iterations, *(f"{1e3 * each:.0f}" for each in (bare, fast, plain)), f"{bare / fast:.2f}", wanted]
             lines.append("| " + " | ".join(map(str, columns)) + " |")
             print(lines[-1], file=sys.stderr, flush=True)

@@ -9,20 +9,24 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
 from airsplit.learn.crew import Crew, Task
-from airsplit.learn.losses import cross_entropy, logits_of
+from airsplit.learn.losses import Loss, cross_entropy, logits_of
 from airsplit.learn.replica import MODEL, copy_into, key
 from airsplit.learn.state import State
 from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
 from airsplit.models.cutting import Half
 from airsplit.models.tape import Call
 
-SAMPLES_AT_ONCE = 1024
+SAMPLES_AT_ONCE = 256
+"""More at a time are not faster on a CPU, and their activations leave its caches."""
+
 PROBED_SAMPLES = 3
 
 
@@ -130,18 +134,17 @@ def _groups(crew: Crew, task: Task) -> Iterator[list[int]]:
 
 def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
     """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up."""
-    replica = crew.replica
     front, back = _sides(crew, state.boundary)
-    runs = [_FrontRun(crew, state, task, front, k) for k in devices]
+    inputs, labels = crew.batches(devices, task, 0)
+    runs, at = [], 0
+    for k in devices:
+        rows = slice(at, at + crew.batch_size(k))
+        runs.append(_FrontRun(crew, state, task, front, k, rows, tuple(tensor[rows] for tensor in inputs)))
+        at = rows.stop
     arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
     output = back(*arrived)
-    output = output if isinstance(output, Tensor) else logits_of(output)
-    at, lost = 0, []
-    for run in runs:
-        run.rows = slice(at, at + len(run.labels))
-        lost.append(replica.loss(output[run.rows], run.labels).reshape(()))
-        at = run.rows.stop
-    mean = torch.stack([float(task.weights[k]) * each for k, each in zip(devices, lost, strict=True)]).sum()
+    lost = _losses(crew.replica.loss, output if isinstance(output, Tensor) else logits_of(output), labels, runs)
+    mean = lost @ torch.as_tensor(task.weights[devices], dtype=lost.dtype)
     value = float(mean.detach())
     if not math.isfinite(value):
         _explain(crew, task, runs, lost)
@@ -151,20 +154,28 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
     return value
 
 
+def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -> Tensor:
+    """The loss of each device on its rows."""
+    alike = len(runs) > 1 and len({run.rows.stop - run.rows.start for run in runs}) == 1
+    if loss is cross_entropy and labels.dim() == 1 and alike:  # at once: a call for each device would cost more than it computes
+        return functional.cross_entropy(output, labels, reduction="none").reshape(len(runs), -1).mean(dim=1)
+    return torch.stack([loss(output[run.rows], labels[run.rows]).reshape(()) for run in runs])
+
+
 class _FrontRun:
-    """One device's front: its tensors are its rows of the state, with a graph of their own."""
+    """One device's front: its tensors are its rows of the state, with a graph of their own.
 
-    rows: slice
+    rows   where its samples are among those of all
+    """
 
-    def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int) -> None:
-        self.device, self._optimiser = device, crew.replica.optimiser
-        self.inputs, self.labels = crew.batch(device, task, 0)
+    def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int, rows: slice, inputs: Tensors) -> None:
+        self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
         self._own = {name: stacked.data[device] for name, stacked in state.personal.items()}
         model = {name.partition(":")[2]: tensor for name, tensor in self._own.items() if name.startswith(f"{MODEL}:")}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
-        with crew.chance(device, task, 0):
-            self.crossing: Tensors = functional_call(front, model, self.inputs) if model else front(*self.inputs)
+        with crew.chance(device, task, 0) if _draws(front) else nullcontext():
+            self.crossing: Tensors = functional_call(front, model, inputs) if model else front(*inputs)
 
     def descend(self, gradients: list[Tensor | None], weight: float) -> None:
         """Backward through the front, and the optimiser's step on it; the gradients came with the device's weight."""
@@ -179,10 +190,15 @@ class _FrontRun:
         self._optimiser.step([self._own[key(MODEL, name)] for name in names], [g for _, g in used], remembered)
 
 
-def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: list[Tensor]) -> None:
+def _draws(front: nn.Module) -> bool:
+    """Whether a front draws random numbers."""
+    return isinstance(front, Half) and any(call.random for call in front._airsplit_sides[True].calls)
+
+
+def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: Tensor) -> None:
     """Raise for the first device whose numbers are not finite."""
-    for run, loss in zip(runs, lost, strict=True):
-        seen = "loss" if not math.isfinite(float(loss.detach())) else ""
+    for run, loss in zip(runs, lost.tolist(), strict=True):
+        seen = "" if math.isfinite(loss) else "loss"
         try:
             require_finite(run.crossing)
         except NonFinite as activations:

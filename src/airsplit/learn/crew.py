@@ -69,8 +69,13 @@ class Crew:
 
     def batch(self, device: int, task: Task, iteration: int) -> tuple[Tensors, Tensor]:
         """What a device trains on in an iteration of a round."""
+        return self.batches([device], task, iteration)
+
+    def batches(self, devices: Sequence[int], task: Task, iteration: int) -> tuple[Tensors, Tensor]:
+        """What several devices train on, one behind the other."""
         since_start = (task.number - 1) * task.iterations_per_round + iteration
-        return self._samples.batch(torch.as_tensor(self._batches.rows(device, since_start)))
+        rows = [self._batches.rows(device, since_start) for device in devices]
+        return self._samples.batch(torch.as_tensor(np.concatenate(rows)))
 
     def batch_size(self, device: int) -> int:
         """How many samples its batches have."""
