@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from airsplit.learn.common_batch import SAMPLES_AT_ONCE
 from airsplit.learn.engine import Training
 from airsplit.scenario import Scenario
 from machine import description
@@ -32,8 +34,10 @@ ROUNDS = 8
 SMALL_CNN = {"model.name": "nets:small_cnn", "model.input_shape": [1, 28, 28], "training.dataset": "nets:images", "plan.split": 3}
 ALEXNET = {"model.name": "alexnet32", "model.arguments.width": 0.25, "model.arguments.channels": 1, "plan.split": 4}
 WIDE_BACK = {"model.name": "nets:wide_back", "model.input_shape": [64], "training.dataset": "nets:vectors", "plan.split": 2}
+STANDARD = "FedAvg's CNN, batch 10"
+"""Model and batch of the paper that introduced FedAvg."""
 CASES: dict[str, dict[str, Any]] = {
-    "FedAvg's CNN, batch 10": SMALL_CNN | {"training.batch_size": 10},
+    STANDARD: SMALL_CNN | {"training.batch_size": 10},
     "FedAvg's CNN, batch 32": SMALL_CNN,
     "alexnet32 at width 0.25, batch 16": ALEXNET | {"training.batch_size": 16},
 }
@@ -83,12 +87,33 @@ class BareLoop:
         self.common = sums
 
 
-def race(changes: dict[str, Any], iterations: int) -> tuple[float, float, float]:
-    """Seconds of a round: the bare loop, Airsplit, and Airsplit with --plain; taken in turns, the median of each."""
+def floor(training: Training) -> Callable[[], None]:
+    """What is left of a round with E = 1 if all but the layers is taken away: each device's front, the back on batches of many."""
+    front, back = training.replica.halves(training.state.boundary)
+    task = training._task(1)
+    many = SAMPLES_AT_ONCE // training.settings.batch_size
+    groups = [task.finishing[at : at + many] for at in range(0, len(task.finishing), many)]
+    data = [(training._crew.batches(group, task, 0), group) for group in groups]
+
+    def work() -> None:
+        for (inputs, labels), group in data:
+            crossing = [front(*(tensor.tensor_split(len(group))[at] for tensor in inputs)) for at in range(len(group))]
+            arrived = [torch.cat(column).detach().requires_grad_() for column in zip(*crossing, strict=True)]
+            nn.functional.cross_entropy(back(*arrived), labels).backward()
+            for at, sent in enumerate(crossing):
+                torch.autograd.backward(sent, [tensor.grad.tensor_split(len(group))[at] for tensor in arrived])
+
+    return work
+
+
+def race(changes: dict[str, Any], iterations: int) -> list[float]:
+    """Seconds of a round: the bare loop, Airsplit, Airsplit with --plain, the floor; taken in turns, the median of each."""
     given = scenario(changes | {"training.iterations_per_round": iterations})
     runs = [Training(given), Training(given.replace(**{"training.fast_paths": False}))]
     bare, steps = BareLoop(runs[1]), [iter(run.rounds()) for run in runs]
     works = [bare.advance, *(lambda step=step: next(step) for step in steps)]
+    if iterations == 1:
+        works.append(floor(Training(given)))
     times: list[list[float]] = [[] for _ in works]
     for _ in range(ROUNDS + 1):
         for work, spent in zip(works, times, strict=True):
@@ -97,17 +122,18 @@ def race(changes: dict[str, Any], iterations: int) -> tuple[float, float, float]
             spent.append(time.perf_counter() - start)
     for name, tensor in bare.common.items():  # the loop is the same arithmetic, or the race says nothing
         torch.testing.assert_close(runs[0].state.common[f"model:{name}"], tensor, rtol=1e-3, atol=1e-4)
-    return tuple(float(np.median(spent[1:])) for spent in times)  # type: ignore[return-value]
+    return [float(np.median(spent[1:])) for spent in times]
 
 
 def speed() -> list[str]:
-    heads = "| model, batch | E | bare loop ms | Airsplit ms | Airsplit --plain ms | bare ÷ Airsplit | wanted |"
-    lines = [heads, "|---|---:|---:|---:|---:|---:|---|"]
+    heads = "| model, batch | E | bare loop ms | Airsplit ms | Airsplit --plain ms | floor ms | bare ÷ Airsplit | wanted |"
+    lines = [heads, "|---|---:|---:|---:|---:|---:|---:|---|"]
     for name, changes in CASES.items():
         for iterations in (1, 5):
-            bare, fast, plain = race(changes, iterations)
-            wanted = f"≥ {LEAST_OF_ONE} for a small CNN" if iterations == 1 else f"≥ {1 / LIMIT_OF_MANY:.2f}"
-            columns = [name, iterations, *(f"{1e3 * each:.0f}" for each in (bare, fast, plain)), f"{bare / fast:.2f}", wanted]
+            times = race(changes, iterations)
+            wanted = f"≥ {1 / LIMIT_OF_MANY:.2f}" if iterations > 1 else f"≥ {LEAST_OF_ONE}" if name == STANDARD else "> 1"
+            told = [f"{1e3 * each:.0f}" for each in times] + [""] * (4 - len(times))
+            columns = [name, iterations, *told, f"{times[0] / times[1]:.2f}", wanted]
             lines.append("| " + " | ".join(map(str, columns)) + " |")
             print(lines[-1], file=sys.stderr, flush=True)
     return lines
@@ -147,8 +173,13 @@ def main() -> None:
         f"`python benchmarks/training.py --out benchmarks/results/training.md` wrote this.  {description()}, torch {torch.__version__}, "
         f"{torch.get_num_threads()} threads, seed 0.", "",
         "A round of SFL with 20 devices, plain SGD, all cut at one split; the bare loop trains the unsplit model with torch.optim.SGD. "
-        f"Medians of {ROUNDS} rounds, the three taken in turns; the weights agree at the end.", "",
-        *speed(), "", memory(), "",
+        f"Medians of {ROUNDS} rounds, taken in turns; the weights agree at the end. The floor is the layers alone: each device's front, "
+        "the common layers on batches of many devices, forward and backward, and nothing else.", "",
+        *speed(), "",
+        "With E = 1 the common batch saves what a device's step costs besides its arithmetic: loading, updating and adding up 1.7 million "
+        "weights for ten images. With 32 images the convolutions are the time, and on a CPU they take as long for one large batch "
+        "as for many small ones; the floor is then not far below the bare loop.", "",
+        memory(), "",
     ])  # fmt: skip
     print(text)
     if arguments.out:
