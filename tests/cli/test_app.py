@@ -9,35 +9,10 @@ import numpy as np
 import pytest
 
 import airsplit as air
-from airsplit.cli.app import main
 from airsplit.cli.planned import COMPARED
 from airsplit.presets import preset, preset_names
 
 COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command: exit code, stdout, stderr."""
-
-    def call(*words):
-        code = main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
-def document(run):
-    """Run a command that must print one JSON document and nothing else."""
-
-    def call(*words):
-        code, out, err = run(*words, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return call
 
 
 @pytest.fixture

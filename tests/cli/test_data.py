@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import http.server
 import io
-import json
 import struct
 import subprocess
 import sys
@@ -14,34 +13,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from airsplit.cli.app import main
 from airsplit.cli.data_tables import progress_on
 from airsplit.learn.downloads import SOURCES, Source
 from airsplit.learn.image_sets import IMAGE_SETS, DataFile
 from airsplit.learn.partition import label_counts, partition
 from airsplit.settings import FleetSettings, TrainingSettings
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command: exit code, stdout, stderr."""
-
-    def call(*words):
-        code = main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
-def document(run):
-    def call(*words):
-        code, out, err = run(*words, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return call
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 import airsplit as air
-from airsplit.cli.app import main
 
 TINY = """
 [model]
@@ -29,18 +28,6 @@ rounds = 3
 iterations_per_round = 2
 batch_size = 4
 """
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command: exit code, stdout, stderr."""
-
-    def runner(*words):
-        code = main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 NET = """

@@ -232,7 +232,11 @@ def compare(
     folder = Path("runs") / f"{Path(scenario).stem}-compared" if out is None else out
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
-    found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
+    try:
+        found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
+    except KeyboardInterrupt:
+        _note(f"stopped; what was trained is in {folder}, and --resume takes it up")
+        raise
     picture = draw_accuracy(found.trials, found.target, comparison_note(found, "lines are means, bands ranges"))
     for kind in ("png", "svg"):
         save_picture(picture, folder / f"compared.{kind}")

@@ -21,7 +21,7 @@ from airsplit.learn.losses import Loss, cross_entropy, logits_of
 from airsplit.learn.replica import MODEL, copy_into, key
 from airsplit.learn.state import State
 from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
-from airsplit.models.cutting import Half
+from airsplit.models.cutting import Half, side_of
 from airsplit.models.tape import Call
 
 SAMPLES_AT_ONCE = 256
@@ -49,7 +49,7 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         return "no layer is common"
     front, back = _sides(crew, state.boundary)
     if isinstance(back, Half):
-        side = back._airsplit_sides[True]
+        side = side_of(back, training=True)
         calls: Sequence[Call] = side.calls
         slots = [side.tape.slots[slot] for slot in side.entering]
         if not all(slot.is_per_sample and slot.shapes[0][1:] == slot.shapes[1][1:] for slot in slots):
@@ -192,7 +192,7 @@ class _FrontRun:
 
 def _draws(front: nn.Module) -> bool:
     """Whether a front draws random numbers."""
-    return isinstance(front, Half) and any(call.random for call in front._airsplit_sides[True].calls)
+    return isinstance(front, Half) and any(call.random for call in side_of(front, training=True).calls)
 
 
 def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: Tensor) -> None:

@@ -107,6 +107,11 @@ class Half(nn.Module):
         return self
 
 
+def side_of(half: Half, training: bool) -> Side:
+    """What a half does in a mode.  A function, because a half has the names of the model's parts for attributes."""
+    return half._airsplit_sides[training]
+
+
 class Front(Half):
     """The first layers: takes the model's inputs, returns a tuple of every tensor that crosses the cut."""
 
