@@ -53,6 +53,11 @@ class Comparison:
     trials: dict[str, Trials]
 
     @property
+    def has_accuracy(self) -> bool:
+        """Whether labels are classes, so that there is an accuracy to be compared."""
+        return all(trials.last("test_accuracy") for trials in self.trials.values())
+
+    @property
     def rows(self) -> list[Row]:
         return [_row(algorithm, trials, self.target) for algorithm, trials in self.trials.items()]
 
