@@ -1,5 +1,33 @@
-"""One thread for each process: there are as many processes as cores, tensors are small, and sums are in one order."""
+"""What all tests share: one thread for each process, and commands that run in this one."""
 
+import json
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is loaded, which is later
+import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: there are as many processes as cores, and sums are in one order
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, stdout, stderr."""
+    from airsplit.cli.app import main
+
+    def call(*words):
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def document(run):
+    """Run a command that must print one JSON document and nothing else."""
+
+    def call(*words):
+        code, out, err = run(*words, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return call

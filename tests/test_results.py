@@ -114,12 +114,13 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
         run.records()
 
 
-def test_a_folder_with_any_part_of_a_run_is_not_new(tmp_path: Path) -> None:
-    for name in ("scenario.toml", "rounds.jsonl", "checkpoint"):
-        run = RunFolder(tmp_path / name)
-        run.path.mkdir()
+def test_a_folder_with_a_round_of_a_run_is_not_new(tmp_path: Path) -> None:
+    for name in ("rounds.jsonl", "checkpoint/checkpoint.json"):
+        run = RunFolder(tmp_path / name.replace("/", "-"))
+        (run.path / "checkpoint").mkdir(parents=True)
+        run.scenario_file.write_text("what was to be run")
         assert not run.exists
-        (run.path / name).mkdir()
+        (run.path / name).write_text("something")
         assert run.exists
         with pytest.raises(InvalidValue, match="has a run in it already"):
             run.begin("", {})

@@ -32,8 +32,8 @@ def test_times_and_accuracies_are_those_of_the_rounds_that_were_evaluated():
     trials = Trials((run((1.0, 0.2), (2.0, None), (3.0, 0.8)), run((1.5, 0.9), (2.5, None), (3.5, 0.7))))
     assert trials.time_to(0.5) == [3.0, 1.5]
     assert trials.time_to(0.85) == [None, 1.5]
-    assert trials.accuracy_by(2.0) == [0.2, 0.9]
-    assert trials.accuracy_by(0.5) == [0.0, 0.0]
+    assert trials.accuracy_by(2.0, untrained=0.1) == [0.2, 0.9]
+    assert trials.accuracy_by(0.5, untrained=0.1) == [0.1, 0.1]
     assert trials.best_accuracy() == [0.8, 0.9]
     assert trials.last("test_accuracy") == [0.8, 0.7]
     assert trials.total("sent_bytes") == [18.0, 18.0]

@@ -86,6 +86,8 @@ def compare(
     tell     is told now and then how far it is
     """
     require_integer("seeds", seeds, low=1, high=1000)
+    if jobs is not None:
+        require_integer("jobs", jobs, low=1)
     if target is not None:
         require_number("target", target, above=0, high=1)
     chosen = [require_choice("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ class RoundRecord:
         >>> RoundRecord(round=1, virtual_time_s=2.0, latency_s=2.0, train_loss=0.5).to_json()[:56]
         '{"round": 1, "virtual_time_s": 2.0, "latency_s": 2.0, "t'
         """
-        return json.dumps({name: value for name, value in asdict(self).items() if value is not None}, allow_nan=False)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return json.dumps({name: value for name, value in values if value is not None}, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> RoundRecord:
@@ -109,8 +110,9 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a run here already."""
-        return self.scenario_file.exists() or self.rounds_file.exists() or self.checkpoint.exists()
+        """Whether there is a run here already that has done a round."""
+        begun = self.rounds_file.exists() and self.rounds_file.stat().st_size > 0
+        return begun or (self.checkpoint / "checkpoint.json").exists()
 
     def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
         """Write down what is to be run; an error where there is a run already."""

@@ -47,7 +47,7 @@ def simulate(
     training = Training(scenario, data=data)
     with ExitStack() as stack:
         stack.enter_context(folder.locked())
-        if resume and folder.scenario_file.exists():
+        if resume and folder.exists:
             _take_up(training, folder)
         else:
             folder.begin(training.scenario.to_toml(), _written_plan(training))

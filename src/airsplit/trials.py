@@ -65,9 +65,9 @@ class Trials:
         """The virtual time at which each run first has this test accuracy; None where it never has."""
         return [next((time_s for time_s, accuracy in run if accuracy >= target), None) for run in self.evaluated()]
 
-    def accuracy_by(self, deadline_s: float) -> list[float]:
-        """The highest test accuracy that each run has by a virtual time; zero before it has any."""
-        return [max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=0.0) for run in self.evaluated()]
+    def accuracy_by(self, deadline_s: float, untrained: float) -> list[float]:
+        """The highest test accuracy that each run has by a virtual time; before it has any, that of an untrained model."""
+        return [max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=untrained) for run in self.evaluated()]
 
     def curve(self) -> tuple[Floats, Floats, Floats]:
         """Rounds that were evaluated, runs × virtual times, runs × test accuracies."""

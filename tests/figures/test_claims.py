@@ -208,8 +208,9 @@ SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1} for mean in (0.3, 0.0
 
 def accuracies(ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]) -> dict[int, dict[str, Any]]:
     curve = {"virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
-    return {9: {"settings": TRAINED, "panels": [{"devices": k, "sfl_ahead": ahead, "sfl": curve, "fedavg": curve} for k in (5, 20)],
-                "fewer_devices_gain": gains}}  # fmt: skip
+    panel = {"fedavg_rounds_meanwhile": 1.0, "sfl_ahead": ahead, "sfl": curve, "fedavg": curve}
+    panels = [{"devices": devices} | panel for devices in (5, 20)]
+    return {9: {"settings": TRAINED, "panels": panels, "fewer_devices_gain": gains}}
 
 
 @pytest.mark.parametrize(

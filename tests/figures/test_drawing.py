@@ -89,7 +89,7 @@ def test_what_a_scheme_is_ahead_is_worked_out_seed_by_seed(folder):
     for panel in numbers_of(folder, 9)["panels"]:
         moment = np.mean([times[0] for times in panel["sfl"]["virtual_time_s"]])
         before = [
-            max([a for t, a in zip(times, accuracies, strict=True) if t <= moment], default=0.0)
+            max([a for t, a in zip(times, accuracies, strict=True) if t <= moment], default=0.1)
             for times, accuracies in zip(panel["fedavg"]["virtual_time_s"], panel["fedavg"]["test_accuracy"], strict=True)
         ]
         ahead = np.mean([own[0] - other for own, other in zip(panel["sfl"]["test_accuracy"], before, strict=True)])

@@ -251,8 +251,8 @@ def test_a_plan_that_is_none_is_a_file_problem(tmp_path: Path, plan: object, com
     [
         ({"compute_s": (1.0,)}, "round 1 has 1 compute_s, but the plan has 3 devices"),
         ({"participants": (3,)}, "round 1 names a device that the plan with 3 devices does not have"),
-        ({"train_loss": "low"}, "train_loss must be numbers"),
-        ({"idle_s": ("a", "b", "c")}, "idle_s must be numbers"),
+        ({"train_loss": "low"}, "train_loss must be a number"),
+        ({"idle_s": ("a", "b", "c")}, "idle_s must be a number or an array of numbers"),
     ],
 )
 def test_records_that_do_not_fit_the_plan_are_a_file_problem(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:

@@ -184,7 +184,8 @@ def run(
     folder = folder_for(scenario, resume=resume) if out is None else out
     with sources.what_is_printed_as_notes():
         records = simulate(chosen, out=folder, resume=resume, data=data)
-        _note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}")
+        new = "; there is no run in it yet, so one begins" if resume and not RunFolder(folder).exists else ""
+        _note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}{new}")
         try:
             for _ in followed(records, chosen.training.rounds):
                 pass
@@ -233,7 +234,8 @@ def compare(
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
     try:
-        found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
+        with sources.what_is_printed_as_notes():
+            found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
     except KeyboardInterrupt:
         _note(f"stopped; what was trained is in {folder}, and --resume takes it up")
         raise

@@ -16,6 +16,8 @@ from airsplit.trials import Trials
 
 DEVICES = (5, 20)
 SPLIT = 4
+GUESSING = 0.1
+"""The accuracy of an untrained model on ten classes."""
 SCHEMES = {"sfl": ("SFL", style.BLUE), "fedavg": ("FedAvg", style.ORANGE)}
 
 
@@ -34,8 +36,12 @@ def _panel(devices: int, schemes: dict[str, Trials]) -> dict[str, Any]:
     """Curves, and how far SFL is ahead at each of the times at which it is evaluated."""
     _, times, accuracies = schemes["sfl"].curve()
     moments = times.mean(axis=0)
-    ahead = [difference(accuracies[:, at].tolist(), schemes["fedavg"].accuracy_by(moment)) for at, moment in enumerate(moments)]
-    return {"devices": devices, "sfl_ahead": ahead} | {scheme: curve(trials) for scheme, trials in schemes.items()}
+    rivals = [schemes["fedavg"].accuracy_by(moment, GUESSING) for moment in moments]
+    ahead = [difference(accuracies[:, at].tolist(), rival) for at, rival in enumerate(rivals)]
+    done = float(np.mean([sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluated()]))
+    return {"devices": devices, "sfl_ahead": ahead, "fedavg_rounds_meanwhile": done} | {
+        scheme: curve(trials) for scheme, trials in schemes.items()
+    }
 
 
 def draw(data: Data) -> Canvas:

@@ -21,7 +21,6 @@ class Algorithm:
     """
 
     name: str
-    title: str
     boundary: Callable[[Ints], int]
     round: Callable[[Crew, State, Task], float | None]
     charges: Callable[[Terms, bool], Charges]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from airsplit.randomness import generator
 from airsplit.units import Ints
@@ -15,15 +14,15 @@ class Batches:
     A device with fewer samples than a batch uses all of them in every iteration.
 
     >>> import numpy as np
-    >>> batches = Batches([np.arange(5), np.array([8, 9])], batch_size=2, seed=0)
+    >>> batches = Batches([np.arange(5), np.array([8])], batch_size=2, seed=0)
     >>> epoch = np.concatenate([batches.rows(0, 0), batches.rows(0, 1)])
     >>> len(set(epoch.tolist())), batches.rows(1, 7).tolist()
-    (4, [8, 9])
+    (4, [8])
     """
 
     def __init__(self, parts: Sequence[Ints], batch_size: int, seed: int) -> None:
         self._parts, self._size, self._seed = parts, batch_size, seed
-        self._shuffled = lru_cache(maxsize=4096)(self._shuffle)
+        self._last: dict[int, tuple[int, Ints]] = {}  # of each device the epoch that it is in, and its permutation
 
     def rows(self, device: int, iteration: int) -> Ints:
         """The rows of the training set that a device uses in an iteration, counted from zero over all rounds."""
@@ -38,6 +37,9 @@ class Batches:
         """How many samples its batches have."""
         return min(self._size, len(self._parts[device]))
 
-    def _shuffle(self, device: int, epoch: int) -> Ints:
-        shuffled: Ints = generator(self._seed, "mini-batches", device, epoch).permutation(self._parts[device])
-        return shuffled
+    def _shuffled(self, device: int, epoch: int) -> Ints:
+        known = self._last.get(device)
+        if known is None or known[0] != epoch:
+            known = epoch, generator(self._seed, "mini-batches", device, epoch).permutation(self._parts[device])
+            self._last[device] = known
+        return known[1]

@@ -74,8 +74,8 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, st
         beside.chmod(0o644)
         beside.replace(file)
         sync_folder(file.parent)
-    except OSError as error:
-        raise FileProblem(f"{str(file)!r} cannot be written: {error.strerror}") from None
+    except (OSError, SafetensorError) as error:
+        raise FileProblem(f"{str(file)!r} cannot be written: {' '.join(str(error).split())}") from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)

@@ -35,7 +35,8 @@ def usable(crew: Crew, state: State, task: Task) -> bool:
     if not crew.settings.fast_paths or task.iterations_per_round != 1:
         return False
     if state.boundary not in crew.obstacles:
-        crew.obstacles[state.boundary] = obstacle = _obstacle(crew, state, task)
+        with crew.told(task.finishing[0], task, 0):
+            obstacle = crew.obstacles[state.boundary] = _obstacle(crew, state, task)
         if obstacle:
             warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
     return crew.obstacles[state.boundary] is None
@@ -71,7 +72,8 @@ def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Mod
     replica, first = crew.replica, task.finishing[0]
     with torch.no_grad(), crew.chance(first, task, 0):
         replica.load(state.of(first))
-        some = tuple(tensor[:PROBED_SAMPLES] for tensor in front(*crew.batch(first, task, 0)[0]))
+        inputs, labels = crew.batch(first, task, 0)
+        some = tuple(tensor[:PROBED_SAMPLES] for tensor in front(*inputs))
         others = tuple(_unlike(tensor) for tensor in some)
         for name in state.common:
             weights = replica.tensors[name]
@@ -87,6 +89,10 @@ def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Mod
     largest = float(other.abs().amax())
     if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest if math.isfinite(largest) else 0.0):
         return "common layers mix the samples of a batch"
+    with torch.no_grad(), crew.chance(first, task, 0):
+        answer, wanted = one[: len(some[0])], labels[: len(some[0])]
+        if replica.loss is not cross_entropy and not torch.equal(replica.loss(answer, wanted), replica.loss(answer, wanted)):
+            return "the loss draws random numbers"
     return None
 
 
@@ -114,7 +120,10 @@ def train_as_one_batch(crew: Crew, state: State, task: Task) -> float:
     replica = crew.replica
     replica.load(state.common)
     replica.clear()
-    loss = sum(_train_some(crew, state, task, devices) for devices in _groups(crew, task))
+    loss = 0.0
+    for devices in _groups(crew, task):
+        with crew.told(devices[0], task, 0):
+            loss += _train_some(crew, state, task, devices)
     replica.descend()
     copy_into(list(state.common.values()), list(replica.taken(state.common).values()))
     return loss
@@ -158,6 +167,7 @@ def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -
     """The loss of each device on its rows."""
     alike = len(runs) > 1 and len({run.rows.stop - run.rows.start for run in runs}) == 1
     if loss is cross_entropy and labels.dim() == 1 and alike:  # at once: a call for each device would cost more than it computes
+        cross_entropy(output[:1].detach(), labels.max().reshape(1))  # which says what is wrong with labels that are out of range
         return functional.cross_entropy(output, labels, reduction="none").reshape(len(runs), -1).mean(dim=1)
     return torch.stack([loss(output[run.rows], labels[run.rows]).reshape(()) for run in runs])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from airsplit.errors import Diverged
+from airsplit.errors import AirsplitError, Diverged, InvalidValue
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import NonFinite, Tensors
+from airsplit.models.loading import error_line
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 
@@ -90,10 +91,25 @@ class Crew:
         """One iteration of a device: the loss before it."""
         inputs, labels = self.batch(device, task, iteration)
         try:
-            with self.chance(device, task, iteration):
+            with self.told(device, task, iteration), self.chance(device, task, iteration):
                 return self.replica.step(int(task.splits[device]), inputs, labels)
         except NonFinite as seen:
             raise self.diverged(str(seen), device, task, iteration, inputs) from None
+
+    @contextmanager
+    def told(self, device: int, task: Task, iteration: int) -> Iterator[None]:
+        """A context in which whatever a user's model or loss raises is told with the place where it happened."""
+        try:
+            yield
+        except (AirsplitError, NonFinite):
+            raise
+        except Exception as error:
+            raise InvalidValue(
+                f"training stopped at {self._place(device, task, iteration)}: the model or the loss fails: {error_line(error)}"
+            ) from error
+
+    def _place(self, device: int, task: Task, iteration: int) -> str:
+        return f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"
 
     def chance(self, device: int, task: Task, iteration: int) -> AbstractContextManager[None]:
         """The random numbers of one step of one device."""
@@ -101,7 +117,7 @@ class Crew:
 
     def diverged(self, seen: str, device: int, task: Task, iteration: int, inputs: Tensors) -> Diverged:
         """An error that says where a number was not finite, and what the likely cause is."""
-        where = f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"
+        where = self._place(device, task, iteration)
         return Diverged(f"training stopped at {where}: the {seen} {'is' if seen == 'loss' else 'are'} not finite; {self._cause(inputs)}")
 
     def _cause(self, inputs: Tensors) -> str:

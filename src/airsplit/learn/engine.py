@@ -21,6 +21,7 @@ from airsplit.learn.evaluation import scores
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
 from airsplit.learn.replica import state_names
+from airsplit.learn.seeding import seeded
 from airsplit.learn.sfl import averages_fronts
 from airsplit.learn.state import State
 from airsplit.learn.virtual_time import RoundCosts, Terms, draw_fluctuations, time_round
@@ -159,7 +160,8 @@ class Training:
         if number % self.settings.evaluate_every and number != self.settings.rounds:
             return {}
         devices = self._evaluated_devices()
-        found = scores(self.replica, self.state, devices, self._test, self._classes)
+        with seeded(self.settings.seed, "evaluation", number):
+            found = scores(self.replica, self.state, devices, self._test, self._classes)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         if bad is not None:
             rate = self._way_out()

@@ -33,8 +33,8 @@ class Score:
         """With classes weighted by a mix; those that the test set does not have count for nothing.
 
         >>> import numpy as np
-        >>> Score(0.0, np.array([9.0, 1.0]), np.array([10.0, 10.0])).accuracy_on(np.array([0.75, 0.25]))
-        0.7
+        >>> Score(0.0, np.array([9.0, 1.0]), np.array([10.0, 10.0])).accuracy_on(np.array([0.5, 0.5]))
+        0.5
         """
         known = (self.present > 0) & (mix > 0)
         if not known.any():

@@ -24,4 +24,4 @@ def fedavg_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG
     return whole_charges(terms)
 
 
-FEDAVG = Algorithm("fedavg", "FedAvg", nothing_personal, fedavg_round, fedavg_charges)
+FEDAVG = Algorithm("fedavg", nothing_personal, fedavg_round, fedavg_charges)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
+
+from airsplit.errors import Infeasible
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -47,13 +52,17 @@ def _in_processes(work: Callable[[Given], Made], pieces: Sequence[Given], count:
             for future in finished:
                 done[left.pop(future)] = future.result()
             yield dict(done)
+    except BrokenProcessPool:
+        raise Infeasible("a training process was killed, probably for memory; let fewer run at the same time (--jobs 1)") from None
     finally:
         _end(pool)
 
 
 def _begin() -> None:
-    """A worker has one thread, and leaves Ctrl-C to its parent."""
+    """A worker has one thread, leaves Ctrl-C to its parent, and prints no results: stdout is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)
+    warnings.showwarning = lambda message, *_, **__: print(f"airsplit: note: {message}", file=sys.stderr, flush=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 

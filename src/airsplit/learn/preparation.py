@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -66,6 +67,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
             raise FileProblem(f"{where}: {name} must have shape {tuple(wanted[name].shape)}, got {tuple(tensor.shape)}")
+        if tensor.is_floating_point() != wanted[name].is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise FileProblem(f"{where}: {name} must be finite numbers of the kind of {wanted[name].dtype}, got {tensor.dtype}")
     model.load_state_dict(tensors)
 
 

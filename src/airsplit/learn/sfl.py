@@ -76,4 +76,4 @@ def sfl_charges(terms: Terms, fronts_averaged: bool) -> Charges:
     return split_charges(terms, weights_too=fronts_averaged)
 
 
-SFL = Algorithm("sfl", "SFL", deepest, sfl_round, sfl_charges)
+SFL = Algorithm("sfl", deepest, sfl_round, sfl_charges)

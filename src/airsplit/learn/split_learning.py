@@ -24,4 +24,4 @@ def sequential_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa:
     return split_charges(terms, weights_too=True, turns=True)
 
 
-SPLIT_LEARNING = Algorithm("split-learning", "SL", nothing_personal, sequential_round, sequential_charges)
+SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, sequential_charges)

@@ -60,5 +60,5 @@ def splitfed_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: A
     return split_charges(terms, weights_too=True)
 
 
-SPLITFED_V1 = Algorithm("splitfed-v1", "SplitFed V1", nothing_personal, train_side_by_side, splitfed_charges)
-SPLITFED_V2 = Algorithm("splitfed-v2", "SplitFed V2", nothing_personal, one_server_round, splitfed_charges)
+SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side, splitfed_charges)
+SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, splitfed_charges)

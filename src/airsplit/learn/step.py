@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from airsplit.errors import InvalidValue, show
 from airsplit.learn.losses import Loss
 
 Tensors = tuple[Tensor, ...]
@@ -35,11 +36,13 @@ def server_step(back: nn.Module, loss: Loss, arrived: Tensors, labels: Tensor) -
     """Loss and backward pass on the server: the loss, and the gradient of each tensor that arrived."""
     require_finite(arrived)
     lost = loss(back(*arrived), labels)
+    if not isinstance(lost, Tensor) or lost.numel() != 1 or not lost.requires_grad:
+        rule = "one number, as a tensor, that depends on a parameter which is trained"
+        raise InvalidValue(f"training.loss must return {rule}, got {show(lost)}")
     value = float(lost.detach())
     if not math.isfinite(value):
         raise NonFinite("loss")
-    if lost.requires_grad:
-        lost.backward()  # type: ignore[no-untyped-call]
+    lost.backward()  # type: ignore[no-untyped-call]
     return value, [tensor.grad for tensor in arrived]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from airsplit.clock import Clock
 from airsplit.fleet import Fleet
 from airsplit.planning.bandwidth import allocate
-from airsplit.planning.blocks import block_shares
+from airsplit.planning.blocks import block_shares, blocks_needed
 from airsplit.profiles import Profile
 from airsplit.radio import Link
 from airsplit.randomness import generator
@@ -106,9 +106,19 @@ def whole_charges(terms: Terms) -> Charges:
 
 
 def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floats:
-    """Shares in whole blocks: one for each device, and each of the others to whoever would finish last."""
-    counts = np.ones(len(bits), dtype=np.int64)
-    for _ in range(blocks - len(bits)):
+    """Shares in whole blocks: what each device needs for the earliest finish, and what is left to whoever would be last."""
+
+    def needed(finish_s: float) -> Floats:
+        return blocks_needed(link.share(bits, bits, finish_s - busy_s), blocks)
+
+    low = high = allocate(link, bits, bits, busy_s).finish_s
+    while needed(high).sum() > blocks:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if needed(middle).sum() > blocks else (low, middle)
+    counts = needed(high).astype(np.int64)
+    for _ in range(blocks - int(counts.sum())):
         counts[int((busy_s + link.seconds(bits, bits, counts / blocks)).argmax())] += 1
     return block_shares(counts, blocks)
 
