@@ -6,6 +6,8 @@ import csv
 import io
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from airsplit.errors import FileProblem
@@ -39,28 +41,43 @@ def read_table(path: str | os.PathLike[str], *, what: str) -> list[list[str]]:
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the target, flush to disk, rename: the file is there whole or not at all."""
     target = Path(path)
+    with beside(target) as file:
+        try:
+            file.write_bytes(content)
+        except OSError as error:
+            raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+        put_in_place(file, target)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """An empty file beside a target, whose folder is made; it is gone afterwards unless it was put in place."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
         raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+    os.close(handle)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+        yield Path(temporary)
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk, so that a file which was renamed into it outlives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def put_in_place(file: Path, target: Path) -> None:
+    """Let a file take the place of another in its folder, so that either is there whole, also after a power cut."""
+    try:
+        _sync(file)
+        file.chmod(0o644)
+        file.replace(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
+
+
+def _sync(path: Path) -> None:
+    """Put a file's content, or a folder's names, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -15,6 +16,9 @@ from airsplit.files import read_text, write_text
 
 Column = tuple[float, ...]
 """One number for each device."""
+
+PER_DEVICE = ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "received_bytes", "macs", "energy_j")
+"""What a record says of each device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class RoundRecord:
         return cls(**{"train_loss": None} | values)
 
 
-_COLUMNS = {field.name for field in fields(RoundRecord) if "uple" in str(field.type) or "Column" in str(field.type)}
+_COLUMNS = {"participants", "dropped", *PER_DEVICE, "splits", "shares"}
 _NUMBERS = {field.name for field in fields(RoundRecord)} - _COLUMNS
 
 
@@ -117,6 +121,7 @@ class RunFolder:
     def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
         """Write down what is to be run; an error where there is a run already."""
         self.require_new()
+        shutil.rmtree(self.checkpoint, ignore_errors=True)  # what a run that never finished a round left half-written
         write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
         write_text(self.scenario_file, scenario)
 

@@ -100,6 +100,14 @@ def test_a_run_that_failed_in_its_first_round_can_be_begun_anew(tmp_path: Path) 
     assert "failing_loss" not in (tmp_path / "run" / "scenario.toml").read_text()
 
 
+def test_what_a_run_left_that_never_finished_a_round_is_not_taken_for_the_next_ones(tmp_path: Path) -> None:
+    stale = tmp_path / "run" / "checkpoint" / "fixed.safetensors"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"of another model")
+    list(air.simulate(tiny.scenario(splits=[2] * 5), out=tmp_path / "run"))
+    assert air.load_state(tmp_path / "run", device=0).keys() == tiny.mlp().state_dict().keys()
+
+
 def test_fading_cannot_be_both_off_and_drawn_anew() -> None:
     with pytest.raises(InvalidValue, match=r"fleet\.redraw_fading = true and fleet\.fading = false exclude each other"):
         tiny.scenario(fleet__fading=False, fleet__redraw_fading=True)

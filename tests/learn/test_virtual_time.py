@@ -32,8 +32,8 @@ def fleet(**more: Any) -> Fleet:
 
 
 def charges(algorithm: str, clock: Clock, devices: Fleet | None = None, fronts: bool = False) -> Charges:
-    terms = Terms(PROFILE, devices or fleet(), clock.replace(iterations_per_round=2), SPLITS, SHARES, batch_size=2, element_bits=8)
-    return ALGORITHMS[algorithm].charges(terms, fronts)
+    terms = Terms(PROFILE, devices or fleet(), clock.replace(iterations_per_round=2), SPLITS, SHARES, 2, 8, fronts_averaged=fronts)
+    return ALGORITHMS[algorithm].charges(terms)
 
 
 def costs(algorithm: str, iterations: Any = ALL, fronts: bool = False, devices: Fleet | None = None, **clock: Any) -> RoundCosts:
@@ -147,7 +147,7 @@ def test_fedavgs_own_shares_let_everybody_finish_together_on_average(noise: dict
     clock = Clock(iterations_per_round=4, downlink=downlink, backward_macs_ratio=1.0)
     profile = Profile(["a", "b"], [10**6, 10**6], matmul_macs=[1, 2], activation_elements=[9, 9], parameters=[10**6, 10**5])
     terms = Terms(profile, devices, clock, np.ones(12, dtype=int), np.full(12, 1 / 12), 8, 32)
-    made = ALGORITHMS["fedavg"].charges(terms, False)
+    made = ALGORITHMS["fedavg"].charges(terms)
     assert made.shares.sum() <= 1
     assert made.shares.sum() == pytest.approx(1, rel=1e-9)
     mean_compute = 4 * 8 * 2 * 2e6 * (devices.seconds_per_mac + 1 / devices.fluctuation)
@@ -224,7 +224,7 @@ def test_in_the_long_run_an_iteration_takes_what_the_plan_says(barrier: str, mor
     clock = Clock(barrier=barrier, iterations_per_round=E, **more)
     made = plan(profile, devices, batch_size=4, clock=clock, method="equal")
     terms = Terms(profile, devices, clock, made.splits, made.shares, 4, 32)
-    asked, all_of_them = ALGORITHMS["sfl"].charges(terms, False), np.full(5, E)
+    asked, all_of_them = ALGORITHMS["sfl"].charges(terms), np.full(5, E)
     drawn = [time_round(asked, devices, clock, draw_fluctuations(0, n, E, 5), all_of_them) for n in range(1, rounds + 1)]
     latency = np.array([each.latency_s for each in drawn]) / E
     assert abs(latency.mean() - made.expected_latency_s) < 4 * latency.std() / np.sqrt(rounds)

@@ -239,9 +239,10 @@ def compare(
     except KeyboardInterrupt:
         _note(f"stopped; what was trained is in {folder}, and --resume takes it up")
         raise
-    for kind in ("png", "svg") if found.has_accuracy else ():
+    if found.has_accuracy:
         picture = draw_accuracy(found.trials, found.target, comparison_note(found, "lines are means, bands ranges"))
-        save_picture(picture, folder / f"compared.{kind}")
+        for kind in ("png", "svg"):
+            save_picture(picture, folder / f"compared.{kind}")
     if as_json:
         print(_json({"folder": str(folder)} | found.to_dict()))
     else:

@@ -19,7 +19,7 @@ from airsplit.inputs import shape_text
 from airsplit.learn.downloads import Progress, download, download_bytes
 from airsplit.learn.image_files import read_images
 from airsplit.learn.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
-from airsplit.learn.partition import label_counts, partition
+from airsplit.learn.partition import dealt, label_counts
 from airsplit.quantities import percent, quantity
 from airsplit.settings import FleetSettings, TrainingSettings
 from airsplit.units import Ints
@@ -99,9 +99,7 @@ def held(name: str, folder: Path | None, devices: int | None, chosen: Mapping[st
 
 def _counts(labels: Ints, classes: int, devices: int | None, settings: TrainingSettings) -> Ints:
     many = FleetSettings.model_fields["devices"].default if devices is None else devices
-    said = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
-    options = {key: value for key, value in said.items() if value is not None}
-    return label_counts(labels, partition(settings.partition, labels, many, seed=settings.seed, **options), classes)
+    return label_counts(labels, dealt(settings, labels, many), classes)
 
 
 def draw(found: Held, plot: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airsplit.cli.sources import what_is_printed_as_notes
 from airsplit.errors import Infeasible
 from airsplit.fleet import Fleet
-from airsplit.models.loading import profile_of
+from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.profiles import Profile
@@ -53,11 +53,8 @@ def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Plan
 
 def _profile(scenario: Scenario) -> Profile:
     """What the scenario's model costs.  Needs torch unless its profile ships with the package."""
-    model = scenario.model
     with what_is_printed_as_notes():
-        profile = profile_of(model.name, model.input_specs(), model.arguments)
-    scenario.require_model(profile)
-    return profile
+        return profile_for(scenario)
 
 
 def _timed(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> Planned:

@@ -18,13 +18,12 @@ RUNS = Path("runs")
 def folder_for(scenario: str, *, resume: bool) -> Path:
     """Where a run goes that was given no folder: runs/NAME, or the next that is free; when resuming, the last that is there."""
     stem = Path(scenario).stem
-    candidates = (RUNS / (stem if n == 1 else f"{stem}-{n}") for n in count(1))
-    last = None
-    for candidate in candidates:
-        if not RunFolder(candidate).exists:
-            return last if resume and last is not None else candidate
-        last = candidate
-    raise AssertionError  # count never ends
+
+    def numbered(n: int) -> Path:
+        return RUNS / (stem if n == 1 else f"{stem}-{n}")
+
+    free = next(n for n in count(1) if not RunFolder(numbered(n)).exists)
+    return numbered(free - 1 if resume and free > 1 else free)
 
 
 def run_summary(records: list[RoundRecord]) -> dict[str, Any]:

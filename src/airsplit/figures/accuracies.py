@@ -9,7 +9,7 @@ from typing import Any
 from airsplit import __version__
 from airsplit.figures.sweeps import Progress
 from airsplit.learn.parallel import in_parallel
-from airsplit.models.loading import profile_of
+from airsplit.models.loading import profile_for
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.trials import Trials, estimate
@@ -20,6 +20,7 @@ EVALUATED = 5
 JOBS: int | None = None  # as many as there are cores
 NON_IID = {"training.partition": "dirichlet", "training.alpha": 0.3}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": NON_IID}
+PARTITION_TITLES = {"iid": "IID", "non-iid": "non-IID"}
 BASE = {"training.rounds": ROUNDS, "training.evaluate_devices": EVALUATED}
 
 _TRAINED: dict[str, tuple[RoundRecord, ...]] = {}
@@ -50,6 +51,13 @@ def trained(scenarios: Sequence[Scenario], progress: Progress) -> list[Trials]:
     return [Trials(tuple(_TRAINED[seeded.to_toml()] for seeded in _with_seeds(each))) for each in scenarios]
 
 
+def with_each_partition(splits: Sequence[int], devices: int, progress: Progress) -> dict[tuple[str, int], Trials]:
+    """SFL with every device cut at each of these splits, with each partition."""
+    keys = [(part, split) for part in PARTITIONS for split in splits]
+    scenarios = [scenario(**fixed(split), **PARTITIONS[part], **{"fleet.devices": devices}) for part, split in keys]
+    return dict(zip(keys, trained(scenarios, progress), strict=True))
+
+
 def _with_seeds(each: Scenario) -> list[Scenario]:
     return [each.replace(**{"training.seed": seed}) for seed in range(SEEDS)]
 
@@ -77,15 +85,16 @@ def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float 
     return {"mean": found.mean, "half_width": found.half_width}
 
 
-def training_settings(each: Scenario) -> dict[str, Any]:
-    """What the numbers depend on."""
+def training_settings() -> dict[str, Any]:
+    """What the numbers of all these figures depend on."""
+    each = scenario()
     model, training = each.model, each.training
     kept = ("dataset", "rounds", "iterations_per_round", "batch_size", "learning_rate", "momentum", "evaluate_devices")
     return {
         "airsplit_version": __version__,
         "model": model.name,
         "arguments": model.arguments,
-        "models": {model.name: profile_of(model.name, model.input_specs(), model.arguments).fingerprint},
+        "models": {model.name: profile_for(each).fingerprint},
         **{key: getattr(training, key) for key in kept},
         "seeds": list(range(SEEDS)),
         "non_iid": "each device's classes drawn from Dir(0.3), equal sizes",

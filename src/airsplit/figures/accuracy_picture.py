@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -50,9 +49,6 @@ def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: 
 
 
 def _curve(axes: Axes, x: Floats, accuracies: Floats, algorithm: str) -> None:
-    colour, percent = COLOURS[algorithm], 100 * accuracies
-    if len(percent) > 1:
-        axes.fill_between(x, percent.min(axis=0), percent.max(axis=0), color=colour, alpha=0.13, linewidth=0)
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
-    axes.plot(x, np.mean(percent, axis=0), color=colour, label=TITLES[algorithm], marker=marker, **options)
+    style.ranged(axes, x, 100 * accuracies, COLOURS[algorithm], label=TITLES[algorithm], marker=marker, **options)

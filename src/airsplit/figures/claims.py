@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from airsplit.figures import wording
+from airsplit.figures.comparison import SCHEMES
 from airsplit.figures.style import MODEL_NAMES
 from airsplit.figures.wording import Numbers
 
@@ -24,7 +25,6 @@ SAVING_OF_VGG = 0.75
 CLEARLY_BELOW = 0.25
 A_LITTLE_ABOVE = 2.0
 STRONGLY = 2.0
-NAMES_OF_SCHEMES = {"sfl": "SFL", "fedavg": "FedAvg"}
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def more_devices_are_worse(drawn: Drawn) -> Verdict:
     """C10 holds if after as many rounds the most devices are surely less accurate than the fewest, for SFL and for FedAvg."""
     gains = drawn[9]["fewer_devices_gain"]
     few, many = (drawn[9]["panels"][at]["devices"] for at in (0, -1))
-    parts = [f"{NAMES_OF_SCHEMES[scheme]} {wording.points(gain)}" for scheme, gain in gains.items()]
+    parts = [f"{SCHEMES[scheme][0]} {wording.points(gain)}" for scheme, gain in gains.items()]
     lead = f"{wording.trained_on(drawn[9])} Accuracy of {few} devices above that of {many}, after as many rounds on the same data:"
     return f"{lead} {', '.join(parts)}.", all(wording.surely_above(gain) for gain in gains.values())
 

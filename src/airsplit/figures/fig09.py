@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
 from airsplit.figures.accuracies import curve, difference, fixed, scenario, trained, training_settings
+from airsplit.figures.comparison import SCHEMES
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import Progress, Scale
 from airsplit.trials import Trials
@@ -18,7 +19,6 @@ DEVICES = (5, 20)
 SPLIT = 4
 GUESSING = 0.1
 """The accuracy of an untrained model on ten classes."""
-SCHEMES = {"sfl": ("SFL", style.BLUE), "fedavg": ("FedAvg", style.ORANGE)}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one shape for all
@@ -29,7 +29,7 @@ def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one sha
     panels = [_panel(devices, {scheme: found[devices, scheme] for scheme in SCHEMES}) for devices in DEVICES]
     few, many = (DEVICES[0], DEVICES[-1])
     fewer = {s: difference(found[few, s].last("test_accuracy"), found[many, s].last("test_accuracy")) for s in SCHEMES}
-    return {"settings": training_settings(scenarios[0]) | {"split": SPLIT}, "panels": panels, "fewer_devices_gain": fewer}
+    return {"settings": training_settings() | {"split": SPLIT}, "panels": panels, "fewer_devices_gain": fewer}
 
 
 def _panel(devices: int, schemes: dict[str, Trials]) -> dict[str, Any]:
@@ -39,9 +39,8 @@ def _panel(devices: int, schemes: dict[str, Trials]) -> dict[str, Any]:
     rivals = [schemes["fedavg"].accuracy_by(moment, GUESSING) for moment in moments]
     ahead = [difference(accuracies[:, at].tolist(), rival) for at, rival in enumerate(rivals)]
     done = float(np.mean([sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluated()]))
-    return {"devices": devices, "sfl_ahead": ahead, "fedavg_rounds_meanwhile": done} | {
-        scheme: curve(trials) for scheme, trials in schemes.items()
-    }
+    curves = {scheme: curve(trials) for scheme, trials in schemes.items()}
+    return {"devices": devices, "sfl_ahead": ahead, "fedavg_rounds_meanwhile": done} | curves
 
 
 def draw(data: Data) -> Canvas:
@@ -50,8 +49,7 @@ def draw(data: Data) -> Canvas:
     for cell, panel in zip(axes[0], data["panels"], strict=True):
         for scheme, (name, colour) in SCHEMES.items():
             times, percent = np.array(panel[scheme]["virtual_time_s"]), 100 * np.array(panel[scheme]["test_accuracy"])
-            cell.fill_between(times.mean(axis=0), percent.min(axis=0), percent.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-            cell.plot(times.mean(axis=0), percent.mean(axis=0), color=colour, marker="o", markersize=2.5, label=name)
+            style.ranged(cell, times.mean(axis=0), percent, colour, marker="o", markersize=2.5, label=name)
         cell.set_title(f"{panel['devices']} devices", loc="left")
         style.log_axis(cell.xaxis)
         cell.set_xlabel("virtual time [s]")

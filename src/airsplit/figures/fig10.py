@@ -7,28 +7,25 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import PARTITIONS, curve, difference, fixed, scenario, trained, training_settings
+from airsplit.figures.accuracies import PARTITION_TITLES, PARTITIONS, curve, difference, training_settings, with_each_partition
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import Progress, Scale
 
 DEVICES = 20
 SPLITS = (4, 15)
 COLOURS = (style.BLUE, style.RED)
-TITLES = {"iid": "IID", "non-iid": "non-IID"}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one shape for all
     """SFL at each split and with each partition."""
-    keys = [(part, split) for part in PARTITIONS for split in SPLITS]
-    scenarios = [scenario(**fixed(split), **PARTITIONS[part], **{"fleet.devices": DEVICES}) for part, split in keys]
-    found = dict(zip(keys, trained(scenarios, progress), strict=True))
+    found = with_each_partition(SPLITS, DEVICES, progress)
     panels = []
     for part in PARTITIONS:
         ends = [found[part, split].last("test_accuracy") for split in SPLITS]
         curves = [{"split": split} | curve(found[part, split]) for split in SPLITS]
         panels.append({"partition": part, "curves": curves, "shallow_gain": difference(ends[0], ends[-1]), "losses": _losses(ends)})
     more = difference(panels[1]["losses"], panels[0]["losses"])  # type: ignore[arg-type]
-    given = training_settings(scenarios[0]) | {"devices": DEVICES, "splits": SPLITS}
+    given = training_settings() | {"devices": DEVICES, "splits": SPLITS}
     return {"settings": given, "panels": panels, "non_iid_gain_over_iid": more}
 
 
@@ -43,9 +40,8 @@ def draw(data: Data) -> Canvas:
     for cell, panel in zip(axes[0], data["panels"], strict=True):
         for colour, each in zip(COLOURS, panel["curves"], strict=True):
             percent = 100 * np.array(each["test_accuracy"])
-            cell.fill_between(each["rounds"], percent.min(axis=0), percent.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-            cell.plot(each["rounds"], percent.mean(axis=0), color=colour, marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
-        cell.set_title(TITLES[panel["partition"]], loc="left")
+            style.ranged(cell, each["rounds"], percent, colour, marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
+        cell.set_title(PARTITION_TITLES[panel["partition"]], loc="left")
         cell.set_xlabel("round")
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))

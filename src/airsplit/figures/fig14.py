@@ -13,36 +13,32 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import PARTITIONS, fixed, scenario, trained, training_settings
+from airsplit.figures.accuracies import PARTITION_TITLES, PARTITIONS, scenario, training_settings, with_each_partition
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.models.loading import profile_of
+from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
 
 DEVICES = 20
 LIMITS = (4, 8, 15)
 DISTANCES_M = (400.0, 800.0)
 COLOURS = {"iid": style.BLUE, "non-iid": style.RED}
-TITLES = {"iid": "IID", "non-iid": "non-IID"}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one shape for all
     """For each distance and limit the exact plan's latency, and the accuracy of a training with its deepest split."""
     points = [_planned(distance, limit) for distance in DISTANCES_M for limit in LIMITS]
-    keys = [(part, split) for part in PARTITIONS for split in sorted({point["deepest_split"] for point in points})]
-    scenarios = [scenario(**fixed(split), **PARTITIONS[part], **{"fleet.devices": DEVICES}) for part, split in keys]
-    found = dict(zip(keys, trained(scenarios, progress), strict=True))
+    found = with_each_partition(sorted({point["deepest_split"] for point in points}), DEVICES, progress)
     for point in points:
         for part in PARTITIONS:
             trials = found[part, point["deepest_split"]]
             point[part] = {"test_accuracy": trials.last("test_accuracy"), "own_accuracy": trials.last("own_accuracy")}
-    return {"settings": training_settings(scenarios[0]) | {"devices": DEVICES, "max_splits": LIMITS}, "points": points}
+    return {"settings": training_settings() | {"devices": DEVICES, "max_splits": LIMITS}, "points": points}
 
 
 def _planned(distance_m: float, limit: int) -> dict[str, Any]:
     given = scenario(**{"fleet.devices": DEVICES, "fleet.mean_distance_m": distance_m, "plan.max_split": limit})
-    profile = profile_of(given.model.name, given.model.input_specs(), given.model.arguments)
-    made = plan(profile, given.make_fleet(), **given.plan_arguments())
+    made = plan(profile_for(given), given.make_fleet(), **given.plan_arguments())
     latency = made.expected_latency_s * given.training.iterations_per_round
     return {"mean_distance_m": distance_m, "max_split": limit, "deepest_split": int(made.splits.max()), "round_latency_s": latency}
 
@@ -75,7 +71,7 @@ def _draw_curve(axes: Axes, points: list[dict[str, Any]], part: str) -> None:
     percent = 100 * np.array([point[part]["test_accuracy"] for point in points])
     mean = percent.mean(axis=1)
     reach = [mean - percent.min(axis=1), percent.max(axis=1) - mean]
-    axes.errorbar(x, mean, yerr=reach, color=COLOURS[part], marker="o", elinewidth=0.7, label=TITLES[part])
+    axes.errorbar(x, mean, yerr=reach, color=COLOURS[part], marker="o", elinewidth=0.7, label=PARTITION_TITLES[part])
     for point, at, height in zip(points, x, mean, strict=True):
         axes.annotate(f"{point['max_split']}", (at, height), xytext=(3, 3), textcoords="offset points", fontsize=6)
 

@@ -92,6 +92,13 @@ def curve(axes: Axes, x: Sequence[float], values: dict[str, list[float]], colour
     axes.plot(x, values["median"], color=colour, **options)
 
 
+def ranged(axes: Axes, x: Any, values: Any, colour: str, **options: Any) -> None:
+    """A mean over seeds, the first axis, with their range."""
+    if len(values) > 1:
+        axes.fill_between(x, np.min(values, axis=0), np.max(values, axis=0), color=colour, alpha=0.13, linewidth=0)
+    axes.plot(x, np.mean(values, axis=0), color=colour, **options)
+
+
 def nested(count: int) -> list[float]:
     """Line widths from wide to narrow, so that curves on top of each other can all be seen."""
     return [0.9 + 0.55 * inside for inside in reversed(range(count))]

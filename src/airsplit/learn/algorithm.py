@@ -17,13 +17,13 @@ class Algorithm:
 
     boundary  given the splits, the split up to which layers are personal from round to round; 0: none
     round     trains one round and returns the mean loss, or None where no device finished
-    charges   what a round costs on the virtual clock; told whether the round also averages fronts
+    charges   what a round costs on the virtual clock
     """
 
     name: str
     boundary: Callable[[Ints], int]
     round: Callable[[Crew, State, Task], float | None]
-    charges: Callable[[Terms, bool], Charges]
+    charges: Callable[[Terms], Charges]
 
 
 def nothing_personal(splits: Ints) -> int:  # noqa: ARG001 - one shape for all

@@ -6,7 +6,6 @@ run that is killed at any moment has either the old checkpoint or the new one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
-from airsplit.files import read_text, sync_folder, write_text
+from airsplit.files import beside, put_in_place, read_text, write_text
 from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
 from airsplit.results import RunFolder
@@ -65,20 +64,12 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress) -> No
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> None:
     """A file of tensors: written beside the target, to the disk, then renamed, so that it is there whole or not at all."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_apart(tensors), beside, about)
-        with beside.open("rb") as stream:
-            os.fsync(stream.fileno())
-        beside.chmod(0o644)
-        beside.replace(file)
-        sync_folder(file.parent)
-    except (OSError, SafetensorError) as error:
-        raise FileProblem(f"{str(file)!r} cannot be written: {' '.join(str(error).split())}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+    with beside(file) as new:
+        try:
+            save_file(_apart(tensors), new, about)
+        except (OSError, SafetensorError) as error:
+            raise FileProblem(f"{str(file)!r} cannot be written: {' '.join(str(error).split())}") from None
+        put_in_place(new, file)
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -144,27 +135,27 @@ def restore(folder: Path, replica: Replica, progress: Progress) -> State:
     for split in (progress.boundary, *progress.splits):
         if split > deepest:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
-    _restore_fixed(folder, replica, tensors)
+    for name, like in replica.fixed.items():
+        stored = _fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
+        if not torch.equal(like, stored):
+            like.copy_(stored)
     personal = set(replica.front_keys(progress.boundary))
     state = State({}, {}, progress.boundary)
     for name, like in replica.tensors.items():
-        mine = name in personal
-        shape = (len(progress.splits), *like.shape) if mine else tuple(like.shape)
-        stored = tensors.get((PERSONAL if mine else COMMON) + name)
-        if stored is None or tuple(stored.shape) != shape or stored.dtype != like.dtype:
-            got = "nothing" if stored is None else f"{tuple(stored.shape)} of {stored.dtype}"
-            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {like.dtype}, got {got}")
-        (state.personal if mine else state.common)[name] = stored
+        if name in personal:
+            state.personal[name] = _fitting(folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype)
+        else:
+            state.common[name] = _fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
     return state
 
 
-def _restore_fixed(folder: Path, replica: Replica, tensors: Mapping[str, Tensor]) -> None:
-    for name, like in replica.fixed.items():
-        stored = tensors.get(COMMON + name)
-        if stored is None or stored.shape != like.shape or stored.dtype != like.dtype:
-            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {tuple(like.shape)} of {like.dtype}")
-        if not torch.equal(like, stored):
-            like.copy_(stored)
+def _fitting(folder: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A stored tensor of this shape and type."""
+    stored = tensors.get(name)
+    if stored is None or tuple(stored.shape) != shape or stored.dtype != dtype:
+        got = "nothing" if stored is None else f"{tuple(stored.shape)} of {stored.dtype}"
+        raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {dtype}, got {got}")
+    return stored
 
 
 def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False) -> dict[str, Tensor]:

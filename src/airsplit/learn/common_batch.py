@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.losses import Loss, cross_entropy, logits_of
-from airsplit.learn.replica import MODEL, copy_into, key
+from airsplit.learn.replica import MODEL, key, kind_and_name
 from airsplit.learn.state import State
 from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
 from airsplit.models.cutting import Half, side_of
@@ -59,7 +59,7 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         calls = crew.replica.outline.training.tape.calls
     if any(call.random for call in calls):
         return "common layers draw random numbers"
-    if any(name.startswith(f"{MODEL}:") and name.partition(":")[2] not in crew.replica.trained for name in state.common):
+    if any(name in crew.replica.statistics for name in state.common):
         return "common layers keep statistics of their batches"
     return _mixing(crew, state, task, front, back)
 
@@ -125,7 +125,7 @@ def train_as_one_batch(crew: Crew, state: State, task: Task) -> float:
         with crew.told(devices[0], task, 0):
             loss += _train_some(crew, state, task, devices)
     replica.descend()
-    copy_into(list(state.common.values()), list(replica.taken(state.common).values()))
+    state.keep_common(replica)
     return loss
 
 
@@ -182,7 +182,8 @@ class _FrontRun:
         self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
         self._own = {name: stacked.data[device] for name, stacked in state.personal.items()}
-        model = {name.partition(":")[2]: tensor for name, tensor in self._own.items() if name.startswith(f"{MODEL}:")}
+        named = ((*kind_and_name(each), tensor) for each, tensor in self._own.items())
+        model = {name: tensor for kind, name, tensor in named if kind == MODEL}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
         with crew.chance(device, task, 0) if _draws(front) else nullcontext():
             self.crossing: Tensors = functional_call(front, model, inputs) if model else front(*inputs)

@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import os
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zlib
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from airsplit.errors import FileProblem
-from airsplit.files import write_bytes
+from airsplit.files import beside, put_in_place, write_bytes
 from airsplit.learn.image_files import read_published
 from airsplit.learn.image_sets import DataFile, data_folder, image_set
 from airsplit.models.loading import error_line
@@ -113,7 +112,7 @@ def _fetch(source: Source, where: Path, absent: dict[str, DataFile], progress: P
     sizes = [published.size_bytes for published in absent.values()]
     for (path, published), before in zip(absent.items(), accumulate(sizes, initial=0), strict=False):
         with _fetched(source.url + Path(path).name, published, where / path, _from(before, sum(sizes), progress)) as file:
-            _place(file, where / path)
+            put_in_place(file, where / path)
 
 
 def _from(before: int, total: int, progress: Progress) -> Callable[[int], None]:
@@ -124,17 +123,10 @@ def _from(before: int, total: int, progress: Progress) -> Callable[[int], None]:
 @contextmanager
 def _fetched(url: str, published: DataFile, target: Path, progress: Callable[[int], None]) -> Iterator[Path]:
     """What is at an address, in a file beside the target that is gone afterwards unless it was moved."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _stream(url, published, file, progress)
-        yield Path(temporary)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with beside(target) as file:
+        with file.open("wb") as stream:
+            _stream(url, published, stream, progress)
+        yield file
 
 
 def _stream(url: str, published: DataFile, file: IO[bytes], progress: Callable[[int], None]) -> None:
@@ -173,14 +165,6 @@ def _write(file: IO[bytes], piece: bytes) -> None:
         file.flush()  # a full disk says so here, not when the file is closed
     except OSError as error:
         raise FileProblem(f"{file.name!r} cannot be written: {error.strerror}") from None
-
-
-def _place(file: Path, target: Path) -> None:
-    try:
-        file.chmod(0o644)
-        file.replace(target)
-    except OSError as error:
-        raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
 
 
 def unpacked(archive: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, bytes]]:

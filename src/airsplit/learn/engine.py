@@ -20,7 +20,7 @@ from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.evaluation import scores
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
-from airsplit.learn.replica import state_names
+from airsplit.learn.replica import kind_and_name, state_names
 from airsplit.learn.seeding import seeded
 from airsplit.learn.sfl import averages_fronts
 from airsplit.learn.state import State
@@ -135,8 +135,8 @@ class Training:
     def _costs(self, task: Task) -> RoundCosts:
         planned_for = self._fleet_at(self.planned_round, self.planned_time_s)
         bits, batch = self.scenario.plan.element_bits, self.settings.batch_size
-        terms = Terms(self.profile, planned_for, self.clock, self.splits, self.shares, batch, bits)
-        charges = self.algorithm.charges(terms, averages_fronts(self.settings.average_fronts_every, task.number))
+        fronts = averages_fronts(self.settings.average_fronts_every, task.number)
+        charges = self.algorithm.charges(Terms(self.profile, planned_for, self.clock, self.splits, self.shares, batch, bits, fronts))
         draws = draw_fluctuations(self.settings.seed, task.number, task.iterations_per_round, len(self.fleet))
         return time_round(charges, self._fleet_at(task.number, self.virtual_time_s), self.clock, draws, task.iterations)
 
@@ -145,7 +145,7 @@ class Training:
         stuck = f"training stopped after round {number}: {{}} not finite, because a gradient was not; {self._way_out()}"
         for name, tensor in (*self.state.common.items(), *self.state.personal.items()):
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                layer = name.partition(":")[2]
+                _, layer = kind_and_name(name)
                 if name in self.state.common:
                     raise Diverged(stuck.format(f"{layer}, which is common to all devices, is"))
                 bad = next(k for k, own in enumerate(tensor) if not bool(torch.isfinite(own).all()))

@@ -10,7 +10,7 @@ from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.sfl import train_side_by_side
 from airsplit.learn.state import State
-from airsplit.learn.virtual_time import Charges, Terms, whole_charges
+from airsplit.learn.virtual_time import whole_charges
 
 
 def fedavg_round(crew: Crew, state: State, task: Task) -> float | None:
@@ -19,9 +19,4 @@ def fedavg_round(crew: Crew, state: State, task: Task) -> float | None:
     return train_side_by_side(crew, state, replace(task, splits=uncut))
 
 
-def fedavg_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG001 - one shape for all
-    """E draws of the whole model's work, then all weights; with optimal shares for that."""
-    return whole_charges(terms)
-
-
-FEDAVG = Algorithm("fedavg", nothing_personal, fedavg_round, fedavg_charges)
+FEDAVG = Algorithm("fedavg", nothing_personal, fedavg_round, whole_charges)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from airsplit.errors import InvalidValue, require_choice, require_integer, require_number, show
 from airsplit.randomness import generator
+from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 
 KINDS = ("iid", "dirichlet", "shards")
@@ -53,6 +54,17 @@ def partition(
         return _dirichlet(classes, devices, size, seed, alpha)
     require_integer("labels_per_device", labels_per_device, low=1)
     return _shards(classes, devices, size, seed, labels_per_device)
+
+
+def dealt(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
+    """The rows of each device, as the settings of a training say.
+
+    >>> [len(rows) for rows in dealt(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
+    [2, 2, 2]
+    """
+    said = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
+    options = {key: value for key, value in said.items() if value is not None}
+    return partition(settings.partition, labels, devices, seed=settings.seed, **options)
 
 
 def label_counts(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:

@@ -15,7 +15,7 @@ from airsplit.inputs import InputSpec
 from airsplit.learn.data import Dataset, load_dataset
 from airsplit.learn.losses import loss_of
 from airsplit.learn.optimisers import optimiser_of
-from airsplit.learn.partition import partition
+from airsplit.learn.partition import dealt
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.models.inputs import samples
@@ -81,9 +81,7 @@ def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:
     """Which samples each device holds."""
     if dataset.given is None:
-        options = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
-        chosen = {key: value for key, value in options.items() if value is not None}
-        return partition(settings.partition, dataset.train.labels.numpy(), devices, seed=settings.seed, **chosen)
+        return dealt(settings, dataset.train.labels.numpy(), devices)
     if len(dataset.given) != devices:
         given = f"{settings.dataset} gives it for {len(dataset.given)}"
         raise InvalidValue(f'training.partition "given" must have data for each of {devices} devices, but {given}')

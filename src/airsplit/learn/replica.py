@@ -33,12 +33,22 @@ def key(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
 
+def kind_and_name(each: str) -> tuple[str, str]:
+    """
+    >>> kind_and_name("momentum:conv1.weight")
+    ('momentum', 'conv1.weight')
+    """
+    kind, _, name = each.partition(":")
+    return kind, name
+
+
 class Replica:
     """A model with its optimiser.
 
     trained  the parameters that are trained, by name
     tensors  everything that training changes: trained parameters, the buffers that a training step writes, and what the
              optimiser remembers; live, so that copying into one changes the model
+    statistics  those of them that are buffers
     fixed    the model's other tensors: frozen parameters, constant buffers
     """
 
@@ -50,6 +60,7 @@ class Replica:
         self._parameters: list[Tensor] = list(trained.values())
         self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
         self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in (trained | buffers).items()}
+        self.statistics = {key(MODEL, name) for name in buffers}
         for slot, tensors in self._remembered.items():
             self.tensors |= {key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)}
         everything = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
@@ -71,7 +82,7 @@ class Replica:
         inside = {id(tensor) for tensor in (*front.parameters(), *front.buffers())}
         everything = (*self.model.named_parameters(), *self.model.named_buffers())
         names = {name for name, tensor in everything if id(tensor) in inside}
-        return [each for each in self.tensors if each.partition(":")[2] in names]
+        return [each for each in self.tensors if kind_and_name(each)[1] in names]
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Become what these tensors say."""

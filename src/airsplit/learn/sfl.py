@@ -71,9 +71,9 @@ def deepest(splits: Ints) -> int:
     return int(splits.max())
 
 
-def sfl_charges(terms: Terms, fronts_averaged: bool) -> Charges:
+def sfl_charges(terms: Terms) -> Charges:
     """E iterations; where fronts are averaged, their weights too."""
-    return split_charges(terms, weights_too=fronts_averaged)
+    return split_charges(terms, weights_too=terms.fronts_averaged)
 
 
 SFL = Algorithm("sfl", deepest, sfl_round, sfl_charges)

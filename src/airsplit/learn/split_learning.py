@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
-from airsplit.learn.replica import copy_into
 from airsplit.learn.state import State
 from airsplit.learn.virtual_time import Charges, Terms, split_charges
 
@@ -15,11 +14,11 @@ def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
         return None
     crew.replica.load(state.common)
     losses = [float(task.weights[k]) * crew.train(k, task) for k in task.finishing]
-    copy_into(list(state.common.values()), list(crew.replica.taken(state.common).values()))
+    state.keep_common(crew.replica)
     return sum(losses)
 
 
-def sequential_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG001 - one shape for all
+def sequential_charges(terms: Terms) -> Charges:
     """The sum over devices, each alone with the whole band, and the front handed over."""
     return split_charges(terms, weights_too=True, turns=True)
 

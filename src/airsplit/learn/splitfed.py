@@ -12,7 +12,6 @@ import torch
 
 from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
-from airsplit.learn.replica import copy_into
 from airsplit.learn.sfl import deepest, train_side_by_side
 from airsplit.learn.state import Mean, State
 from airsplit.learn.virtual_time import Charges, Terms, split_charges
@@ -36,8 +35,7 @@ def one_server_round(crew: Crew, state: State, task: Task) -> float | None:
             replica.load(fronts.own(at))
             losses[k] += crew.step(k, task, iteration)
             fronts.keep(at, replica.taken(names))
-    of_server = [name for name in state.common if name not in set(names)]
-    copy_into([state.common[name] for name in of_server], [replica.tensors[name] for name in of_server])
+    state.keep_common(replica, state.common.keys() - set(names))
     if not task.finishing:
         return None
     mean = Mean()
@@ -55,7 +53,7 @@ def _order(crew: Crew, task: Task, iteration: int, present: Ints) -> list[int]:
     return [place[int(k)] for k in order if task.iterations[k] > iteration]
 
 
-def splitfed_charges(terms: Terms, fronts_averaged: bool) -> Charges:  # noqa: ARG001 - one shape for all
+def splitfed_charges(terms: Terms) -> Charges:
     """As SFL, and the front's weights once a round."""
     return split_charges(terms, weights_too=True)
 

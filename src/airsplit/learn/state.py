@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +41,11 @@ class State:
     def keep(self, device: int, tensors: Mapping[str, Tensor]) -> None:
         """Remember the personal tensors of a device."""
         copy_into([self.personal[name][device] for name in tensors], list(tensors.values()))
+
+    def keep_common(self, replica: Replica, names: Iterable[str] | None = None) -> None:
+        """Remember the common tensors as the replica has them; with `names`, only those."""
+        chosen = list(self.common if names is None else names)
+        copy_into([self.common[name] for name in chosen], [replica.tensors[name] for name in chosen])
 
     def move(self, replica: Replica, boundary: int, weights: Sequence[float]) -> None:
         """Move the boundary: newly common layers start from the mean of the copies, newly personal ones from the common value."""

@@ -19,7 +19,10 @@ from airsplit.units import Floats, Ints, bits_to_bytes, dbm_to_watts
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What charges follow from: the model, the devices with the channels that were planned for, their splits and shares."""
+    """What charges follow from: the model, the devices with the channels that were planned for, their splits and shares.
+
+    fronts_averaged   whether the round ends with the personal layers of SFL being averaged
+    """
 
     profile: Profile
     fleet: Fleet
@@ -28,6 +31,7 @@ class Terms:
     shares: Floats
     batch_size: int
     element_bits: int
+    fronts_averaged: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from airsplit.models.outline import Refusal
+    from airsplit.scenario import Scenario
 
 Inputs = tuple[InputSpec, ...]
 
@@ -38,6 +39,13 @@ def profile_of(name: str, inputs: Inputs | None = None, arguments: Mapping[str, 
     """
     shipped = _shipped(name, inputs, arguments or {})
     return counted(name, inputs, arguments) if shipped is None else shipped_profile(shipped)
+
+
+def profile_for(scenario: Scenario) -> Profile:
+    """What the model of a scenario costs; an error where it is not the one that the scenario was written down for."""
+    profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
+    scenario.require_model(profile)
+    return profile
 
 
 def counted(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> Profile:

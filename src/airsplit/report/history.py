@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import PER_DEVICE, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
 TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
-PER_DEVICE = (*TIMES, "sent_bytes", "received_bytes", "macs", "energy_j")
 PER_ROUND = ("virtual_time_s", "latency_s", "train_loss", "test_loss", "test_accuracy", "test_accuracy_spread",
              "test_accuracy_worst", "own_accuracy", "own_accuracy_spread", "own_accuracy_worst")  # fmt: skip
 _LISTS = ("splits", "split_names", "shares", "compute_s", "transmit_s", "server_s")
@@ -77,7 +76,7 @@ class History:
         return dict(enumerate(map(str, self.plan.get("all_split_names", ())), start=1)) | planned
 
     def split_name(self, split: int) -> str:
-        """The name of a split where the first plan has it, else its number: a run folder has no names of other splits."""
+        """The name of a split; its number where the run folder does not say it."""
         return self._split_names.get(split, f"split {split}")
 
     def splits_of(self, device: int) -> list[int]:
