@@ -2,6 +2,7 @@
 
 import functools
 import random
+import sys
 import threading
 import warnings
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import airsplit as air
 from airsplit.errors import InvalidValue
+from airsplit.models.surroundings import Caches
 from models.exactness import assert_exact, assert_refused
 from models.hard_models import Net
 
@@ -246,6 +248,29 @@ def test_other_threads_run_their_models_undisturbed() -> None:
     stop.set()
     for thread in threads:
         thread.join()
+    assert not wrong
+
+
+def test_looking_for_caches_does_not_disturb_tuples_that_other_threads_are_making() -> None:
+    wrong, stop, interval = [], threading.Event(), sys.getswitchinterval()
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                tuple(number for number in range(50))
+            except SystemError as error:  # collected for the assertion below
+                wrong.append(error)
+
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(30):
+            Caches()
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
     assert not wrong
 
 

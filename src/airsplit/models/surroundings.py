@@ -52,7 +52,9 @@ class Caches:
     """Functions that remember their results: what they learn without values must not be remembered."""
 
     def __init__(self) -> None:
-        self._found: list[Any] = [each for each in gc.get_objects() if type(each) is functools._lru_cache_wrapper]
+        # not gc.get_objects(): to hold another thread's half-made tuple makes CPython fail there
+        referrers: list[Any] = gc.get_referrers(functools._lru_cache_wrapper)
+        self._found = [each for each in referrers if type(each) is functools._lru_cache_wrapper]
         self._sizes = self._now()
 
     def _now(self) -> list[int]:
