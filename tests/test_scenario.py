@@ -55,8 +55,10 @@ def test_the_defaults_of_the_plan_are_those_of_planning():
     signature = inspect.signature(air.plan).parameters
     settings = {key: field.default for key, field in PlanSettings.model_fields.items()}
     assert settings.pop("optimiser_slots") is None  # those of the training's optimiser
+    assert settings.pop("element_bits") is None  # those of the network's compression: none
+    assert Scenario.load("demo").element_bits == signature["element_bits"].default
     assert settings == {key: signature[key].default for key in settings}
-    assert set(signature) - set(settings) == {"profile", "fleet", "batch_size", "clock", "optimiser_slots"}
+    assert set(signature) - set(settings) == {"profile", "fleet", "batch_size", "clock", "optimiser_slots", "element_bits"}
 
 
 def test_the_contracts_example_is_a_scenario_and_its_training_is_the_default():

@@ -20,11 +20,13 @@ from airsplit.fleet import Cell, Fleet
 from airsplit.planning.methods import METHOD_OF
 from airsplit.profiles import Profile
 from airsplit.settings import (
+    COMPRESSIONS,
     SECTIONS,
     CellSettings,
     ClockSettings,
     FleetSettings,
     ModelSettings,
+    NetworkSettings,
     PlanSettings,
     Section,
     TrainingSettings,
@@ -51,6 +53,7 @@ class Scenario(Section):
     plan: PlanSettings = Field(default_factory=PlanSettings)
     clock: ClockSettings = Field(default_factory=ClockSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    network: NetworkSettings = Field(default_factory=NetworkSettings)
 
     @classmethod
     def load(cls, path_or_preset: str | os.PathLike[str]) -> Scenario:
@@ -125,13 +128,19 @@ class Scenario(Section):
         fleet = Fleet.sample(cell=cell, **self.fleet.drawn()) if file is None else Fleet.read(file, cell=cell)
         return fleet if self.fleet.trace is None else _with_trace(fleet, Trace.read(self.fleet.trace))
 
+    @property
+    def element_bits(self) -> int:
+        """Bits of each number that crosses a cut: as many as its compression leaves, unless the plan has another number."""
+        return COMPRESSIONS[self.network.compression] if self.plan.element_bits is None else self.plan.element_bits
+
     def plan_arguments(self, method: str | None = None) -> dict[str, Any]:
         """The keyword arguments for airsplit.plan; for another method than the scenario's, only those that it takes."""
         wanted = self.plan.method if method is None else method
         others = {key for key, owner in METHOD_OF.items() if owner != wanted}
         chosen = {"optimiser_slots": self.training.optimiser_slots}
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
-        return chosen | {"method": wanted, "batch_size": self.training.batch_size, "clock": self.make_clock()}
+        always = {"element_bits": self.element_bits, "batch_size": self.training.batch_size, "clock": self.make_clock()}
+        return chosen | always | {"method": wanted}
 
 
 def _named(profile: Profile, field: str, split: int | str | tuple[int | str, ...]) -> str | list[str]:

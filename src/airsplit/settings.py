@@ -25,6 +25,8 @@ from airsplit.planning.methods import METHOD_OF, METHODS
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
+COMPRESSIONS = {"none": 32, "fp16": 16, "bf16": 16, "int8": 8}
+"""Ways to send activations and gradients, and the bits of an element."""
 LOSSES = ("cross-entropy",)
 OPTIMISERS = ("sgd", "adam")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
@@ -206,7 +208,7 @@ class PlanSettings(Section):
     max_split: Splits = None
     min_split: Annotated[Split, PlainValidator(_tuple)] = 1
     split: Splits = None
-    element_bits: int = 32
+    element_bits: int | None = None
     quantile: float | None = None
     device_quantile: float | None = None
     certify: bool = True
@@ -225,7 +227,8 @@ class PlanSettings(Section):
             if getattr(self, key) is not None:
                 _require_splits(f"plan.{key}", getattr(self, key))
         _require_splits("plan.min_split", self.min_split, several=False)
-        require_integer("plan.element_bits", self.element_bits, low=1, high=64)
+        if self.element_bits is not None:
+            require_integer("plan.element_bits", self.element_bits, low=1, high=64)
         if self.optimiser_slots is not None:
             require_integer("plan.optimiser_slots", self.optimiser_slots, low=0, high=16)
         require_integer("plan.seed", self.seed, low=0)
@@ -321,8 +324,41 @@ class TrainingSettings(Section):
         return 2 if self.optimiser == "adam" else int(bool(self.momentum))
 
 
+class NetworkSettings(Section):
+    """How messages are sent; and, over a real network, how the server plans and what it does about devices that are late or gone.
+
+    measure          plan with what the devices measure when they join; false: with the fleet and clock of the scenario
+    pacing           keep every device to its planned rate, up and down
+    min_devices      a round needs so many, at its beginning and at its end
+    deadline_factor, grace_s    a device is dropped from a round after so many times its planned time, and so many seconds
+    replan           change splits and shares between rounds when that promises to save this part of the time: `replan_gain`
+    memory_bytes     what the server may use; not given: what is free when it starts
+    """
+
+    table = "network"
+    compression: str = "none"
+    measure: bool = True
+    pacing: bool = True
+    min_devices: int = 1
+    deadline_factor: float = 5.0
+    grace_s: float = 30.0
+    replan: bool = False
+    replan_gain: float = 0.1
+    memory_bytes: int | None = None
+
+    def check(self) -> None:
+        require_choice("network.compression", self.compression, COMPRESSIONS)
+        require_integer("network.min_devices", self.min_devices, low=1)
+        require_number("network.deadline_factor", self.deadline_factor, low=1)
+        require_number("network.grace_s", self.grace_s, above=0)
+        require_number("network.replan_gain", self.replan_gain, low=0, below=1)
+        if self.memory_bytes is not None:
+            require_integer("network.memory_bytes", self.memory_bytes, low=1)
+
+
 SECTIONS: dict[str, type[Section]] = {
-    section.table: section for section in (ModelSettings, FleetSettings, CellSettings, PlanSettings, ClockSettings, TrainingSettings)
+    section.table: section
+    for section in (ModelSettings, FleetSettings, CellSettings, PlanSettings, ClockSettings, TrainingSettings, NetworkSettings)
 }
 
 _RULES = {

@@ -86,9 +86,16 @@ def test_batch_norm_in_the_personal_part_keeps_its_statistics() -> None:
 
 
 def test_dropout_in_the_personal_part_draws_the_same_masks() -> None:
-    settings = {"model": "dropout_mlp", "splits": [3, 3, 2, 1, 3], "kind": "float64", "model__arguments": {"front": 0.4}}
+    settings = {"model": "dropout_mlp", "splits": [3, 3, 2, 2, 3], "kind": "float64", "model__arguments": {"front": 0.4}}
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
+
+
+def test_dropout_that_is_on_the_device_for_some_and_on_the_server_for_others_is_trained_one_after_the_other() -> None:
+    settings = {"model": "dropout_mlp", "splits": [3, 3, 2, 1, 3], "kind": "float64", "model__arguments": {"front": 0.4}}
+    with pytest.warns(UserWarning, match="some devices have themselves and the server has for others"):
+        fast, _ = run(True, **settings)
+    assert_same(fast, plain(**settings)[0])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_a_boundary_that_moves_is_looked_at_anew() -> None:
     }
     (fast, records), (slow, _) = run(True, **settings), plain(**settings)
     assert_same(fast, slow)
-    assert len(fast._crew.obstacles) == len({max(r.splits) for r in records if r.splits} | {max(fast.plan.splits)})
+    assert len(fast._crew.obstacles) == len({(min(s), max(s)) for s in (fast.plan.splits, *(r.splits for r in records if r.splits))})
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------------

@@ -34,12 +34,13 @@ def usable(crew: Crew, state: State, task: Task) -> bool:
     """Whether the round can be trained as one batch; warns once where it could but for the model or the optimiser."""
     if not crew.settings.fast_paths or task.iterations_per_round != 1:
         return False
-    if state.boundary not in crew.obstacles:
+    between = (int(task.splits.min()), state.boundary)
+    if between not in crew.obstacles:
         with crew.told(task.finishing[0], task, 0):
-            obstacle = crew.obstacles[state.boundary] = _obstacle(crew, state, task)
+            obstacle = crew.obstacles[between] = _obstacle(crew, state, task)
         if obstacle:
             warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
-    return crew.obstacles[state.boundary] is None
+    return crew.obstacles[between] is None
 
 
 def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
@@ -48,6 +49,8 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         return "the optimiser's mean step is not its step on the mean gradient"
     if not state.common:
         return "no layer is common"
+    if crew.compression != "none":
+        return "what crosses the cut is compressed for each device by itself"
     front, back = _sides(crew, state.boundary)
     if isinstance(back, Half):
         side = side_of(back, training=True)
@@ -59,6 +62,8 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         calls = crew.replica.outline.training.tape.calls
     if any(call.random for call in calls):
         return "common layers draw random numbers"
+    if state.boundary and _draws(front) > _draws(crew.replica.halves(int(task.splits.min()))[0]):
+        return "layers draw random numbers that some devices have themselves and the server has for others"
     if any(name in crew.replica.statistics for name in state.common):
         return "common layers keep statistics of their batches"
     return _mixing(crew, state, task, front, back)
@@ -201,9 +206,9 @@ class _FrontRun:
         self._optimiser.step([self._own[key(MODEL, name)] for name in names], [g for _, g in used], remembered)
 
 
-def _draws(front: nn.Module) -> bool:
-    """Whether a front draws random numbers."""
-    return isinstance(front, Half) and any(call.random for call in side_of(front, training=True).calls)
+def _draws(front: nn.Module) -> int:
+    """How many calls of a front draw random numbers."""
+    return sum(call.random for call in side_of(front, training=True).calls) if isinstance(front, Half) else 0
 
 
 def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: Tensor) -> None:

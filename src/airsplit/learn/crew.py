@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
-from airsplit.learn.step import NonFinite, Tensors
+from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors
 from airsplit.models.loading import error_line
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
@@ -60,11 +60,19 @@ class Task:
 
 
 class Crew:
-    """K devices that share one replica.  `names` are for messages."""
+    """K devices that share one replica.  `names` are for messages; `compression` is of what crosses the cut."""
 
-    def __init__(self, replica: Replica, samples: Samples, parts: Sequence[Ints], settings: TrainingSettings, names: Sequence[str]) -> None:
-        self.replica, self.settings, self.names = replica, settings, names
-        self.obstacles: dict[int, str | None] = {}  # to the fast path, by the boundary: see common_batch
+    def __init__(
+        self,
+        replica: Replica,
+        samples: Samples,
+        parts: Sequence[Ints],
+        settings: TrainingSettings,
+        names: Sequence[str],
+        compression: str = "none",
+    ) -> None:
+        self.replica, self.settings, self.names, self.compression = replica, settings, names, compression
+        self.obstacles: dict[tuple[int, int], str | None] = {}  # to the fast path, by the range of splits: see common_batch
         self._samples = samples
         self._batches = Batches(parts, settings.batch_size, settings.seed)
 
@@ -91,8 +99,9 @@ class Crew:
         """One iteration of a device: the loss before it."""
         inputs, labels = self.batch(device, task, iteration)
         try:
-            with self.told(device, task, iteration), self.chance(device, task, iteration):
-                return self.replica.step(int(task.splits[device]), inputs, labels)
+            with self.told(device, task, iteration):
+                chance = partial(self.chance, device, task, iteration)
+                return self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
         except NonFinite as seen:
             raise self.diverged(str(seen), device, task, iteration, inputs) from None
 
@@ -111,9 +120,9 @@ class Crew:
     def _place(self, device: int, task: Task, iteration: int) -> str:
         return f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"
 
-    def chance(self, device: int, task: Task, iteration: int) -> AbstractContextManager[None]:
-        """The random numbers of one step of one device."""
-        return seeded(self.settings.seed, "training step", device, task.number, iteration)
+    def chance(self, device: int, task: Task, iteration: int, part: str = DEVICE_FORWARD) -> AbstractContextManager[None]:
+        """The random numbers of one part of one step of one device."""
+        return seeded(self.settings.seed, part, device, task.number, iteration)
 
     def diverged(self, seen: str, device: int, task: Task, iteration: int, inputs: Tensors) -> Diverged:
         """An error that says where a number was not finite, and what the likely cause is."""

@@ -53,7 +53,8 @@ class Training:
         parts = parts_of(settings, dataset, len(self.fleet))
         self._samples = np.array([len(part) for part in parts])
         self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
-        self._crew = Crew(self.replica, dataset.train, parts, settings, self.device_names)
+        compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
+        self._crew = Crew(self.replica, dataset.train, parts, settings, self.device_names, compression)
         self._test, self._classes = dataset.test, dataset.classes
         self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
         self.state = State.begun(self.replica, self.algorithm.boundary(self.splits), len(self.fleet))
@@ -134,7 +135,7 @@ class Training:
 
     def _costs(self, task: Task) -> RoundCosts:
         planned_for = self._fleet_at(self.planned_round, self.planned_time_s)
-        bits, batch = self.scenario.plan.element_bits, self.settings.batch_size
+        bits, batch = self.scenario.element_bits, self.settings.batch_size
         fronts = averages_fronts(self.settings.average_fronts_every, task.number)
         charges = self.algorithm.charges(Terms(self.profile, planned_for, self.clock, self.splits, self.shares, batch, bits, fronts))
         draws = draw_fluctuations(self.settings.seed, task.number, task.iterations_per_round, len(self.fleet))

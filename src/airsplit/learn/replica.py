@@ -15,7 +15,7 @@ from airsplit.errors import InvalidValue
 from airsplit.learn.losses import Loss
 from airsplit.learn.optimisers import Optimiser
 from airsplit.learn.seeding import seeded
-from airsplit.learn.step import Tensors, split_step
+from airsplit.learn.step import Chance, Tensors, as_it_comes, split_step
 from airsplit.models.cutting import Back, Front, halves
 from airsplit.models.outline import Outline
 from airsplit.models.tape import Meta, find
@@ -92,11 +92,11 @@ class Replica:
         """The live tensors of these names."""
         return {each: self.tensors[each] for each in keys}
 
-    def step(self, split: int, inputs: Tensors, labels: Tensor) -> float:
+    def step(self, split: int, inputs: Tensors, labels: Tensor, compression: str = "none", chance: Chance = as_it_comes) -> float:
         """One iteration of training, cut at a split: the loss before it."""
         front, back = self.halves(split)
         self.clear()
-        value = split_step(front, back, self.loss, inputs, labels)
+        value = split_step(front, back, self.loss, inputs, labels, compression, chance)
         self.descend()
         return value
 

@@ -6,13 +6,21 @@ Its three parts are what a real network puts on two machines; together they give
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, show
+from airsplit.learn.compression import carried
 from airsplit.learn.losses import Loss
+
+DEVICE_FORWARD, SERVER_STEP, DEVICE_BACKWARD = "training step", "server step", "backward step"
+"""The three parts, which draw random numbers of their own: they may run on different machines."""
+
+Chance = Callable[[str], AbstractContextManager[None]]
+"""For each part a context with its random numbers."""
 
 Tensors = tuple[Tensor, ...]
 
@@ -27,9 +35,9 @@ def device_forward(front: nn.Module, inputs: Tensors) -> Tensors:
     return crossing
 
 
-def sent(crossing: Sequence[Tensor]) -> Tensors:
+def sent(crossing: Sequence[Tensor], compression: str = "none") -> Tensors:
     """What arrives at the server: the values, and a place for the gradient of each that leads to a trained parameter."""
-    return tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in crossing)
+    return tuple(carried(tensor, compression).requires_grad_(tensor.requires_grad) for tensor in crossing)
 
 
 def server_step(back: nn.Module, loss: Loss, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
@@ -53,11 +61,27 @@ def device_backward(crossing: Tensors, gradients: Sequence[Tensor | None]) -> No
         torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
 
 
-def split_step(front: nn.Module, back: nn.Module, loss: Loss, inputs: Tensors, labels: Tensor) -> float:
+def as_it_comes(part: str) -> AbstractContextManager[None]:  # noqa: ARG001 - one shape for all
+    """Random numbers from wherever torch's generators are."""
+    return nullcontext()
+
+
+def split_step(
+    front: nn.Module,
+    back: nn.Module,
+    loss: Loss,
+    inputs: Tensors,
+    labels: Tensor,
+    compression: str = "none",
+    chance: Chance = as_it_comes,
+) -> float:
     """All three parts: the gradients are in .grad, the loss comes back."""
-    crossing = device_forward(front, inputs)
-    value, gradients = server_step(back, loss, sent(crossing), labels)
-    device_backward(crossing, gradients)
+    with chance(DEVICE_FORWARD):
+        crossing = device_forward(front, inputs)
+    with chance(SERVER_STEP):
+        value, gradients = server_step(back, loss, sent(crossing, compression), labels)
+    with chance(DEVICE_BACKWARD):
+        device_backward(crossing, [None if gradient is None else carried(gradient, compression) for gradient in gradients])
     return value
 
 

@@ -1,0 +1,305 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Tensor(_message.Message):
+    __slots__ = ("dtype", "shape", "coding", "data", "scales", "wants_gradient", "absent")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CODING_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SCALES_FIELD_NUMBER: _ClassVar[int]
+    WANTS_GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    coding: str
+    data: bytes
+    scales: bytes
+    wants_gradient: bool
+    absent: bool
+    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., coding: _Optional[str] = ..., data: _Optional[bytes] = ..., scales: _Optional[bytes] = ..., wants_gradient: _Optional[bool] = ..., absent: _Optional[bool] = ...) -> None: ...
+
+class NamedTensor(_message.Message):
+    __slots__ = ("name", "tensor")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tensor: Tensor
+    def __init__(self, name: _Optional[str] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class DeviceMessage(_message.Message):
+    __slots__ = ("hello", "probe", "arrived", "ready", "step", "evaluate", "finished", "moved", "piece")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    probe: Probe
+    arrived: Arrived
+    ready: Ready
+    step: Step
+    evaluate: Evaluate
+    finished: Finished
+    moved: Moved
+    piece: Piece
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+
+class ServerMessage(_message.Message):
+    __slots__ = ("welcome", "probe", "round", "gradient", "score", "skip", "move", "done", "piece")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    probe: Probe
+    round: Round
+    gradient: Gradient
+    score: Score
+    skip: Skip
+    move: Move
+    done: Done
+    piece: Piece
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("data", "last")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    last: bool
+    def __init__(self, data: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "name", "run")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    name: str
+    run: str
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("run", "device", "devices", "scenario", "fingerprint", "measure")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SCENARIO_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    device: int
+    devices: int
+    scenario: str
+    fingerprint: str
+    measure: bool
+    def __init__(self, run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., scenario: _Optional[str] = ..., fingerprint: _Optional[str] = ..., measure: _Optional[bool] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("payload", "answer_bytes")
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    payload: bytes
+    answer_bytes: int
+    def __init__(self, payload: _Optional[bytes] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
+
+class Arrived(_message.Message):
+    __slots__ = ("fingerprint", "samples", "versions", "measurement", "memory_bytes")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    MEASUREMENT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: str
+    samples: int
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    measurement: Measurement
+    memory_bytes: int
+    def __init__(self, fingerprint: _Optional[str] = ..., samples: _Optional[int] = ..., versions: _Optional[_Iterable[int]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class Measurement(_message.Message):
+    __slots__ = ("seconds_per_mac", "fluctuation", "distance", "samples", "up_bps", "down_bps", "round_trip_s")
+    SECONDS_PER_MAC_FIELD_NUMBER: _ClassVar[int]
+    FLUCTUATION_FIELD_NUMBER: _ClassVar[int]
+    DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    UP_BPS_FIELD_NUMBER: _ClassVar[int]
+    DOWN_BPS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_S_FIELD_NUMBER: _ClassVar[int]
+    seconds_per_mac: float
+    fluctuation: float
+    distance: float
+    samples: int
+    up_bps: float
+    down_bps: float
+    round_trip_s: float
+    def __init__(self, seconds_per_mac: _Optional[float] = ..., fluctuation: _Optional[float] = ..., distance: _Optional[float] = ..., samples: _Optional[int] = ..., up_bps: _Optional[float] = ..., down_bps: _Optional[float] = ..., round_trip_s: _Optional[float] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Round(_message.Message):
+    __slots__ = ("number", "order", "split", "begin_from", "up_bps", "evaluate", "model", "ends_here")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
+    UP_BPS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ENDS_HERE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    order: int
+    split: int
+    begin_from: int
+    up_bps: float
+    evaluate: bool
+    model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    ends_here: bool
+    def __init__(self, number: _Optional[int] = ..., order: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., up_bps: _Optional[float] = ..., evaluate: _Optional[bool] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., ends_here: _Optional[bool] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("run", "round", "order", "step")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    order: int
+    step: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., order: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("place", "activations", "labels", "compute_s")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    activations: _containers.RepeatedCompositeFieldContainer[Tensor]
+    labels: Tensor
+    compute_s: float
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., activations: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., labels: _Optional[_Union[Tensor, _Mapping]] = ..., compute_s: _Optional[float] = ...) -> None: ...
+
+class Gradient(_message.Message):
+    __slots__ = ("place", "gradients", "server_s")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_S_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    gradients: _containers.RepeatedCompositeFieldContainer[Tensor]
+    server_s: float
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., server_s: _Optional[float] = ...) -> None: ...
+
+class Evaluate(_message.Message):
+    __slots__ = ("place", "activations", "labels")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    activations: _containers.RepeatedCompositeFieldContainer[Tensor]
+    labels: Tensor
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., activations: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., labels: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("place", "loss", "right")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    loss: float
+    right: bytes
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., loss: _Optional[float] = ..., right: _Optional[bytes] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("place", "compute_s", "transmit_s", "server_s", "train_loss", "evaluated", "test_loss", "test_accuracy", "own_accuracy", "model", "step_compute_s")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    TRANSMIT_S_FIELD_NUMBER: _ClassVar[int]
+    SERVER_S_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_LOSS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATED_FIELD_NUMBER: _ClassVar[int]
+    TEST_LOSS_FIELD_NUMBER: _ClassVar[int]
+    TEST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    OWN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STEP_COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    compute_s: float
+    transmit_s: float
+    server_s: float
+    train_loss: float
+    evaluated: bool
+    test_loss: float
+    test_accuracy: float
+    own_accuracy: float
+    model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    step_compute_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., compute_s: _Optional[float] = ..., transmit_s: _Optional[float] = ..., server_s: _Optional[float] = ..., train_loss: _Optional[float] = ..., evaluated: _Optional[bool] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., step_compute_s: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("order", "split", "begin_from", "layers", "wanted")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    order: int
+    split: int
+    begin_from: int
+    layers: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    wanted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, order: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., wanted: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("order", "layers")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    order: int
+    layers: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    def __init__(self, order: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ...) -> None: ...
+
+class Skip(_message.Message):
+    __slots__ = ("order", "why")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    order: int
+    why: str
+    def __init__(self, order: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("why", "begin_from")
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
+    why: str
+    begin_from: int
+    def __init__(self, why: _Optional[str] = ..., begin_from: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
