@@ -62,7 +62,7 @@ def _written_plan(training: Training) -> dict[str, Any]:
 
 def _take_up(training: Training, folder: RunFolder) -> None:
     """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint."""
-    _require_same(Scenario.from_toml(folder.scenario()), training.scenario)
+    require_same(Scenario.from_toml(folder.scenario()), training.scenario)
     training.restore(folder.checkpoint)
     records = [record for record in folder.records() if record.round <= training.round]
     if [record.round for record in records] != list(range(1, training.round + 1)):
@@ -76,7 +76,7 @@ def _take_up(training: Training, folder: RunFolder) -> None:
     folder.rewrite_scenario(training.scenario.to_toml())
 
 
-def _require_same(before: Scenario, now: Scenario) -> None:
+def require_same(before: Scenario, now: Scenario) -> None:
     """Only the number of rounds may differ from the run's scenario."""
     for table, section in before.settings().items():
         other = getattr(now, table)

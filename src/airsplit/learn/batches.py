@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from airsplit.randomness import generator
 from airsplit.units import Ints
@@ -20,7 +20,7 @@ class Batches:
     (4, [8])
     """
 
-    def __init__(self, parts: Sequence[Ints], batch_size: int, seed: int) -> None:
+    def __init__(self, parts: Sequence[Ints] | Mapping[int, Ints], batch_size: int, seed: int) -> None:
         self._parts, self._size, self._seed = parts, batch_size, seed
         self._last: dict[int, tuple[int, Ints]] = {}  # of each device the epoch that it is in, and its permutation
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -23,7 +24,8 @@ from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
 from airsplit.results import RunFolder
 
-COMMON, PERSONAL = "common/", "personal/"
+COMMON, PERSONAL, OWN = "common/", "personal/", "own/"
+"""What tensors are called: common; personal, the devices stacked; and, on a server, what it has of one device: own/3/…"""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,16 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress) -> No
     fixed = folder / "fixed.safetensors"
     if not fixed.exists():
         write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in replica.fixed.items()})
-    file = folder / f"round-{progress.round:06d}.safetensors"
     tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
-    write_tensors(file, tensors | {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()})
-    write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | asdict(progress), allow_nan=False) + "\n")
+    tensors |= {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()}
+    replace_checkpoint(folder, tensors, asdict(progress), progress.round)
+
+
+def replace_checkpoint(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], version: int) -> None:
+    """Write tensors, then the JSON that names them, then drop what was there before."""
+    file = folder / f"round-{version:06d}.safetensors"
+    write_tensors(file, tensors)
+    write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | dict(about), allow_nan=False) + "\n")
     for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written
         if old != file and old.is_file():
             old.unlink(missing_ok=True)
@@ -90,8 +98,7 @@ def progress_of(folder: Path) -> Progress | None:
         return None
     try:
         data = json.loads(read_text(file, what="checkpoint"))
-        data.pop("tensors")
-        progress = Progress(**data)
+        progress = Progress(**{field.name: data[field.name] for field in fields(Progress)})
         _check(progress)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
@@ -116,10 +123,16 @@ def _check(progress: Progress) -> None:
 
 def tensors_of(folder: Path) -> dict[str, Tensor]:
     """Every tensor of a checkpoint, those that training never changes included."""
-    name = json.loads(read_text(folder / "checkpoint.json", what="checkpoint")).get("tensors", "")
+    return read_whole(folder)[1]
+
+
+def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a checkpoint says, and its tensors."""
+    about = json.loads(read_text(folder / "checkpoint.json", what="checkpoint"))
+    name = about.get("tensors", "")
     if not isinstance(name, str) or Path(name).name != name:
         raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {name!r}")
-    return _read(folder / "fixed.safetensors") | _read(folder / name)
+    return about, _read(folder / "fixed.safetensors") | _read(folder / name)
 
 
 def _read(file: Path) -> dict[str, Tensor]:
@@ -136,20 +149,20 @@ def restore(folder: Path, replica: Replica, progress: Progress) -> State:
         if split > deepest:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
     for name, like in replica.fixed.items():
-        stored = _fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
+        stored = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
         if not torch.equal(like, stored):
             like.copy_(stored)
     personal = set(replica.front_keys(progress.boundary))
     state = State({}, {}, progress.boundary)
     for name, like in replica.tensors.items():
         if name in personal:
-            state.personal[name] = _fitting(folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype)
+            state.personal[name] = fitting(folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype)
         else:
-            state.common[name] = _fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
+            state.common[name] = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
     return state
 
 
-def _fitting(folder: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def fitting(folder: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A stored tensor of this shape and type."""
     stored = tensors.get(name)
     if stored is None or tuple(stored.shape) != shape or stored.dtype != dtype:

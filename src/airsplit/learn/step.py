@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ def sent(crossing: Sequence[Tensor], compression: str = "none") -> Tensors:
     return tuple(carried(tensor, compression).requires_grad_(tensor.requires_grad) for tensor in crossing)
 
 
-def server_step(back: nn.Module, loss: Loss, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
+def server_step(back: Callable[..., Any], loss: Loss, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
     """Loss and backward pass on the server: the loss, and the gradient of each tensor that arrived."""
     require_finite(arrived)
     lost = loss(back(*arrived), labels)

@@ -33,7 +33,7 @@ class NamedTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class DeviceMessage(_message.Message):
-    __slots__ = ("hello", "probe", "arrived", "ready", "step", "evaluate", "finished", "moved", "piece")
+    __slots__ = ("hello", "probe", "arrived", "ready", "step", "evaluate", "finished", "moved", "assessed", "piece")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class DeviceMessage(_message.Message):
     EVALUATE_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    ASSESSED_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     probe: Probe
@@ -51,11 +52,12 @@ class DeviceMessage(_message.Message):
     evaluate: Evaluate
     finished: Finished
     moved: Moved
+    assessed: Assessed
     piece: Piece
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., assessed: _Optional[_Union[Assessed, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("welcome", "probe", "round", "gradient", "score", "skip", "move", "done", "piece")
+    __slots__ = ("welcome", "probe", "round", "gradient", "score", "skip", "move", "done", "assess", "piece")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +66,7 @@ class ServerMessage(_message.Message):
     SKIP_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    ASSESS_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     probe: Probe
@@ -73,8 +76,9 @@ class ServerMessage(_message.Message):
     skip: Skip
     move: Move
     done: Done
+    assess: Assess
     piece: Piece
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., assess: _Optional[_Union[Assess, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("data", "last")
@@ -119,18 +123,20 @@ class Probe(_message.Message):
     def __init__(self, payload: _Optional[bytes] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
 
 class Arrived(_message.Message):
-    __slots__ = ("fingerprint", "samples", "versions", "measurement", "memory_bytes")
+    __slots__ = ("fingerprint", "samples", "test_samples", "versions", "measurement", "memory_bytes")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TEST_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     MEASUREMENT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     samples: int
+    test_samples: int
     versions: _containers.RepeatedScalarFieldContainer[int]
     measurement: Measurement
     memory_bytes: int
-    def __init__(self, fingerprint: _Optional[str] = ..., samples: _Optional[int] = ..., versions: _Optional[_Iterable[int]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[str] = ..., samples: _Optional[int] = ..., test_samples: _Optional[int] = ..., versions: _Optional[_Iterable[int]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Measurement(_message.Message):
     __slots__ = ("seconds_per_mac", "fluctuation", "distance", "samples", "up_bps", "down_bps", "round_trip_s")
@@ -157,24 +163,20 @@ class Ready(_message.Message):
     def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("number", "order", "split", "begin_from", "up_bps", "evaluate", "model", "ends_here")
+    __slots__ = ("number", "order", "split", "begin_from", "up_bps", "model")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
     UP_BPS_FIELD_NUMBER: _ClassVar[int]
-    EVALUATE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    ENDS_HERE_FIELD_NUMBER: _ClassVar[int]
     number: int
     order: int
     split: int
     begin_from: int
     up_bps: float
-    evaluate: bool
     model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
-    ends_here: bool
-    def __init__(self, number: _Optional[int] = ..., order: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., up_bps: _Optional[float] = ..., evaluate: _Optional[bool] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., ends_here: _Optional[bool] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., order: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., up_bps: _Optional[float] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("run", "round", "order", "step")
@@ -231,16 +233,12 @@ class Score(_message.Message):
     def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., loss: _Optional[float] = ..., right: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("place", "compute_s", "transmit_s", "server_s", "train_loss", "evaluated", "test_loss", "test_accuracy", "own_accuracy", "model", "step_compute_s")
+    __slots__ = ("place", "compute_s", "transmit_s", "server_s", "train_loss", "model", "step_compute_s")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     TRANSMIT_S_FIELD_NUMBER: _ClassVar[int]
     SERVER_S_FIELD_NUMBER: _ClassVar[int]
     TRAIN_LOSS_FIELD_NUMBER: _ClassVar[int]
-    EVALUATED_FIELD_NUMBER: _ClassVar[int]
-    TEST_LOSS_FIELD_NUMBER: _ClassVar[int]
-    TEST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
-    OWN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STEP_COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     place: Place
@@ -248,27 +246,51 @@ class Finished(_message.Message):
     transmit_s: float
     server_s: float
     train_loss: float
-    evaluated: bool
+    model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    step_compute_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., compute_s: _Optional[float] = ..., transmit_s: _Optional[float] = ..., server_s: _Optional[float] = ..., train_loss: _Optional[float] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., step_compute_s: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Assess(_message.Message):
+    __slots__ = ("round", "order", "begin_from", "split", "model")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    order: int
+    begin_from: int
+    split: int
+    model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
+    def __init__(self, round: _Optional[int] = ..., order: _Optional[int] = ..., begin_from: _Optional[int] = ..., split: _Optional[int] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ...) -> None: ...
+
+class Assessed(_message.Message):
+    __slots__ = ("place", "test_loss", "test_accuracy", "own_accuracy")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TEST_LOSS_FIELD_NUMBER: _ClassVar[int]
+    TEST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    OWN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    place: Place
     test_loss: float
     test_accuracy: float
     own_accuracy: float
-    model: _containers.RepeatedCompositeFieldContainer[NamedTensor]
-    step_compute_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., compute_s: _Optional[float] = ..., transmit_s: _Optional[float] = ..., server_s: _Optional[float] = ..., train_loss: _Optional[float] = ..., evaluated: _Optional[bool] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., step_compute_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ...) -> None: ...
 
 class Move(_message.Message):
-    __slots__ = ("order", "split", "begin_from", "layers", "wanted")
+    __slots__ = ("order", "from_split", "split", "begin_from", "layers", "wanted")
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    FROM_SPLIT_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     order: int
+    from_split: int
     split: int
     begin_from: int
     layers: _containers.RepeatedCompositeFieldContainer[NamedTensor]
     wanted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, order: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., wanted: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, order: _Optional[int] = ..., from_split: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., wanted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Moved(_message.Message):
     __slots__ = ("order", "layers")

@@ -1,0 +1,337 @@
+"""The server's desk: what it answers to each message of each device.
+
+Every device's stream has a thread; what they share is changed under `changed`, and the model is used by one of them at a time
+under `compute`, while the others' messages arrive.  Messages are recognised by run, order and step, so that what is late,
+repeated or out of turn is never applied.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import torch
+
+from airsplit.errors import AirsplitError, show
+from airsplit.learn.replica import Replica
+from airsplit.learn.seeding import seeded
+from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors
+from airsplit.models.loading import error_line
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.backends import BackEnd, BackEnds, OneCopy, SharingBackEnd, score
+from airsplit.network.codec import Malformed, absent, decode, decode_named, encode
+from airsplit.network.identity import Admission
+from airsplit.network.members import (
+    ASSESSED,
+    ASSESSING,
+    AT_WORK,
+    DROPPED,
+    MOVED,
+    MOVING,
+    TRAINED,
+    TRAINING,
+    Member,
+    Unwelcome,
+    Work,
+    require_name,
+    skip,
+)
+from airsplit.network.sessions import Session
+from airsplit.profiles import Profile
+from airsplit.scenario import Scenario
+
+Tell = Callable[..., None]
+"""Called with the name of an event, and facts about it."""
+
+MEASURED = ("seconds_per_mac", "fluctuation", "up_bps", "down_bps")
+
+
+class Desk:
+    """What all streams share.
+
+    preferred   numbers that are kept for devices of certain names
+    """
+
+    def __init__(
+        self, scenario: Scenario, replica: Replica, profile: Profile, devices: int, admission: Admission | None, tell: Tell
+    ) -> None:
+        self.scenario, self.replica, self.profile, self.tell = scenario, replica, profile, tell
+        self.run = ""
+        self.members = [Member(k) for k in range(devices)]
+        self.preferred: dict[str, int] = {}
+        self.limit_bytes = 0
+        self.back_ends = BackEnds(replica, [])
+        self.one_copy: OneCopy | None = None
+        self.changed, self.compute = threading.Condition(), threading.Lock()
+        self._admission = admission
+        self._settings = scenario.training
+
+    def require_admitted(self, context: grpc.ServicerContext) -> None:
+        """Raise where the peer's certificate is not admitted."""
+        if self._admission is not None:
+            self._admission.admitted(context)
+
+    # ---- coming and going ----------------------------------------------------------------------------------------------------
+    def greet(self, session: Session, claimed: str) -> Member:
+        """The member that a device is: by its certificate where there is one, else by the name that it gives."""
+        certified = None if self._admission is None else self._admission.admitted(session.context)
+        if certified is not None and claimed not in ("", certified):
+            raise Unwelcome(f"a device can only act as itself: its certificate is of {show(certified)}, it says {show(claimed)}")
+        name = require_name(certified or claimed)
+        with self.changed:
+            member = self._member(name)
+            old, member.session, member.arrived, member.has_model = member.session, session, False, -1
+            if member.work is not None and member.work.state in AT_WORK:
+                member.work.drop("it connected anew")
+            self.changed.notify_all()
+        if old is not None:
+            old.close()
+        self.tell("connected", device=name, number=member.number)
+        return member
+
+    def _member(self, name: str) -> Member:
+        """The member of a name; a new one takes the number that is kept for it, or the first that is free."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        free = [member for member in self.members if not member.name and member.number not in self.preferred.values()]
+        if name in self.preferred and not self.members[self.preferred[name]].name:
+            free = [self.members[self.preferred[name]]]
+        if not free:
+            known = ", ".join(member.name for member in self.members if member.name) or ", ".join(self.preferred)
+            raise Unwelcome(f"this run has its {len(self.members)} devices: {known}; {show(name)} is not one of them")
+        free[0].name = name
+        return free[0]
+
+    def welcome(self, member: Member) -> pb.Welcome:
+        """Who the device is in this run, and what it is to train."""
+        return pb.Welcome(
+            run=self.run,
+            device=member.number,
+            devices=len(self.members),
+            scenario=told_scenario(self.scenario).to_toml(),
+            fingerprint=self.profile.fingerprint,
+            measure=self.scenario.network.measure,
+        )
+
+    def probed(self, probe: pb.Probe) -> pb.ServerMessage:
+        """An answer to a measurement of the link."""
+        return pb.ServerMessage(probe=pb.Probe(payload=bytes(probe.answer_bytes)))
+
+    def arrived(self, member: Member, session: Session, message: pb.Arrived) -> None:
+        """A device has its model and data, and has measured itself."""
+        if message.fingerprint != self.profile.fingerprint:
+            raise Unwelcome(
+                f"the device's model must be the server's: its profile has the fingerprint {show(message.fingerprint)}, "
+                f"the server's {self.profile.fingerprint}; install the same code, or join with the right --model"
+            )
+        if not message.samples:
+            raise Unwelcome("a device must have samples to train on, got none")
+        measured = _measured(message) if self.scenario.network.measure else {}
+        with self.changed:
+            if member.session is not session:
+                return
+            member.arrived, member.samples, member.test_samples = True, message.samples, message.test_samples
+            member.versions, member.last_seen = tuple(message.versions), time.monotonic()
+            member.measurement = measured
+            self.changed.notify_all()
+        self.tell("arrived", device=member.name, number=member.number, samples=message.samples, **measured)
+
+    def left(self, member: Member, session: Session) -> None:
+        """A stream has ended."""
+        with self.changed:
+            if member.session is not session:
+                return
+            member.session = None
+            if member.work is not None and member.work.state in AT_WORK:
+                member.work.drop("its connection broke")
+            self.changed.notify_all()
+        self.tell("left", device=member.name, number=member.number)
+
+    def refused(self, member: Member, session: Session, why: str) -> None:
+        """A device said what it must not."""
+        with self.changed:
+            if member.session is session and member.work is not None and member.work.state in AT_WORK:
+                member.work.drop(why)
+        self.tell("refused", device=member.name, number=member.number, why=why)
+
+    def ready(self, member: Member, versions: tuple[int, ...]) -> None:
+        """A device that was skipped is back where it began."""
+        with self.changed:
+            member.versions = versions
+            self.changed.notify_all()
+
+    # ---- training --------------------------------------------------------------------------------------------------------------
+    def _current(self, member: Member, place: pb.Place) -> Work | None:
+        """The work that a message is about; None where that is over."""
+        work = member.work
+        if work is None or place.run != self.run or place.order != work.order or place.round != work.round or work.state == DROPPED:
+            return None
+        return work
+
+    def _over(self, member: Member, place: pb.Place) -> pb.ServerMessage:
+        work = member.work
+        why = work.why if work is not None and work.state == DROPPED else "that order is over"
+        self.tell("skipped", device=member.name, number=member.number, round=place.round, why=why)
+        return skip(place.order, why)
+
+    def step(self, member: Member, step: pb.Step) -> Iterator[pb.ServerMessage]:
+        """Activations and labels in, the gradient out."""
+        start, work = time.monotonic(), self._current(member, step.place)
+        if work is None:
+            yield self._over(member, step.place)
+            return
+        if step.place.step < work.step or work.state == TRAINED:
+            self.tell("ignored", device=member.name, number=member.number, round=work.round, step=step.place.step)
+            return
+        if step.place.step > work.step or work.state != TRAINING or work.back is None or work.step >= self._settings.iterations_per_round:
+            raise Malformed(f"step {work.step} of round {work.round} was expected, got step {step.place.step}")
+        arrived, labels = self._batch(step.activations, step.labels)
+        with self.compute:
+            back = self._back(work)
+            if back is None:
+                yield self._over(member, step.place)
+                return
+            with _Told(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
+                loss, gradients = back.step(arrived, labels)
+            if isinstance(back, SharingBackEnd) and self.one_copy is not None:
+                self._share(back, self.one_copy, self.weight(member))
+        work.losses.append(loss)
+        work.step += 1
+        compression = self.scenario.network.compression
+        sent = [absent() if gradient is None else encode(gradient, compression) for gradient in gradients]
+        yield pb.ServerMessage(gradient=pb.Gradient(place=step.place, gradients=sent, server_s=time.monotonic() - start))
+
+    @staticmethod
+    def _back(work: Work) -> BackEnd | None:
+        """The back end of a work, unless it was dropped meanwhile."""
+        return work.back
+
+    def weight(self, member: Member) -> float:
+        """A device's part in the average, before it is divided by that of all."""
+        return 1.0 if self._settings.weighting == "uniform" else float(member.samples)
+
+    def _share(self, back: SharingBackEnd, one_copy: OneCopy, weight: float) -> None:
+        if not all(bool(torch.isfinite(gradient).all()) for gradient in back.gradients.values()):
+            raise Malformed("the gradient of what was sent is not finite")
+        one_copy.add(back.gradients, weight)
+        back.gradients = {}
+
+    def _batch(self, activations: Any, labels: pb.Tensor) -> tuple[Tensors, torch.Tensor]:
+        """What a device sent, as tensors."""
+        arrived = []
+        for message in activations:
+            tensor = decode(message)
+            if message.wants_gradient and not tensor.is_floating_point():
+                raise Malformed(f"only floats have gradients, got {message.dtype}")
+            arrived.append(tensor.requires_grad_(message.wants_gradient))
+        wanted = decode(labels)
+        if wanted.dim() == 0 or not 1 <= len(wanted) <= self._settings.batch_size:
+            raise Malformed(f"a batch must have 1 to {self._settings.batch_size} labels, got shape {tuple(wanted.shape)}")
+        return tuple(arrived), wanted
+
+    def finished(self, member: Member, message: pb.Finished) -> bool:
+        """A device has made all its steps; False where nobody waits for that any more."""
+        work = self._current(member, message.place)
+        if work is None or work.state != TRAINING:
+            return False
+        E, fedavg = self._settings.iterations_per_round, self._settings.algorithm == "fedavg"
+        if not fedavg and work.step != E:
+            raise Malformed(f"a round has {E} steps, the device finished after {work.step}")
+        _require_times(message)
+        if fedavg:
+            work.received = decode_named(message.model, self.replica.tensors)
+            work.losses = [message.train_loss]
+        elif work.back is not None and not all(map(_finite, work.back.trained().values())):
+            raise Malformed("what was sent has made the server's weights of this device infinite")
+        with self.changed:
+            if work.state != TRAINING:
+                return False
+            work.finished, work.state, work.ended = message, TRAINED, time.monotonic()
+            self.changed.notify_all()
+        self.tell("finished", device=member.name, number=member.number, round=work.round)
+        return True
+
+    # ---- evaluation ------------------------------------------------------------------------------------------------------------
+    def evaluate(self, member: Member, message: pb.Evaluate) -> Iterator[pb.ServerMessage]:
+        """Activations of test samples in, how good the answers are out."""
+        work = self._current(member, message.place)
+        if work is None or work.state != ASSESSING:
+            yield self._over(member, message.place)
+            return
+        arrived, labels = self._batch(message.activations, message.labels)
+        split = self.back_ends.splits[member.number]
+        with self.compute, _Told(), seeded(self._settings.seed, "evaluation", work.round):
+            loss, right = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
+        if not math.isfinite(loss):
+            raise Malformed("the loss of what was sent is not finite")
+        flags = b"" if right is None else bytes(right.to(torch.uint8).tolist())
+        yield pb.ServerMessage(score=pb.Score(place=message.place, loss=loss, right=flags))
+
+    def assessed(self, member: Member, message: pb.Assessed) -> None:
+        """A device has evaluated its model."""
+        work = self._current(member, message.place)
+        numbers = [message.test_loss, *(value for value in (message.test_accuracy, message.own_accuracy) if value)]
+        if not all(math.isfinite(number) and number >= 0 for number in numbers) or max(numbers[1:], default=0.0) > 1:
+            raise Malformed("an evaluation must be finite, and accuracies at most 1")
+        with self.changed:
+            if work is not None and work.state == ASSESSING:
+                work.assessed, work.state = message, ASSESSED
+                self.changed.notify_all()
+
+    # ---- layers that move ------------------------------------------------------------------------------------------------------
+    def moved(self, member: Member, message: pb.Moved) -> None:
+        """A device has taken over the layers that it was sent, and hands over those that it was asked for."""
+        work = member.work
+        if work is None or work.state != MOVING or work.order != message.order:
+            return
+        received = decode_named(message.layers, {name: self.replica.tensors[name] for name in work.received})
+        with self.changed:
+            work.received, work.state = received, MOVED
+            self.changed.notify_all()
+
+
+class _Told:
+    """A context in which whatever goes wrong with what a device sent is the device's, in one line."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, NonFinite):
+            raise Malformed(f"the {error} of what was sent {'is' if str(error) == 'loss' else 'are'} not finite") from None
+        if isinstance(error, Exception) and not isinstance(error, AirsplitError):
+            raise Malformed(f"the model or the loss fails on what was sent: {error_line(error)}") from error
+
+
+def told_scenario(scenario: Scenario) -> Scenario:
+    """What a device is told of the scenario: nothing of the server's files, and nothing of the fleet."""
+    hidden = {"model.weights": None, "fleet.file": None, "fleet.trace": None}
+    return scenario.replace(**{key: value for key, value in hidden.items() if _has(scenario, key)})
+
+
+def _has(scenario: Scenario, dotted: str) -> bool:
+    table, _, key = dotted.partition(".")
+    return getattr(getattr(scenario, table), key) is not None
+
+
+def _measured(message: pb.Arrived) -> dict[str, float]:
+    measurement = message.measurement
+    found = {name: float(getattr(measurement, name)) for name in MEASURED}
+    for name, value in found.items():
+        if not math.isfinite(value) or value <= 0:
+            raise Malformed(f"a device's {name} must be a finite number > 0, got {value:g}")
+    return found | {"memory_bytes": float(message.memory_bytes), "round_trip_s": measurement.round_trip_s, "distance": measurement.distance}
+
+
+def _require_times(message: pb.Finished) -> None:
+    times = (message.compute_s, message.transmit_s, message.server_s, message.train_loss, *message.step_compute_s)
+    if not all(math.isfinite(value) for value in times) or min(message.compute_s, message.transmit_s, message.server_s) < 0:
+        raise Malformed("times and losses must be finite, and times at least 0")
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

@@ -1,0 +1,431 @@
+"""A device: it joins a server, trains the front of the model on data of its own, and comes back when the connection breaks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import torch
+from torch import Tensor
+
+from airsplit.errors import AirsplitError, Diverged, InvalidValue, show
+from airsplit.learn.batches import Batches
+from airsplit.learn.data import Dataset
+from airsplit.learn.evaluation import Score, scores
+from airsplit.learn.partition import label_counts
+from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
+from airsplit.learn.seeding import seeded
+from airsplit.learn.state import State
+from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.codec import Malformed, decode_gradient, decode_named, encode, encode_named, require_like
+from airsplit.network.desk import Tell
+from airsplit.network.fronts import Fronts
+from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute, measure_compute
+from airsplit.network.server import silent
+from airsplit.network.streams import Lost, Stream, measure_link
+from airsplit.network.transport import PROTOCOL, connect
+from airsplit.scenario import Scenario
+from airsplit.units import Ints
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+
+
+class Skipped(Exception):
+    """The round goes on without this device."""
+
+
+class Device:
+    """One device of a run.
+
+    name       how the server knows it; not needed where a certificate says it
+    data       a folder with data sets, of which the device takes its part; or "package.module:factory", its own
+    model      "package.module:factory", where the scenario's model is not one of airsplit's
+    weights    what to begin with, where the scenario's model begins with weights from a file
+    folder     for its checkpoint and measurements
+    patience_s how long it tries to reach the server before it gives up
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: Path,
+        data: str | None = None,
+        model: str | None = None,
+        weights: str | None = None,
+        memory_bytes: int = 0,
+        probe_s: float = 3.0,
+        patience_s: float = 600.0,
+        tell: Tell = silent,
+    ) -> None:
+        self.name, self.folder, self._data, self._model, self._weights = name, folder, data, model, weights
+        self._memory_bytes, self._probe_s, self._patience_s, self._tell = memory_bytes, probe_s, patience_s, tell
+        self._trainee: Trainee | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask the device to leave after what it is at."""
+        self._stopping = True
+
+    def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
+        """Take part until the server says that it is over; what it said."""
+        pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter
+        while True:
+            stream = Stream(connect(address, credentials))
+            try:
+                return self._take_part(stream)
+            except Lost as lost:
+                if self._stopping:
+                    return "stopped"
+                if self._heard:
+                    pause, since, self._heard = FIRST_PAUSE_S, time.monotonic(), False
+                if time.monotonic() - since > self._patience_s:
+                    raise Unreachable(f"server {address} cannot be reached since {self._patience_s:g} s: {lost}") from None
+                wait = pause * rng.uniform(0.5, 1.5)
+                self._tell("waiting", seconds=round(wait, 2), why=str(lost))
+                time.sleep(wait)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            finally:
+                stream.close()
+
+    _heard = False
+
+    def _take_part(self, stream: Stream) -> str:
+        answer = stream.ask(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name=self.name)))
+        self._heard = True
+        welcome = _expected(answer, "welcome")
+        trainee = self._prepared(welcome)
+        measurement = self._measured(stream, trainee) if welcome.measure else None
+        arrived = pb.Arrived(
+            fingerprint=trainee.profile.fingerprint,
+            samples=trainee.samples,
+            test_samples=trainee.test_samples,
+            versions=trainee.fronts.versions,
+            measurement=measurement,
+            memory_bytes=self._memory_bytes,
+        )
+        self._tell("arrived", run=welcome.run, number=welcome.device, samples=trainee.samples)
+        return trainee.serve(stream, stream.ask(pb.DeviceMessage(arrived=arrived)))
+
+    def _prepared(self, welcome: pb.Welcome) -> Trainee:
+        """Model and data for a run; the same object when the device comes back."""
+        if self._trainee is None or self._trainee.run != welcome.run or self._trainee.number != welcome.device:
+            scenario = self._own_scenario(Scenario.from_toml(welcome.scenario))
+            self._trainee = Trainee(scenario, welcome, self.folder, self._data, self._tell)
+        return self._trainee
+
+    def _own_scenario(self, told_by_server: Scenario) -> Scenario:
+        """What the server says, but for what is the device's to name: code and data are never the server's choice."""
+        changes: dict[str, Any] = {"model.weights": self._weights} if self._weights is not None else {}
+        if self._model is not None:
+            changes["model.name"] = self._model
+        elif ":" in told_by_server.model.name:
+            raise InvalidValue(
+                f"the server trains {told_by_server.model.name!r}, which is not one of airsplit's models; "
+                "say which code to run by --model package.module:factory"
+            )
+        own = self._data is not None and ":" in self._data
+        if own:
+            changes |= {"training.dataset": self._data, "training.partition": "iid"}
+        elif ":" in told_by_server.training.dataset:
+            raise InvalidValue(
+                f"the server's data set is {told_by_server.training.dataset!r}, which is not one of airsplit's; "
+                "name the device's own by --data package.module:factory"
+            )
+        if ":" in told_by_server.training.loss and told_by_server.training.algorithm == "fedavg":
+            raise InvalidValue("federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy")
+        if ":" in told_by_server.training.loss:
+            changes["training.loss"] = "cross-entropy"  # the server has the loss; the device never calls it
+        return told_by_server.replace(**changes) if changes else told_by_server
+
+    def _measured(self, stream: Stream, trainee: Trainee) -> pb.Measurement:
+        """What the device can do, from its cache where it has measured that before; and the link, which is always measured."""
+        compute = cached_compute(
+            self.folder,
+            cache_key(trainee.profile, trainee.settings.batch_size),
+            lambda: measure_compute(trainee.replica, trainee.profile, batch_size=trainee.settings.batch_size, seconds=self._probe_s),
+        )
+        link = measure_link(stream)
+        self._tell("measured", seconds_per_mac=compute.seconds_per_mac, fluctuation=compute.fluctuation, **link)
+        return _measurement(compute, link)
+
+
+class Unreachable(AirsplitError):
+    """The server did not answer for too long."""
+
+
+class Trainee:
+    """What a device trains in one run: its part of the model, on its data."""
+
+    def __init__(self, scenario: Scenario, welcome: pb.Welcome, folder: Path, data: str | None, tell: Tell) -> None:
+        self.run, self.number, self.settings, self._tell = welcome.run, welcome.device, scenario.training, tell
+        self._scenario, self._compression = scenario, scenario.network.compression
+        self.replica, self.profile = replica_of(scenario.replace(**{"model.fingerprint": None}))
+        own = data is not None and ":" in data
+        dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
+        rows = np.arange(len(dataset.train)) if own else parts_of(self.settings, dataset, welcome.devices)[self.number]
+        self._dataset, self._rows = dataset, rows
+        self._batches = Batches({self.number: rows}, self.settings.batch_size, self.settings.seed)
+        self._mix = _mix(dataset, rows)
+        self.samples, self.test_samples = len(rows), len(dataset.test)
+        self.fronts = Fronts(folder, self.run)
+        self._split = 0
+        self._loaded: int | None = 0  # the version that the replica has; None: none that is kept
+
+    # ---- orders ----------------------------------------------------------------------------------------------------------------
+    def serve(self, stream: Stream, answer: pb.ServerMessage) -> str:
+        """Do what the server says until it says that it is over."""
+        while True:
+            kind = answer.WhichOneof("body")
+            try:
+                if kind == "round":
+                    answer = self._round(stream, answer.round)
+                elif kind == "assess":
+                    answer = self._assess(stream, answer.assess)
+                elif kind == "move":
+                    answer = self._move(stream, answer.move)
+                else:
+                    return self._done(_expected(answer, "done"))
+            except Skipped as why:
+                self._tell("skipped", why=str(why))
+                self._loaded = None
+                answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.fronts.versions)))
+
+    def _done(self, done: pb.Done) -> str:
+        if done.why:
+            raise Lost(done.why)
+        if done.begin_from in self.fronts.versions:
+            self.fronts.keep_only(done.begin_from)
+        return "done"
+
+    def _begin(self, version: int, split: int) -> None:
+        """Become what the front was after a round; 0: as it was at first."""
+        self._split = split
+        names = self.replica.front_keys(split)
+        like = self.replica.taken(names)
+        if version == 0:
+            if self._loaded != 0:
+                fresh, _ = replica_of(self._scenario.replace(**{"model.fingerprint": None}))
+                self.replica.load({name: fresh.tensors[name] for name in names})
+        elif self._loaded != version:
+            self.replica.load(self.fronts.load(version, like))
+        self._loaded = None
+        self.fronts.keep_only(version)
+
+    def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
+        number = order.number if isinstance(order, pb.Round) else order.round
+        return pb.Place(run=self.run, round=number, order=order.order, step=step)
+
+    # ---- training --------------------------------------------------------------------------------------------------------------
+    def _round(self, stream: Stream, order: pb.Round) -> pb.ServerMessage:
+        """One round: E steps, or with federated averaging E whole iterations."""
+        stream.pace(order.up_bps)
+        if self.settings.algorithm == "fedavg":
+            return stream.ask(pb.DeviceMessage(finished=self._whole_round(order)))
+        self._begin(order.begin_from, order.split)
+        clock = _Stopwatch()
+        for step in range(self.settings.iterations_per_round):
+            self._step(stream, order, step, clock)
+        names = self.replica.front_keys(self._split)
+        self.fronts.keep(order.number, self._split, self.replica.taken(names))
+        self._loaded = order.number
+        self._tell("trained", round=order.number)
+        return stream.ask(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+
+    def _step(self, stream: Stream, order: pb.Round, step: int, clock: _Stopwatch) -> None:
+        front, _ = self.replica.halves(self._split)
+        chance = partial(self._chance, order.number, step)
+        with clock.computing():
+            inputs, labels = self._batch(order.number, step)
+            with chance(DEVICE_FORWARD):
+                crossing = device_forward(front, inputs)
+            try:
+                require_finite(crossing)
+            except NonFinite:
+                raise Diverged(f"training stopped in round {order.number}: the activations of this device are not finite") from None
+            sent = [encode(tensor, self._compression, wants_gradient=tensor.requires_grad) for tensor in crossing]
+            message = pb.Step(place=self._place(order, step), activations=sent, labels=encode(labels))
+        with clock.asking() as heard:
+            answer = stream.ask(pb.DeviceMessage(step=message))
+            heard(answer)
+        gradient = _gradient(answer, message.place)
+        with clock.computing():
+            gradients = _fitting(gradient, crossing)
+            self.replica.clear()
+            with chance(DEVICE_BACKWARD):
+                device_backward(crossing, gradients)
+            self.replica.descend()
+
+    def _whole_round(self, order: pb.Round) -> pb.Finished:
+        """Federated averaging: train the whole model, and send it back."""
+        clock, whole = _Stopwatch(), len(self.replica.outline.splits)
+        if order.model:
+            self._model_now = decode_named(order.model, self.replica.tensors)
+        self.replica.load(self._model_now)
+        losses = []
+        for step in range(self.settings.iterations_per_round):
+            with clock.computing():
+                inputs, labels = self._batch(order.number, step)
+                losses.append(self.replica.step(whole, inputs, labels, "none", partial(self._chance, order.number, step)))
+        done = clock.finished(self._place(order, self.settings.iterations_per_round))
+        done.train_loss = sum(losses) / len(losses)
+        done.model.extend(encode_named(self.replica.tensors))
+        return done
+
+    _model_now: dict[str, Tensor]
+
+    def _chance(self, number: int, step: int, part: str) -> Any:
+        return seeded(self.settings.seed, part, self.number, number, step)
+
+    def _batch(self, number: int, step: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        rows = self._batches.rows(self.number, (number - 1) * self.settings.iterations_per_round + step)
+        return self._dataset.train.batch(torch.as_tensor(rows))
+
+    # ---- evaluation ------------------------------------------------------------------------------------------------------------
+    def _assess(self, stream: Stream, order: pb.Assess) -> pb.ServerMessage:
+        """Evaluate this device's model on its test set: the front here, the rest on the server."""
+        if self.settings.algorithm == "fedavg":
+            self._model_now = decode_named(order.model, self.replica.tensors)
+            with seeded(self.settings.seed, "evaluation", order.round):
+                found = scores(self.replica, State(self._model_now, {}, 0), [0], self._dataset.test, self._dataset.classes)[0]
+        else:
+            self._begin_assessing(order)
+            found = self._scored(stream, order)
+        said = pb.Assessed(place=self._place(order, 0), test_loss=found.loss)
+        if self._mix is not None and found.accuracy is not None:
+            said.test_accuracy = found.accuracy
+            own = found.accuracy_on(self._mix)
+            if own is not None:
+                said.own_accuracy = own
+        return stream.ask(pb.DeviceMessage(assessed=said))
+
+    def _begin_assessing(self, order: pb.Assess) -> None:
+        if self._loaded != order.begin_from or self._split != order.split:
+            self._begin(order.begin_from, order.split)
+            self._loaded = order.begin_from
+
+    def _scored(self, stream: Stream, order: pb.Assess) -> Score:
+        front, _ = self.replica.halves(self._split)
+        test, classes, size = self._dataset.test, self._dataset.classes or 0, self.settings.batch_size
+        loss, right, present = 0.0, torch.zeros(classes), torch.zeros(classes)
+        front.eval()
+        try:
+            for step, at in enumerate(range(0, len(test), size)):
+                inputs, labels = test.batch(slice(at, at + size))
+                with torch.no_grad(), seeded(self.settings.seed, "evaluation", order.round):
+                    sent = [encode(tensor) for tensor in front(*inputs)]
+                message = pb.Evaluate(place=self._place(order, step), activations=sent, labels=encode(labels))
+                found = _expected(stream.ask(pb.DeviceMessage(evaluate=message)), "score")
+                loss += found.loss * len(labels)
+                if classes and len(found.right) == len(labels):
+                    hit = torch.tensor(list(found.right), dtype=torch.bool)
+                    right += torch.bincount(labels[hit], minlength=classes)
+                    present += torch.bincount(labels, minlength=classes)
+        finally:
+            front.train()
+        return Score(loss / len(test), right.double().numpy(), present.double().numpy())
+
+    # ---- layers that move --------------------------------------------------------------------------------------------------------
+    def _move(self, stream: Stream, order: pb.Move) -> pb.ServerMessage:
+        """Cut elsewhere: take over layers from the server, or hand them over."""
+        self._begin(order.begin_from, order.from_split)
+        wanted = {name: self.replica.tensors[name].clone() for name in order.wanted}
+        names = set(self.replica.front_keys(order.split)) - set(self.replica.front_keys(self._split))
+        self.replica.load(decode_named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
+        self._split = order.split
+        self.fronts.keep(order.begin_from, order.split, self.replica.taken(self.replica.front_keys(order.split)))
+        self._loaded = order.begin_from
+        self._tell("moved", split=order.split)
+        return stream.ask(pb.DeviceMessage(moved=pb.Moved(order=order.order, layers=encode_named(wanted))))
+
+
+class _Stopwatch:
+    """Where the time of a round goes: computing, the server, and the rest of each question, which is on the air."""
+
+    def __init__(self) -> None:
+        self._steps: list[float] = []
+        self._compute_s = self._transmit_s = self._server_s = 0.0
+
+    def computing(self) -> _Lap:
+        return _Lap(self._computed)
+
+    def asking(self) -> _Lap:
+        return _Lap(self._asked)
+
+    def _computed(self, seconds: float, _: pb.ServerMessage | None) -> None:
+        self._compute_s += seconds
+        self._steps.append(seconds)
+
+    def _asked(self, seconds: float, answer: pb.ServerMessage | None) -> None:
+        server_s = min(max(answer.gradient.server_s, 0.0), seconds) if answer is not None else 0.0
+        self._server_s += server_s
+        self._transmit_s += seconds - server_s
+
+    def finished(self, place: pb.Place) -> pb.Finished:
+        halves = self._steps
+        steps = [a + b for a, b in zip(halves[::2], halves[1::2], strict=False)]
+        return pb.Finished(
+            place=place, compute_s=self._compute_s, transmit_s=self._transmit_s, server_s=self._server_s, step_compute_s=steps
+        )
+
+
+class _Lap:
+    def __init__(self, done: Callable[[float, pb.ServerMessage | None], None]) -> None:
+        self._done, self._answer = done, None
+
+    def __enter__(self) -> Callable[[pb.ServerMessage], None]:
+        self._start = time.perf_counter()
+        return self._hear
+
+    def _hear(self, answer: pb.ServerMessage) -> None:
+        self._answer = answer  # type: ignore[assignment]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._done(time.perf_counter() - self._start, self._answer)
+
+
+def _expected(answer: pb.ServerMessage, wanted: str) -> Any:
+    kind = answer.WhichOneof("body")
+    if kind == "skip":
+        raise Skipped(answer.skip.why)
+    if kind == "done" and answer.done.why:
+        raise Lost(answer.done.why)
+    if kind != wanted:
+        raise Malformed(f"the server must answer with {wanted}, got {show(kind)}")
+    return getattr(answer, wanted)
+
+
+def _gradient(answer: pb.ServerMessage, place: pb.Place) -> pb.Gradient:
+    found: pb.Gradient = _expected(answer, "gradient")
+    if found.place != place:
+        raise Malformed("the server's gradient is of another step")
+    return found
+
+
+def _fitting(message: pb.Gradient, crossing: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The gradients, each like the tensor that was sent."""
+    if len(message.gradients) != len(crossing):
+        raise Malformed(f"the server must send a gradient for each of {len(crossing)} tensors, got {len(message.gradients)}")
+    found = [decode_gradient(each) for each in message.gradients]
+    return [None if g is None else require_like("a gradient", g, tensor) for g, tensor in zip(found, crossing, strict=True)]
+
+
+def _measurement(compute: ComputeMeasurement, link: dict[str, float]) -> pb.Measurement:
+    fit = {"seconds_per_mac": compute.seconds_per_mac, "fluctuation": compute.fluctuation}
+    return pb.Measurement(distance=compute.distance, samples=compute.samples, **fit, **link)
+
+
+def _mix(dataset: Dataset, rows: Ints) -> Any:
+    """The share of each class in what the device holds; None where labels are no classes."""
+    if dataset.classes is None:
+        return None
+    counts = label_counts(dataset.train.labels.numpy(), [rows], dataset.classes)[0].astype(np.float64)
+    return counts / counts.sum()

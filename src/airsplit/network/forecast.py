@@ -1,0 +1,188 @@
+"""What the server expects before a round: splits, rates, how long each device takes, when it is late; and what must fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from airsplit.clock import Clock
+from airsplit.errors import Infeasible, InvalidValue
+from airsplit.fleet import Fleet
+from airsplit.learn.replica import Replica
+from airsplit.learn.virtual_time import Terms, whole_charges
+from airsplit.network.backends import BackEnds, bytes_of, one_copy_is_enough
+from airsplit.network.codec import HEADER_BYTES
+from airsplit.network.transport import LARGEST_MESSAGE
+from airsplit.planning.methods import plan
+from airsplit.planning.plans import Plan
+from airsplit.planning.problem import problem_of
+from airsplit.profiles import Profile
+from airsplit.quantities import quantity
+from airsplit.scenario import Scenario
+from airsplit.settings import NetworkSettings
+from airsplit.units import Floats, Ints
+
+LATE = 0.999
+"""A device is given the time that it keeps with this probability, before the factor and the grace of the settings."""
+
+LEAST_LIMIT = (4 << 20) + (64 << 10)  # room for a probe of the link
+LABEL_BYTES = 4 << 10  # of a sample, beside its activations
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What one round asks of each device.
+
+    up_bps, down_bps   the rates that devices are held to
+    round_s            planned mean seconds of a round, without the waiting for others
+    late_s             the seconds that each keeps with a probability of 0.999
+    latency_s          planned mean seconds of a round of all of them: until the last has finished
+    """
+
+    fleet: Fleet
+    clock: Clock
+    plan: Plan | None
+    splits: Ints
+    shares: Floats
+    up_bps: Floats
+    down_bps: Floats
+    round_s: Floats
+    late_s: Floats
+    latency_s: float
+
+    def allowed_s(self, device: int, network: NetworkSettings) -> float:
+        """Seconds after which a device is dropped from a round."""
+        return network.deadline_factor * float(self.late_s[device]) + network.grace_s
+
+
+def measured_fleet(scenario: Scenario, names: Sequence[str], measured: Sequence[Mapping[str, float]]) -> Fleet:
+    """The fleet as it has measured itself: pace, fluctuation, and rates with the whole band to itself."""
+    columns: dict[str, Any] = {key: np.array([each[key] for each in measured]) for key in ("seconds_per_mac", "fluctuation")}
+    memory = np.array([each["memory_bytes"] for each in measured])
+    return Fleet(
+        full_band_rate_bps=np.array([each["up_bps"] for each in measured]),
+        full_band_downlink_bps=np.array([each["down_bps"] for each in measured]),
+        memory_bytes=memory if (memory > 0).all() else None,
+        name=tuple(names),
+        cell=scenario.make_cell(),
+        **columns,
+    )
+
+
+def real_clock(scenario: Scenario, server_seconds_per_mac: float) -> Clock:
+    """What really takes time: also the way back, the backward pass and the server, which serves one device at a time.
+
+    Devices wait for each other at the end of a round only.
+    """
+    return Clock(
+        barrier="round",
+        iterations_per_round=scenario.training.iterations_per_round,
+        downlink=True,
+        backward_macs_ratio="counted",
+        server_seconds_per_mac=server_seconds_per_mac,
+        server_parallel=1,
+    )
+
+
+def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> Forecast:
+    """Plan, and say what is to be expected."""
+    made = plan(profile, fleet, **scenario.plan_arguments() | {"clock": clock})
+    return expected(scenario, profile, fleet, clock, made.splits, made.shares, made)
+
+
+def expected(
+    scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock, splits: Ints, shares: Floats, made: Plan | None = None
+) -> Forecast:
+    """What is to be expected of splits and shares."""
+    E, batch = clock.iterations_per_round, scenario.training.batch_size
+    link = fleet.link(downlink=True)
+    if scenario.training.algorithm == "fedavg":
+        charges = whole_charges(Terms(profile, fleet, clock, splits, shares, batch, scenario.element_bits))
+        shares = charges.shares
+        air = link.seconds(charges.up_once_bits, charges.down_once_bits, shares)
+        shift, scale = E * fleet.seconds_per_mac * charges.work + air, E * charges.work / fleet.fluctuation
+        last = float((shift + scale).max())
+    else:
+        chosen = scenario.plan_arguments("exact") | {"clock": clock, "min_split": int(splits.min()), "max_split": int(splits.max())}
+        law = problem_of(profile, fleet, **{key: value for key, value in chosen.items() if key != "method"}).law(splits - 1, shares)
+        shift, scale, last = E * law.shift_s, E * law.scale_s, E * law.expected_max_s
+    down = link.down.rate_bps(shares) if link.down is not None else np.full(len(fleet), np.inf)
+    late = shift + scale * -np.log1p(-LATE)
+    return Forecast(fleet, clock, made, splits, shares, link.up.rate_bps(shares), down, shift + scale, late, last)
+
+
+# ---- what must fit -----------------------------------------------------------------------------------------------------------
+def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int:
+    """The largest message that any plan can ask for, in bytes."""
+    whole = bytes_of(replica.tensors) + HEADER_BYTES * len(replica.tensors)
+    if scenario.training.algorithm == "fedavg":
+        limit = whole
+    else:
+        low, high = split_range(scenario, profile)
+        widest = max(tensor.dtype.itemsize for tensor in replica.tensors.values())
+        crossing = int(profile.activation_elements[low - 1 : high].max()) * widest
+        limit = scenario.training.batch_size * (crossing + LABEL_BYTES)
+        limit = max(limit, whole) if scenario.network.replan else limit
+    limit = max(limit + (1 << 16), LEAST_LIMIT)
+    if limit > LARGEST_MESSAGE:
+        raise InvalidValue(f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; lower training.batch_size")
+    return limit
+
+
+def split_range(scenario: Scenario, profile: Profile) -> tuple[int, int]:
+    """The shallowest and the deepest split that a plan may choose."""
+    settings = scenario.plan
+    if settings.method == "fixed" and settings.split is not None:
+        given = settings.split if isinstance(settings.split, tuple) else (settings.split,)
+        splits = [profile.split_of(each) for each in given]
+        return min(splits), max(splits)
+    deepest = settings.max_split if settings.max_split is not None else profile.deepest_averaging_split()
+    several = deepest if isinstance(deepest, tuple) else (deepest,)
+    return profile.split_of(settings.min_split), max(profile.split_of(each) for each in several)
+
+
+def server_memory_bytes(scenario: Scenario, replica: Replica, profile: Profile, devices: int) -> int:
+    """What the server needs for its tensors at most, whatever the plan: copies of back ends, one pass, and messages."""
+    low, high = split_range(scenario, profile)
+    batch, fedavg = scenario.training.batch_size, scenario.training.algorithm == "fedavg"
+    model = bytes_of(replica.tensors)
+    if fedavg:
+        return model * (2 + 2 * devices)
+    front = {split: bytes_of(replica.taken(replica.front_keys(split))) for split in (low, high)}
+    own = front[high] - front[low]
+    if one_copy_is_enough(replica, BackEnds(replica, [high]).common_names(), scenario.training):
+        copies = 3 * (model - front[high]) + 2 * devices * own
+    else:
+        copies = (model - front[high]) + devices * (model - front[low] + own)
+    crossing = batch * int(profile.activation_elements[low - 1 : high].max()) * 4
+    passing = 4 * batch * int(profile.stored_elements[-1])
+    return model + copies + passing + devices * 4 * crossing
+
+
+def require_memory(scenario: Scenario, replica: Replica, profile: Profile, devices: int) -> int:
+    """Raise where the server would not fit into its memory; else what it needs."""
+    needed, limit = server_memory_bytes(scenario, replica, profile, devices), scenario.network.memory_bytes
+    there = available_bytes() if limit is None else limit
+    if there is not None and needed > there:
+        why = "network.memory_bytes" if limit is not None else "the free memory of this machine"
+        raise Infeasible(
+            f"the server would need {quantity(needed, 'B')} for {devices} devices, more than {why}, {quantity(there, 'B')}; "
+            "take fewer devices, a larger plan.min_split, or one iteration a round"
+        )
+    return needed
+
+
+def available_bytes() -> int | None:
+    """Memory that is free or can be freed; None where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None

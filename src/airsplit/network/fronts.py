@@ -1,0 +1,88 @@
+"""The device's checkpoint: its front after the last round that the server has kept, and after the one that it may keep next.
+
+Which of the two counts is the server's to say when a round begins: it may have lost the round, or gone on without the device.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from airsplit.errors import FileProblem, require_integer
+from airsplit.files import read_text, write_text
+from airsplit.learn.checkpoint import write_tensors
+
+FILE = "device.json"
+
+
+class Fronts:
+    """Versions of a device's front, by the round after which they were made; of one run.
+
+    split_of   where the model was cut for each
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder, self._run = folder, run
+        self.split_of: dict[int, int] = {}
+        if self.stored_run(folder) == run:
+            self.split_of = _read(folder)["versions"]
+
+    @staticmethod
+    def stored_run(folder: Path) -> str:
+        """The run of the checkpoint in a folder; empty where there is none."""
+        return str(_read(folder)["run"]) if (folder / FILE).exists() else ""
+
+    @property
+    def versions(self) -> list[int]:
+        """What there is to begin from."""
+        return sorted(self.split_of)
+
+    def keep(self, version: int, split: int, tensors: Mapping[str, Tensor]) -> None:
+        """Add a version; it is on the disk when this returns."""
+        write_tensors(self._file(version, split), tensors)
+        self.split_of = self.split_of | {version: split}
+        self._write()
+
+    def load(self, version: int, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A version's tensors, which must be those of `like`."""
+        file = self._file(version, self.split_of[version])
+        try:
+            found = load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise FileProblem(f"front {str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
+        wrong = [name for name, tensor in like.items() if name not in found or found[name].shape != tensor.shape]
+        if wrong or found.keys() != like.keys():
+            raise FileProblem(f"front {str(file)!r} does not fit the model: {wrong[0] if wrong else 'it has other tensors'}")
+        return found
+
+    def keep_only(self, version: int) -> None:
+        """Drop all other versions: the server begins from this one."""
+        if set(self.split_of) - {version}:
+            self.split_of = {each: split for each, split in self.split_of.items() if each == version}
+            self._write()
+
+    def _write(self) -> None:
+        about = {"run": self._run, "versions": {str(version): split for version, split in self.split_of.items()}}
+        write_text(self._folder / FILE, json.dumps(about) + "\n")
+        wanted = {self._file(version, split) for version, split in self.split_of.items()}
+        for old in (*self._folder.glob("front-*.safetensors"), *self._folder.glob(".front-*")):
+            if old not in wanted:
+                old.unlink(missing_ok=True)
+
+    def _file(self, version: int, split: int) -> Path:
+        return self._folder / f"front-{version:06d}-{split}.safetensors"
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(read_text(folder / FILE, what="device's checkpoint"))
+        versions = {int(version): require_integer("split", split, low=1) for version, split in about["versions"].items()}
+        return {"run": str(about["run"]), "versions": versions}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileProblem(f"device's checkpoint {str(folder / FILE)!r} is not whole: {error}; delete the folder to begin anew") from None

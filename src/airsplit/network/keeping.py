@@ -1,0 +1,89 @@
+"""The server's checkpoint: the common layers, what it has of each device alone, and who the devices are.
+
+The files are those of a simulated run's checkpoint.  The layers up to a device's split are not in it: they are on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number
+from airsplit.learn.checkpoint import COMMON, OWN, Progress, fitting, progress_of, read_whole, replace_checkpoint, write_tensors
+from airsplit.learn.replica import Replica
+from airsplit.network.backends import BackEnds
+from airsplit.network.members import require_name
+
+WHO = "network"
+
+
+@dataclass(frozen=True)
+class Who:
+    """What a server must know, besides its tensors, to go on.
+
+    run           the run's own name, which devices have in their checkpoints
+    names         of the devices, by their numbers
+    samples       of each
+    versions      of each, the round after which the server last kept what it trained
+    order         the last order that was given
+    server_seconds_per_mac   as it was measured
+    """
+
+    run: str
+    names: list[str]
+    samples: list[int]
+    versions: list[int]
+    order: int
+    server_seconds_per_mac: float
+
+    def check(self, devices: int) -> None:
+        if not isinstance(self.run, str) or not self.run:
+            raise InvalidValue("run must be a text")
+        for column in (self.names, self.samples, self.versions):
+            if not isinstance(column, list) or len(column) != devices:
+                raise InvalidValue(f"names, samples and versions must be lists of {devices}")
+        for name in self.names:
+            require_name(name)
+        for number in (*self.samples, *self.versions, self.order):
+            require_integer("samples, versions, order", number, low=0)
+        require_number("server_seconds_per_mac", self.server_seconds_per_mac, low=0)
+
+
+def write_kept(folder: Path, back_ends: BackEnds, progress: Progress, who: Who) -> None:
+    """Replace the checkpoint; the one before it is there until the new one is whole."""
+    fixed = folder / "fixed.safetensors"
+    if not fixed.exists():
+        write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in back_ends.replica.fixed.items()})
+    tensors = {f"{COMMON}{name}": tensor for name, tensor in back_ends.common.items()}
+    for k, own in enumerate(back_ends.own):
+        tensors |= {f"{OWN}{k}/{name}": tensor for name, tensor in own.items()}
+    replace_checkpoint(folder, tensors, asdict(progress) | {WHO: asdict(who)}, progress.round)
+
+
+def read_kept(folder: Path, replica: Replica) -> tuple[BackEnds, Progress, Who] | None:
+    """The checkpoint of a server; None where there is none yet."""
+    progress = progress_of(folder)
+    if progress is None:
+        return None
+    data, tensors = read_whole(folder)
+    try:
+        who = Who(**data[WHO])
+        who.check(len(progress.splits))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileProblem(f"checkpoint {str(folder)!r} is not that of a server: {type(error).__name__}: {error}") from None
+    deepest = len(replica.outline.splits)
+    if max((*progress.splits, progress.boundary)) > deepest:
+        raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits")
+    found = BackEnds(replica, progress.splits if progress.boundary else [])
+    found.common = _like(folder, tensors, COMMON, {name: replica.tensors[name] for name in found.common_names()})
+    if progress.boundary:
+        for k in range(len(progress.splits)):
+            found.own.append(_like(folder, tensors, f"{OWN}{k}/", {name: replica.tensors[name] for name in found.own_names(k)}))
+    return found, progress, who
+
+
+def _like(folder: Path, tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: fitting(folder, tensors, prefix + name, tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}

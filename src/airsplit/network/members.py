@@ -1,0 +1,102 @@
+"""The devices of a run as the server knows them, and what each is at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airsplit.errors import AirsplitError, InvalidValue, show
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.backends import BackEnd, Named
+
+if TYPE_CHECKING:
+    from airsplit.network.sessions import Session
+
+TRAINING, TRAINED, DROPPED = "training", "trained", "dropped"
+ASSESSING, ASSESSED = "assessing", "assessed"
+MOVING, MOVED = "moving", "moved"
+AT_WORK = (TRAINING, ASSESSING, MOVING)
+"""What a device may be at while the server waits for it."""
+
+
+class Unwelcome(AirsplitError):
+    """A device that is sound but does not belong here: another model, another version, one too many."""
+
+
+@dataclass
+class Work:
+    """One order of the server to a device.
+
+    deadline   on the monotonic clock
+    step       the iteration that is expected next
+    kept       whether what it trained is part of the round
+    """
+
+    order: int
+    round: int
+    deadline: float
+    state: str = TRAINING
+    why: str = ""
+    back: BackEnd | None = None
+    step: int = 0
+    kept: bool = False
+    losses: list[float] = field(default_factory=list)
+    finished: pb.Finished | None = None
+    assessed: pb.Assessed | None = None
+    received: Named = field(default_factory=dict)
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+
+    def drop(self, why: str) -> None:
+        """The round goes on without the device."""
+        self.state, self.why, self.back = DROPPED, why, None
+
+
+@dataclass
+class Member:
+    """A device of the run, connected or not.
+
+    version    the round after which the server last kept what it trained
+    versions   the rounds after which it has its front
+    has_model  with federated averaging: the round after which it has the average
+    """
+
+    number: int
+    name: str = ""
+    session: Session | None = None
+    arrived: bool = False
+    samples: int = 0
+    test_samples: int = 0
+    measurement: dict[str, float] = field(default_factory=dict)
+    version: int = 0
+    versions: tuple[int, ...] = ()
+    has_model: int = -1
+    work: Work | None = None
+    last_seen: float = 0.0
+
+    @property
+    def present(self) -> bool:
+        """Whether it is connected and has said all that must be known of it."""
+        return self.session is not None and self.arrived
+
+    def begin_from(self) -> int:
+        """The version to begin from: what the server last kept of it or, where the device has lost that, as it was at first."""
+        return self.version if self.version in self.versions else 0
+
+
+def skip(order: int, why: str) -> pb.ServerMessage:
+    """Tells a device that the round goes on without it."""
+    return pb.ServerMessage(skip=pb.Skip(order=order, why=why))
+
+
+def require_name(name: str) -> str:
+    """A name that can be printed and written into files.
+
+    >>> require_name("pi-4")
+    'pi-4'
+    """
+    if not 1 <= len(name) <= 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in name):
+        raise InvalidValue(f"a device's name must be 1 to 64 letters, digits, dots, dashes or underscores, got {show(name)}")
+    return name

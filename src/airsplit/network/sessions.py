@@ -1,0 +1,153 @@
+"""One device's stream, as the server sees it: what it may say when, and what it is told.
+
+A device speaks and waits for the answer, so that a session is a generator: a message in, an answer out.  Nothing that a device
+says can touch another's: whatever is wrong with it ends this stream, and only this.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from airsplit.errors import AirsplitError, show
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.codec import Malformed, joined, paced
+from airsplit.network.identity import Refused
+from airsplit.network.members import Member, Unwelcome, skip
+from airsplit.network.pacing import TokenBucket, burst_bytes
+from airsplit.network.transport import PROTOCOL
+
+if TYPE_CHECKING:
+    from airsplit.network.desk import Desk
+
+MESSAGES_PER_S = 20_000
+"""More than any device has use for."""
+LARGEST_PROBE = 1 << 24
+PROBES = 64
+
+
+class Session:
+    """A stream from its first message to its last."""
+
+    def __init__(self, desk: Desk, context: grpc.ServicerContext) -> None:
+        self.context = context
+        self.orders: queue.SimpleQueue[pb.ServerMessage | None] = queue.SimpleQueue()
+        self.bucket = TokenBucket(None, burst_bytes(None))
+        self._desk = desk
+        self._member: Member | None = None
+        self._second, self._messages = 0, 0
+        context.add_callback(lambda: self.orders.put(None))
+
+    def close(self) -> None:
+        """End the stream from outside."""
+        self.orders.put(None)
+        self.context.cancel()
+
+    def converse(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.ServerMessage]:
+        """Answers to a device's messages; the stream ends with a status that says why."""
+        try:
+            for answer in self._talk(joined(self._counted(messages), self._desk.limit_bytes)):
+                if self._member is not None and self._member.work is not None:
+                    self._member.work.received_bytes += answer.ByteSize()
+                yield from paced(answer, self.bucket)
+        except (Refused, Unwelcome, AirsplitError) as error:
+            self._end(error)
+        except grpc.RpcError:  # the device is gone
+            pass
+        finally:
+            if self._member is not None:
+                self._desk.left(self._member, self)
+
+    def _end(self, error: AirsplitError) -> None:
+        codes = {Refused: grpc.StatusCode.PERMISSION_DENIED, Unwelcome: grpc.StatusCode.FAILED_PRECONDITION}
+        code = next((code for kind, code in codes.items() if isinstance(error, kind)), grpc.StatusCode.INVALID_ARGUMENT)
+        if self._member is not None:
+            self._desk.refused(self._member, self, str(error))
+        else:
+            self._desk.tell("refused", why=str(error))
+        self.context.abort(code, str(error)[:2000])
+
+    def _counted(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.DeviceMessage]:
+        """The same messages, no more of them a second than any device has use for."""
+        for message in messages:
+            second = int(time.monotonic())
+            self._second, self._messages = second, self._messages + 1 if second == self._second else 1
+            if self._messages > MESSAGES_PER_S:
+                self.context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MESSAGES_PER_S:,} messages a second")
+            if self._member is not None:
+                self._member.last_seen = time.monotonic()
+                if self._member.work is not None:
+                    self._member.work.sent_bytes += message.ByteSize()
+            yield message
+
+    # ---- the conversation --------------------------------------------------------------------------------------------------
+    def _talk(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.ServerMessage]:
+        hello = next(messages, None)
+        if hello is None:
+            return
+        member = self._member = self._greeted(_body(hello, "hello"))
+        yield pb.ServerMessage(welcome=self._desk.welcome(member))
+        probes = 0
+        for message in messages:
+            body = message.WhichOneof("body")
+            if body == "probe" and not member.arrived and probes < PROBES:
+                probes += 1
+                yield self._probed(message.probe)
+            elif body == "arrived" and not member.arrived:
+                self._desk.arrived(member, self, message.arrived)
+                yield from self._ordered()
+            elif not member.arrived:
+                raise Malformed(f"a device must say that it has arrived before anything else, got {show(body)}")
+            else:
+                yield from self._answered(member, message, body)
+
+    def _greeted(self, hello: pb.Hello) -> Member:
+        if hello.protocol != PROTOCOL:
+            raise Unwelcome(f"the server speaks version {PROTOCOL} of the protocol, the device {hello.protocol}; install the same airsplit")
+        return self._desk.greet(self, hello.name)
+
+    def _probed(self, probe: pb.Probe) -> pb.ServerMessage:
+        if probe.answer_bytes > LARGEST_PROBE:
+            raise Malformed(f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}")
+        return self._desk.probed(probe)
+
+    def _answered(self, member: Member, message: pb.DeviceMessage, body: str | None) -> Iterator[pb.ServerMessage]:
+        """One message of a device that has arrived."""
+        if body == "ready":
+            self._desk.ready(member, tuple(message.ready.versions))
+            yield from self._ordered()
+        elif body == "step":
+            yield from self._desk.step(member, message.step)
+        elif body == "evaluate":
+            yield from self._desk.evaluate(member, message.evaluate)
+        elif body == "finished":
+            if self._desk.finished(member, message.finished):
+                yield from self._ordered()
+            else:
+                yield skip(message.finished.place.order, "that order is over")
+        elif body == "assessed":
+            self._desk.assessed(member, message.assessed)
+            yield from self._ordered()
+        elif body == "moved":
+            self._desk.moved(member, message.moved)
+            yield from self._ordered()
+        else:
+            raise Malformed(f"a device that has arrived trains, got {show(body)}")
+
+    def _ordered(self) -> Iterator[pb.ServerMessage]:
+        """The next order; waits for it."""
+        order = self.orders.get()
+        if order is not None:
+            yield order
+
+
+def _body(message: pb.DeviceMessage, wanted: str) -> Any:
+    """What a message says; an error where it says something else."""
+    got = message.WhichOneof("body")
+    if got != wanted:
+        raise Malformed(f"a device must say {wanted} first, got {show(got)}")
+    return getattr(message, wanted)

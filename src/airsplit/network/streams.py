@@ -1,0 +1,98 @@
+"""The device's end of its stream: a message out, an answer in."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+
+import grpc
+
+from airsplit.errors import AirsplitError
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.codec import joined, paced
+from airsplit.network.pacing import TokenBucket, burst_bytes
+from airsplit.network.transport import LARGEST_MESSAGE, join_call
+
+FINAL = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+"""Statuses after which trying again is of no use."""
+
+
+class Rejected(AirsplitError):
+    """The server wants nothing of this device, and says why."""
+
+
+class Lost(Exception):
+    """The connection is gone; it may come back."""
+
+
+class Stream:
+    """One connection to the server."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+        self._outbox: queue.SimpleQueue[pb.DeviceMessage | None] = queue.SimpleQueue()
+        self._bucket = TokenBucket(None, burst_bytes(None))
+        self._call = join_call(channel, self._requests())
+        self._answers = joined(self._call, LARGEST_MESSAGE)
+
+    def _requests(self) -> Iterator[pb.DeviceMessage]:
+        while (message := self._outbox.get()) is not None:
+            yield from paced(message, self._bucket)
+
+    def pace(self, rate_bps: float) -> None:
+        """Keep to a rate from the next message on; 0: none."""
+        wanted = rate_bps or float("inf")
+        if wanted != self._bucket.rate_bps:
+            self._bucket = TokenBucket(wanted, burst_bytes(wanted))
+
+    def ask(self, message: pb.DeviceMessage) -> pb.ServerMessage:
+        """Say something and wait for the answer."""
+        self._outbox.put(message)
+        try:
+            answer: pb.ServerMessage = next(self._answers)
+        except StopIteration:
+            raise Lost("the server has closed the connection") from None
+        except grpc.RpcError as error:
+            raise told(error) from None
+        return answer
+
+    def close(self) -> None:
+        self._outbox.put(None)
+        self._call.cancel()
+        self._channel.close()
+
+
+def told(error: grpc.RpcError) -> AirsplitError | Lost:
+    """What a broken connection means: to try again, or not."""
+    code, details = error.code(), " ".join(str(error.details() or "").split())
+    return Rejected(f"the server refuses: {details}") if code in FINAL else Lost(details or str(code))
+
+
+def measure_link(stream: Stream, seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
+    """The rates of the link, both ways, and the time for there and back: with messages that grow until they take long enough.
+
+    What an empty message takes is taken off, so that a rate is what is left for many bytes.
+    """
+
+    def timed(up: int, down: int) -> float:
+        start = time.perf_counter()
+        stream.ask(pb.DeviceMessage(probe=pb.Probe(payload=bytes(up), answer_bytes=down)))
+        return time.perf_counter() - start
+
+    trip_s = min(timed(0, 0) for _ in range(5))
+    found = {"round_trip_s": trip_s}
+    for name, ways in (("up_bps", (1, 0)), ("down_bps", (0, 1))):
+        size = 16 << 10
+        took = timed(ways[0] * size, ways[1] * size)
+        while size < largest and took < seconds / 4:
+            size = min(largest, size * 4)
+            took = timed(ways[0] * size, ways[1] * size)
+        found[name] = 8 * size / max(took - trip_s, took / 10)
+    return found

@@ -1,0 +1,102 @@
+"""gRPC: the service of airsplit.proto, and the options that both sides need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from airsplit.errors import InvalidValue
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.identity import is_loopback, split_address
+
+SERVICE = "airsplit.Training"
+PROTOCOL = 1
+"""Changes when devices and servers of different versions would misunderstand each other."""
+
+KEEPALIVE_S = 10.0
+LARGEST_MESSAGE = (1 << 31) - 1  # of protobuf
+
+
+def _options(limit_bytes: int) -> list[tuple[str, Any]]:
+    keepalive = int(KEEPALIVE_S * 1000)
+    return [
+        ("grpc.max_send_message_length", limit_bytes),
+        ("grpc.max_receive_message_length", limit_bytes),
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive // 2),
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+Converse = Callable[[Iterator[pb.DeviceMessage], grpc.ServicerContext], Iterator[pb.ServerMessage]]
+
+
+def listen(
+    address: str,
+    join: Converse,
+    status: Callable[[grpc.ServicerContext], str],
+    *,
+    devices: int,
+    limit_bytes: int,
+    credentials: grpc.ServerCredentials | None,
+) -> tuple[grpc.Server, int]:
+    """A server that listens, and its port.
+
+    join     answers one device's messages
+    status   what is said to who asks for the state, as JSON
+    """
+    threads = ThreadPoolExecutor(max_workers=2 * devices + 8, thread_name_prefix="airsplit-device")
+    server = grpc.server(threads, options=_options(limit_bytes), maximum_concurrent_rpcs=2 * devices + 8)
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Join": grpc.stream_stream_rpc_method_handler(join, pb.DeviceMessage.FromString, pb.ServerMessage.SerializeToString),
+        "Status": grpc.unary_unary_rpc_method_handler(
+            lambda _, context: pb.StatusReply(json=status(context)), pb.StatusRequest.FromString, pb.StatusReply.SerializeToString
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    try:
+        port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+    except RuntimeError:
+        raise InvalidValue(f"address {address!r} cannot be listened on; is it this machine's, and is the port free?") from None
+    server.start()
+    return server, port
+
+
+def connect(address: str, credentials: grpc.ChannelCredentials | None, limit_bytes: int = LARGEST_MESSAGE) -> grpc.Channel:
+    """A channel to a server; in plain text where there are no credentials."""
+    options = [*_options(limit_bytes), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    if credentials is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, credentials, options=options)
+
+
+def join_call(channel: grpc.Channel, requests: Iterator[pb.DeviceMessage]) -> Any:
+    """Open a device's stream: an iterator over the server's answers that can also be cancelled."""
+    method = channel.stream_stream(
+        f"/{SERVICE}/Join", request_serializer=pb.DeviceMessage.SerializeToString, response_deserializer=pb.ServerMessage.FromString
+    )
+    return method(requests)
+
+
+def ask_status(channel: grpc.Channel, timeout_s: float) -> str:
+    """The server's state, as JSON."""
+    method = channel.unary_unary(
+        f"/{SERVICE}/Status", request_serializer=pb.StatusRequest.SerializeToString, response_deserializer=pb.StatusReply.FromString
+    )
+    return str(method(pb.StatusRequest(), timeout=timeout_s).json)
+
+
+def require_safe(address: str, secured: bool, allowed: bool) -> None:
+    """Raise where plain text would leave the machine, unless that was asked for."""
+    host, _ = split_address(address)
+    if not secured and not allowed and not is_loopback(host):
+        raise InvalidValue(
+            f"address {address!r} is not this machine's loopback, where plain text can be read and forged by others; "
+            "give --identity (airsplit identity init makes one), or --insecure to do it all the same"
+        )

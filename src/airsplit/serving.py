@@ -1,0 +1,124 @@
+"""serve: train a scenario with real devices over a network, and keep what comes of it in a run folder."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import grpc
+
+from airsplit import __version__
+from airsplit.errors import AirsplitError, FileProblem
+from airsplit.fleet import Fleet
+from airsplit.network.identity import Admission
+from airsplit.network.server import Server, silent
+from airsplit.network.transport import listen
+from airsplit.report.page import write_report
+from airsplit.results import RoundRecord, RunFolder
+from airsplit.scenario import Scenario
+from airsplit.simulation import require_same
+
+LAST_WORDS_S = 2.0
+"""How long the server waits for devices to hear that it is over."""
+
+
+class Serving:
+    """A server that listens, with its run folder.  Iterating over it trains; each record is on the disk before it is seen.
+
+    devices      how many take part; None when resuming: as many as before
+    listen_on    HOST:PORT
+    credentials  for TLS; None: plain text
+    admission    who is let in, where there is TLS
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        out: str | os.PathLike[str],
+        devices: int | None = None,
+        listen_on: str = "127.0.0.1:7070",
+        resume: bool = False,
+        wait_s: float = 3600.0,
+        credentials: grpc.ServerCredentials | None = None,
+        admission: Admission | None = None,
+        tell: Callable[..., None] = silent,
+    ) -> None:
+        self.folder = RunFolder(out)
+        self.resuming = resume and self.folder.exists
+        if not resume:
+            self.folder.require_new()  # before anything slow
+        scenario = _with_devices(scenario, devices)
+        self.server = Server(scenario, devices=_count(scenario), wait_s=wait_s, admission=admission, tell=tell)
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.locked())
+            if self.resuming:
+                self._take_up()
+            transport, self.port = listen(
+                listen_on,
+                self.server.join,
+                self.server.status,
+                devices=len(self.server.members),
+                limit_bytes=self.server.desk.limit_bytes,
+                credentials=credentials,
+            )
+            stack.callback(lambda: transport.stop(LAST_WORDS_S).wait())
+            self._open = stack.pop_all()
+
+    def _take_up(self) -> None:
+        """Bring the server to where the run in the folder stopped."""
+        require_same(Scenario.from_toml(self.folder.scenario()), self.server.scenario)
+        fleet_file = self.folder.path / "fleet.csv"
+        fleet = Fleet.read(fleet_file, cell=self.server.scenario.make_cell()) if fleet_file.exists() else None
+        self.resuming = self.server.restore(self.folder.checkpoint, fleet)
+        records = [record for record in self.folder.records() if record.round <= self.server.round]
+        if [record.round for record in records] != list(range(1, self.server.round + 1)):
+            raise FileProblem(f"run folder {str(self.folder.path)!r} has not a record of each round before its checkpoint")
+        self.folder.keep(records)
+        self.folder.rewrite_scenario(self.server.scenario.to_toml())
+
+    def __iter__(self) -> Iterator[RoundRecord]:
+        """Wait for the devices, plan, and train."""
+        why = "the server stops; it may come back"
+        with self._open:
+            try:
+                self.server.prepare()
+                if not self.resuming:
+                    self._begin()
+                for record in self.server.rounds():
+                    self.folder.append(record)
+                    self.server.save(self.folder.checkpoint)
+                    yield record
+                why = ""
+            finally:
+                self.server.end(why)
+                self._report()
+
+    def _begin(self) -> None:
+        self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | {"airsplit_version": __version__})
+        if self.server.network.measure and self.server.forecast is not None:
+            self.server.forecast.fleet.write(self.folder.path / "fleet.csv")
+
+    def _report(self) -> None:
+        """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
+        with suppress(FileNotFoundError):
+            try:
+                write_report(self.folder.path)
+            except AirsplitError as error:
+                warnings.warn(f"there is no report: {error}", stacklevel=2)
+
+    def stop(self, why: str) -> None:
+        """Ask the training to end after what it is at."""
+        self.server.stop(why)
+
+
+def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:
+    changes: dict[str, Any] = {"fleet.devices": devices} if devices is not None and scenario.fleet.file is None else {}
+    return scenario.replace(**changes) if changes else scenario
+
+
+def _count(scenario: Scenario) -> int:
+    return len(scenario.make_fleet())
