@@ -61,6 +61,7 @@ class Serving:
                 listen_on,
                 self.server.join,
                 self.server.status,
+                self.server.measure,
                 devices=len(self.server.members),
                 limit_bytes=self.server.desk.limit_bytes,
                 credentials=credentials,
@@ -88,6 +89,7 @@ class Serving:
                 self.server.prepare()
                 if not self.resuming:
                     self._begin()
+                self.server.keep = lambda: self.server.save(self.folder.checkpoint)
                 for record in self.server.rounds():
                     self.folder.append(record)
                     self.server.save(self.folder.checkpoint)

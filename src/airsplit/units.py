@@ -33,6 +33,14 @@ def dbm_to_watts(dbm: Number) -> Number:
     return 1e-3 * db_to_linear(dbm)
 
 
+def bytes_to_bits(size_bytes: Number) -> Number:
+    """
+    >>> bytes_to_bits(2)
+    16
+    """
+    return size_bytes * BITS_PER_BYTE
+
+
 def bits_to_bytes(size_bits: Number) -> Number:
     """
     >>> bits_to_bytes(32.0)

@@ -251,6 +251,28 @@ def test_other_threads_run_their_models_undisturbed() -> None:
     assert not wrong
 
 
+def test_random_numbers_that_another_thread_drew_are_not_the_models() -> None:
+    class DrawsAtFirst(Net):
+        times = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            type(self).times += 1
+            if type(self).times <= 2:
+                random.random()  # as if another thread had, in that moment
+            return self.second(self.first(x))
+
+    with pytest.raises(InvalidValue, match="draws random numbers"):
+        air.profile(DrawsAtFirst(), (8,))
+    DrawsAtFirst.times, stop = 0, threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    try:
+        assert len(air.profile(DrawsAtFirst(), (8,))) == 2
+    finally:
+        stop.set()
+        other.join()
+
+
 def test_looking_for_caches_does_not_disturb_tuples_that_other_threads_are_making() -> None:
     wrong, stop, interval = [], threading.Event(), sys.getswitchinterval()
 

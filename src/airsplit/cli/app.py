@@ -14,7 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from airsplit.cli import sources
+from airsplit.cli import network_commands, sources
+from airsplit.cli.identity_commands import identity_app
+from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
+from airsplit.cli.output import json_text, note, print_parts
 from airsplit.errors import AirsplitError, UnknownName, require_choice, show
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
@@ -28,12 +31,6 @@ app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, 
 
 def _one_of(names: Iterable[str]) -> str:
     return ", ".join(names)
-
-
-Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
-Set = Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")]
-DataFolder = Annotated[Path | None, typer.Option(help="The folder with data sets; else AIRSPLIT_DATA.", metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,6 +54,8 @@ def start(
       airsplit plan paper-alexnet        splits, shares, latencies, and a bound
       airsplit profile alexnet           what each layer computes and sends
       airsplit run demo                  train it in virtual time
+      airsplit serve demo --devices 2    train it with real devices, each of
+      airsplit join HOST:PORT            which joins
 
     \b
     Your own scenario:
@@ -102,15 +101,15 @@ def profile(
         from airsplit.figures.profile_picture import draw_profile, save_picture
 
         save_picture(draw_profile(found), plot)
-        _note(f"wrote {plot}")
+        note(f"wrote {plot}")
     if as_json:
         reasons = [asdict(refusal) for refusal in refused]
-        print(_json({"profile": json.loads(found.to_json()), "refused": reasons}) if explain else found.to_json())
+        print(json_text({"profile": json.loads(found.to_json()), "refused": reasons}) if explain else found.to_json())
         return
     from airsplit.cli.profile_tables import explanation, profile_table
     from airsplit.cli.render import screen
 
-    _show(*profile_table(found, screen().width), *(explanation(found, refused) if explain else []))
+    print_parts(*profile_table(found, screen().width), *(explanation(found, refused) if explain else []))
 
 
 @app.command()
@@ -138,10 +137,10 @@ def plan(
     from airsplit.cli.planned import plan_once, plan_with_each
 
     chosen = sources.scenario(scenario, method, set or [])
-    planned = plan_with_each(chosen, _note) if method == "all" else [plan_once(chosen)]
+    planned = plan_with_each(chosen, note) if method == "all" else [plan_once(chosen)]
     if as_json or out is not None:
         several = [each.plan.to_dict() | {"planning_s": each.planning_s} for each in planned]
-        text = _json(several if method == "all" else planned[0].plan.to_dict())
+        text = json_text(several if method == "all" else planned[0].plan.to_dict())
     if out is not None:
         write_text(out, text + "\n")  # before anything is printed: where this fails, nothing is
     if as_json:
@@ -149,7 +148,7 @@ def plan(
         return
     from airsplit.cli.plan_tables import comparison, plan_report
 
-    _show(*(comparison(planned) if method == "all" else plan_report(planned[0])))
+    print_parts(*(comparison(planned) if method == "all" else plan_report(planned[0])))
 
 
 @app.command()
@@ -185,18 +184,18 @@ def run(
     with sources.what_is_printed_as_notes():
         records = simulate(chosen, out=folder, resume=resume, data=data)
         new = "; there is no run in it yet, so one begins" if resume and not RunFolder(folder).exists else ""
-        _note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}{new}")
+        note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}{new}")
         try:
             for _ in followed(records, chosen.training.rounds):
                 pass
         except KeyboardInterrupt:
-            _note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
+            note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
             raise
     summary = run_summary(RunFolder(folder).records())
     if as_json:
-        print(_json({"folder": str(folder)} | summary))
+        print(json_text({"folder": str(folder)} | summary))
     else:
-        _show(run_report(summary, folder))
+        print_parts(run_report(summary, folder))
 
 
 @app.command()
@@ -235,19 +234,19 @@ def compare(
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
     try:
         with sources.what_is_printed_as_notes():
-            found = compare_algorithms(chosen, out=folder, tell=now_and_then(_note), **options)
+            found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
     except KeyboardInterrupt:
-        _note(f"stopped; what was trained is in {folder}, and --resume takes it up")
+        note(f"stopped; what was trained is in {folder}, and --resume takes it up")
         raise
     if found.has_accuracy:
         picture = draw_accuracy(found.trials, found.target, comparison_note(found, "lines are means, bands ranges"))
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
     if as_json:
-        print(_json({"folder": str(folder)} | found.to_dict()))
+        print(json_text({"folder": str(folder)} | found.to_dict()))
     else:
-        note = f"{comparison_note(found)} Time is virtual; sent, work and energy are of all devices and rounds."
-        _show(comparison_table(found), note, f"Pictures, runs and comparison.json are in {folder}")
+        told = f"{comparison_note(found)} Time is virtual; sent, work and energy are of all devices and rounds."
+        print_parts(comparison_table(found), told, f"Pictures, runs and comparison.json are in {folder}")
 
 
 @app.command()
@@ -272,7 +271,7 @@ def export(
 
     written = export_model(run, device=device, average=average, out=out)
     if as_json:
-        print(_json(asdict(written) | {"file": str(written.file)}))
+        print(json_text(asdict(written) | {"file": str(written.file)}))
     else:
         print(f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}")
 
@@ -293,13 +292,13 @@ def presets(
 
     descriptions = {each: describe(each) for each in ([name] if name else preset_names())}
     if name is None and as_json:
-        print(_json([{"name": each, "description": text} for each, text in descriptions.items()]))
+        print(json_text([{"name": each, "description": text} for each, text in descriptions.items()]))
     elif name is None:
         from airsplit.cli.render import preset_table
 
-        _show(preset_table(descriptions))
+        print_parts(preset_table(descriptions))
     elif as_json:
-        print(_json(sources.scenario(name, None, []).model_dump()))
+        print(json_text(sources.scenario(name, None, []).model_dump()))
     else:
         print(preset(name), end="")
 
@@ -338,22 +337,22 @@ def data(
         data_tables.require_name(chosen | {"devices": devices, "plot": plot})
         found = data_tables.stored(folder)
         if as_json:
-            print(_json(found))
+            print(json_text(found))
         else:
-            _show(*data_tables.stored_table(found, folder))
+            print_parts(*data_tables.stored_table(found, folder))
         return
     if plot is not None:
         from airsplit.figures.profile_picture import picture_format
 
         picture_format(plot)  # before anything slow
-    held = data_tables.held(name, folder, devices, chosen, _note)
+    held = data_tables.held(name, folder, devices, chosen, note)
     if plot is not None:
         data_tables.draw(held, plot)
-        _note(f"wrote {plot}")
+        note(f"wrote {plot}")
     if as_json:
-        print(_json(held.to_dict()))
+        print(json_text(held.to_dict()))
     else:
-        _show(*data_tables.held_table(held))
+        print_parts(*data_tables.held_table(held))
 
 
 @app.command()
@@ -370,7 +369,7 @@ def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
     from airsplit.report.page import write_report
 
     written = write_report(run)
-    print(_json({"report": str(written)}) if as_json else written)
+    print(json_text({"report": str(written)}) if as_json else written)
 
 
 @app.command()
@@ -395,56 +394,31 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, _note)
+    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, note)
     if as_json:
-        print(_json([asdict(claim) for claim in claims]))
+        print(json_text([asdict(claim) for claim in claims]))
         return
     from airsplit.cli.render import claims_table
 
-    _show(claims_table(claims))
+    print_parts(claims_table(claims))
 
 
-def _show(*parts: Any) -> None:
-    from airsplit.cli.render import screen
-
-    console = screen()
-    with console.capture() as captured:
-        console.print(*parts, sep="\n")
-    lines = captured.get().splitlines()
-    print("\n".join(line.rstrip() for line in lines))
-
-
-def _json(document: Any) -> str:
-    """JSON with one line for each key, or for each entry of a list.
-
-    >>> print(_json({"splits": [1, 2], "gap": 0.5}))
-    {
-     "splits": [1, 2],
-     "gap": 0.5
-    }
-    """
-    if isinstance(document, list):
-        return "[\n " + ",\n ".join(json.dumps(entry, allow_nan=False) for entry in document) + "\n]"
-    pairs = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items())
-    return "{\n " + ",\n ".join(pairs) + "\n}"
-
-
-def _note(text: object) -> None:
-    """One line on stderr."""
-    print("airsplit:", " ".join(str(text).split()), file=sys.stderr, flush=True)
+for command in network_commands.COMMANDS:
+    app.command()(command)
+app.add_typer(identity_app, name="identity")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code.  A user's mistake is one line on stderr and 2."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _note(f"note: {message}")
+        warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
             _forgive_encoding()
             code = typer.main.get_command(app).main(args=argv, prog_name="airsplit", standalone_mode=False)
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
-            _note(_usage(error) if isinstance(error, typer.TyperException) else error)
+            note(_usage(error) if isinstance(error, typer.TyperException) else error)
             return USER_MISTAKE
         except KeyboardInterrupt:
             return INTERRUPTED

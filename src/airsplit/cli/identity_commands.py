@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from airsplit.errors import AirsplitError
+from airsplit.cli.options import AsJson
+from airsplit.cli.output import json_text, print_parts
+from airsplit.cli.sources import network_extra
 
 identity_app = typer.Typer(name="identity", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name.")]
 Folder = Annotated[Path, typer.Option(help="The folder with the identities.", metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 IDENTITY = Path("identity")
 
 
@@ -61,12 +59,12 @@ def init(
       airsplit identity init --host train.example.org --host 10.0.0.5
       airsplit identity init --renew --host 192.168.1.77     it has moved
     """
-    with _extra():
+    with network_extra():
         from airsplit.network.identity import init as make
 
     hosts, end = make(folder, host or [], days=days, renew=renew)
     if as_json:
-        print(_json({"folder": str(folder), "hosts": hosts, "not_after": end.isoformat()}))
+        print(json_text({"folder": str(folder), "hosts": hosts, "not_after": end.isoformat()}))
         return
     print(f"the server's certificate is in {folder}, for {', '.join(hosts)}, until {end:%Y-%m-%d}")
     print(f"keep {folder / 'ca.key'} to yourself: whoever has it can let anyone in")
@@ -93,12 +91,12 @@ def issue(
       airsplit identity issue kitchen-pi --renew
       airsplit identity issue guest --days 7 --out /media/stick/guest
     """
-    with _extra():
+    with network_extra():
         from airsplit.network.identity import issue as make
 
     made, target = make(folder, name, out=out, days=days, renew=renew)
     if as_json:
-        print(_json({"folder": str(target), "name": made.name, "serial": made.serial, "not_after": made.not_after.isoformat()}))
+        print(json_text({"folder": str(target), "name": made.name, "serial": made.serial, "not_after": made.not_after.isoformat()}))
         return
     print(f"{target} is what device {made.name} needs, until {made.not_after:%Y-%m-%d}: ca.pem, device.pem, device.key")
     print("copy it there by a way that nobody else can read, such as scp -rp")
@@ -115,12 +113,12 @@ def revoke(name: Name, folder: Folder = IDENTITY, as_json: AsJson = False) -> No
       airsplit identity revoke kitchen-pi
       airsplit identity issue kitchen-pi --renew     let it in again
     """
-    with _extra():
+    with network_extra():
         from airsplit.network.identity import revoke as refuse
 
     serials = refuse(folder, name)
     if as_json:
-        print(_json({"name": name, "revoked": serials}))
+        print(json_text({"name": name, "revoked": serials}))
     elif serials:
         print(f"device {name} is refused from now on; revoked: {', '.join(serials)}")
     else:
@@ -136,36 +134,19 @@ def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
       airsplit identity list
       airsplit identity list --folder /etc/airsplit --json
     """
-    with _extra():
+    with network_extra():
         from airsplit.network.identity import issued
 
     found = issued(folder)
     if as_json:
         keys = ("name", "serial", "not_after", "revoked")
-        print(_json([dict(zip(keys, (each.name, each.serial, each.not_after.isoformat(), each.revoked), strict=True)) for each in found]))
+        print(
+            json_text([dict(zip(keys, (each.name, each.serial, each.not_after.isoformat(), each.revoked), strict=True)) for each in found])
+        )
         return
-    from airsplit.cli.render import screen, table
+    from airsplit.cli.render import table
 
     rows = table("name", "serial", "ends", "revoked", words=("name", "serial", "ends", "revoked"))
     for each in found:
         rows.add_row(each.name, each.serial, f"{each.not_after:%Y-%m-%d}", "yes" if each.revoked else "no")
-    console = screen()
-    with console.capture() as captured:
-        console.print(rows)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """Say how to get the packages that only the network needs."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise AirsplitError(f"identities need the package {error.name}: pip install 'airsplit[network]'") from None
-
-
-def _json(document: list[dict[str, Any]] | dict[str, Any]) -> str:
-    """JSON with one line for each key, or for each entry of a list."""
-    if isinstance(document, list):
-        return "[\n " + ",\n ".join(json.dumps(entry) for entry in document) + "\n]"
-    return "{\n " + ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()) + "\n}"
+    print_parts(rows)

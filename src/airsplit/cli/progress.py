@@ -39,7 +39,7 @@ def _told(records: Iterable[RoundRecord], rounds: int, label: str, tell: Callabl
         yield record
 
 
-def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float) -> str:
+def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float | None, clock: str = "virtual time") -> str:
     """One round in words.
 
     >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, 0.75, 65.0)
@@ -49,8 +49,9 @@ def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float
     if accuracy is not None:
         parts.append(f"accuracy {percent(accuracy)}")
     parts.append("no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}")
-    parts.append(f"virtual time {seconds(record.virtual_time_s)}")
-    parts.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
+    parts.append(f"{clock} {seconds(record.virtual_time_s)}")
+    if left_s is not None:
+        parts.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
     return " · ".join(parts)
 
 

@@ -44,9 +44,9 @@ def run_summary(records: list[RoundRecord]) -> dict[str, Any]:
     }
 
 
-def run_report(summary: dict[str, Any], folder: Path) -> Table:
+def run_report(summary: dict[str, Any], folder: Path, time: str = "of virtual time") -> Table:
     """The same in words."""
-    lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} of virtual time")]
+    lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} {time}")]
     if summary["test_accuracy"] is not None:
         spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
         lines.append(("accuracy", f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})"))

@@ -3,13 +3,16 @@
     none   as they are
     fp16   16-bit floats times a power of two, one for each tensor, so that small gradients do not vanish
     bf16   16-bit floats with the range of 32-bit ones
-    int8   whole numbers from -127 to 127 times a scale for each channel; where there are no channels, for each row
+    int8   whole numbers from -127 to 127 times a scale for each channel; where there are no channels, for each row;
+           numbers with one axis are one row
 
-Whole numbers and truth values always cross as they are.  The simulator does the same as the network does.
+Whole numbers and truth values always cross as they are, and so does what would not get smaller.  The simulator does the same as
+the network does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +20,9 @@ from torch import Tensor
 
 VALUES = {"fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
 """The type in which each way of compressing sends its values."""
+SCALE = torch.float32
+SMALLEST = torch.finfo(SCALE).tiny
+"""The smallest number that a float has with all its digits, 2^-126."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +42,26 @@ def channel_axis(dims: int) -> int:
     return 1 if dims > 2 else 0
 
 
+def scale_count(shape: Sequence[int], compression: str) -> int:
+    """How many scales go with a tensor of this shape, which has an axis at least.
+
+    >>> [scale_count(shape, "int8") for shape in ((32, 16, 8, 8), (32, 10), (32,))], scale_count((32, 10), "fp16")
+    ([16, 32, 1], 1)
+    """
+    channels = shape[channel_axis(len(shape))] if len(shape) > 1 else 1
+    return {"bf16": 0, "fp16": 1}.get(compression, channels)
+
+
 def applies(tensor: Tensor, compression: str) -> bool:
-    """Whether a tensor is changed by compression."""
-    return compression != "none" and tensor.is_floating_point() and tensor.numel() > 0 and tensor.dim() > 0
+    """Whether a tensor is changed by compression: floats that take fewer bytes after it, scales included.
+
+    >>> [applies(torch.zeros(32, features), "int8") for features in (1, 2)]
+    [False, True]
+    """
+    if compression == "none" or not tensor.is_floating_point() or not tensor.dim():
+        return False
+    scales_bytes = SCALE.itemsize * scale_count(tensor.shape, compression)
+    return tensor.numel() * VALUES[compression].itemsize + scales_bytes < tensor.numel() * tensor.dtype.itemsize
 
 
 def coded(tensor: Tensor, compression: str) -> Coded:
@@ -52,11 +75,23 @@ def coded(tensor: Tensor, compression: str) -> Coded:
         return Coded(tensor.to(torch.bfloat16), None)
     wide = tensor.to(torch.float32)
     if compression == "fp16":
-        scales = torch.exp2(torch.ceil(torch.log2(_not_zero(wide.abs().amax().reshape(1)))))
+        scales = _power_of_two(wide.abs().amax().reshape(1))
         return Coded((wide / scales).to(torch.float16), scales)
     axis = channel_axis(wide.dim())
-    scales = _not_zero(wide.abs().amax(dim=[at for at in range(wide.dim()) if at != axis]) / 127)
-    return Coded((wide / along(scales, wide.dim(), axis)).round().to(torch.int8), scales)
+    largest = wide.abs().amax(dim=[at for at in range(wide.dim()) if at != axis]).reshape(-1)
+    scales = (largest / 127).clamp(min=SMALLEST)  # below that a scale is too coarse to keep values within 127
+    return Coded((wide / along(scales, wide.dim(), axis)).round_().to(torch.int8), scales)
+
+
+def _power_of_two(largest: Tensor) -> Tensor:
+    """The scale that brings the largest number just below 2^15, so that small ones keep clear of where 16 bits end.
+
+    >>> _power_of_two(torch.tensor([1.0, 0.75])) * 2**15
+    tensor([2., 1.])
+    """
+    exponents = torch.frexp(largest).exponent - 15
+    scales = torch.exp2(exponents.clamp(min=-126).to(SCALE))
+    return torch.where(torch.isfinite(largest), scales, largest)
 
 
 def decoded(sent: Coded, dtype: torch.dtype) -> Tensor:
@@ -82,7 +117,3 @@ def carried(tensor: Tensor, compression: str) -> Tensor:
 def along(scales: Tensor, dims: int, axis: int) -> Tensor:
     """Scales, shaped so that each goes with its channel."""
     return scales.reshape([-1 if at == axis else 1 for at in range(dims)])
-
-
-def _not_zero(scales: Tensor) -> Tensor:
-    return torch.where(scales == 0, 1.0, scales)

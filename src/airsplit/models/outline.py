@@ -6,6 +6,7 @@ those of evaluation mode, as published figures are; what is kept for the backwar
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -20,13 +21,16 @@ from torch import Tensor, nn
 from airsplit.errors import InvalidValue, show
 from airsplit.models.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.flow import Flow
-from airsplit.models.recording import ChangedByData, record
+from airsplit.models.recording import ChangedByData, DrawsNumbers, record
 from airsplit.models.surroundings import LOCK, Caches
 from airsplit.models.tape import FIRST_BATCH, Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
 from airsplit.profiles import Profile
 from airsplit.units import Ints
+
+TRIES = 5
+"""So often a model is looked at that seems to draw random numbers while other threads run, which may have drawn them."""
 
 
 @dataclass(frozen=True)
@@ -159,14 +163,25 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
         raise InvalidValue(f"inputs must be one tensor or more, the first with a batch axis, got {show(inputs)}; add one with [None]")
     with LOCK:
         try:
-            return _outline(model, inputs)
+            return _undisturbed(model, inputs)
         except ChangedByData as error:
             # many models have a branch for those who look at them without data, as torch.export does
             with patch.object(torch.compiler, "_is_compiling_flag", True):
                 try:
-                    return _outline(model, inputs)
+                    return _undisturbed(model, inputs)
                 except InvalidValue:
                     raise error from None
+
+
+def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
+    """The same, once more where another thread may have drawn the random numbers that the model seems to draw."""
+    for _ in range(TRIES - 1):
+        try:
+            return _outline(model, inputs)
+        except DrawsNumbers:
+            if threading.active_count() == 1:
+                raise
+    return _outline(model, inputs)
 
 
 def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:

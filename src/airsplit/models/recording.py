@@ -50,6 +50,10 @@ class ChangedByData(InvalidValue):
     """The model's control flow or shapes depend on the values of its data."""
 
 
+class DrawsNumbers(InvalidValue):
+    """Random numbers of Python or numpy were drawn: by the model or, by chance, by another thread."""
+
+
 def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: Bench) -> Tape:
     """Record one forward pass of `module`, a copy of `model` on the meta device, as it stands: in its mode, for these inputs."""
     recorder, lots = _Recorder(module, model, inputs, bench), Lots()
@@ -64,7 +68,7 @@ def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench:
     finally:
         drawn = lots.drawn()
     if drawn:
-        raise InvalidValue("model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand")
+        raise DrawsNumbers("model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand")
     return recorder.tape(output)
 
 

@@ -133,10 +133,10 @@ class Arrived(_message.Message):
     fingerprint: str
     samples: int
     test_samples: int
-    versions: _containers.RepeatedScalarFieldContainer[int]
+    versions: _containers.RepeatedCompositeFieldContainer[Version]
     measurement: Measurement
     memory_bytes: int
-    def __init__(self, fingerprint: _Optional[str] = ..., samples: _Optional[int] = ..., test_samples: _Optional[int] = ..., versions: _Optional[_Iterable[int]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[str] = ..., samples: _Optional[int] = ..., test_samples: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Measurement(_message.Message):
     __slots__ = ("seconds_per_mac", "fluctuation", "distance", "samples", "up_bps", "down_bps", "round_trip_s")
@@ -159,8 +159,16 @@ class Measurement(_message.Message):
 class Ready(_message.Message):
     __slots__ = ("versions",)
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
-    versions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    versions: _containers.RepeatedCompositeFieldContainer[Version]
+    def __init__(self, versions: _Optional[_Iterable[_Union[Version, _Mapping]]] = ...) -> None: ...
+
+class Version(_message.Message):
+    __slots__ = ("round", "split")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    split: int
+    def __init__(self, round: _Optional[int] = ..., split: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
     __slots__ = ("number", "order", "split", "begin_from", "up_bps", "model")

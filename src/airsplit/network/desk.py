@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -47,6 +47,8 @@ from airsplit.scenario import Scenario
 Tell = Callable[..., None]
 """Called with the name of an event, and facts about it."""
 
+LARGEST_PROBE = 4 << 20
+MOST_VERSIONS = 16
 MEASURED = ("seconds_per_mac", "fluctuation", "up_bps", "down_bps")
 
 
@@ -67,6 +69,7 @@ class Desk:
         self.back_ends = BackEnds(replica, [])
         self.one_copy: OneCopy | None = None
         self.changed, self.compute = threading.Condition(), threading.Lock()
+        self.probing = threading.Semaphore()  # one device at a time measures the link that it may share with others
         self._admission = admission
         self._settings = scenario.training
 
@@ -118,9 +121,11 @@ class Desk:
             measure=self.scenario.network.measure,
         )
 
-    def probed(self, probe: pb.Probe) -> pb.ServerMessage:
-        """An answer to a measurement of the link."""
-        return pb.ServerMessage(probe=pb.Probe(payload=bytes(probe.answer_bytes)))
+    def probed(self, probe: pb.Probe) -> pb.Probe:
+        """An answer to a measurement of the link: as many bytes as were asked for."""
+        if probe.answer_bytes > LARGEST_PROBE:
+            raise Malformed(f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}")
+        return pb.Probe(payload=bytes(probe.answer_bytes))
 
     def arrived(self, member: Member, session: Session, message: pb.Arrived) -> None:
         """A device has its model and data, and has measured itself."""
@@ -136,7 +141,7 @@ class Desk:
             if member.session is not session:
                 return
             member.arrived, member.samples, member.test_samples = True, message.samples, message.test_samples
-            member.versions, member.last_seen = tuple(message.versions), time.monotonic()
+            member.versions, member.last_seen = _versions(message.versions), time.monotonic()
             member.measurement = measured
             self.changed.notify_all()
         self.tell("arrived", device=member.name, number=member.number, samples=message.samples, **measured)
@@ -159,10 +164,10 @@ class Desk:
                 member.work.drop(why)
         self.tell("refused", device=member.name, number=member.number, why=why)
 
-    def ready(self, member: Member, versions: tuple[int, ...]) -> None:
+    def ready(self, member: Member, message: pb.Ready) -> None:
         """A device that was skipped is back where it began."""
         with self.changed:
-            member.versions = versions
+            member.versions = _versions(message.versions)
             self.changed.notify_all()
 
     # ---- training --------------------------------------------------------------------------------------------------------------
@@ -316,6 +321,12 @@ def told_scenario(scenario: Scenario) -> Scenario:
 def _has(scenario: Scenario, dotted: str) -> bool:
     table, _, key = dotted.partition(".")
     return getattr(getattr(scenario, table), key) is not None
+
+
+def _versions(messages: Sequence[pb.Version]) -> frozenset[tuple[int, int]]:
+    if len(messages) > MOST_VERSIONS:
+        raise Malformed(f"a device keeps at most {MOST_VERSIONS} versions of its front, got {len(messages)}")
+    return frozenset((each.round, each.split) for each in messages)
 
 
 def _measured(message: pb.Arrived) -> dict[str, float]:

@@ -107,7 +107,7 @@ class Device:
             fingerprint=trainee.profile.fingerprint,
             samples=trainee.samples,
             test_samples=trainee.test_samples,
-            versions=trainee.fronts.versions,
+            versions=trainee.versions(),
             measurement=measurement,
             memory_bytes=self._memory_bytes,
         )
@@ -152,7 +152,7 @@ class Device:
             cache_key(trainee.profile, trainee.settings.batch_size),
             lambda: measure_compute(trainee.replica, trainee.profile, batch_size=trainee.settings.batch_size, seconds=self._probe_s),
         )
-        link = measure_link(stream)
+        link = measure_link(lambda probe: stream.ask(pb.DeviceMessage(probe=probe)))
         self._tell("measured", seconds_per_mac=compute.seconds_per_mac, fluctuation=compute.fluctuation, **link)
         return _measurement(compute, link)
 
@@ -166,8 +166,8 @@ class Trainee:
 
     def __init__(self, scenario: Scenario, welcome: pb.Welcome, folder: Path, data: str | None, tell: Tell) -> None:
         self.run, self.number, self.settings, self._tell = welcome.run, welcome.device, scenario.training, tell
-        self._scenario, self._compression = scenario, scenario.network.compression
-        self.replica, self.profile = replica_of(scenario.replace(**{"model.fingerprint": None}))
+        self._scenario, self._compression = scenario.replace(**{"model.fingerprint": None}), scenario.network.compression
+        self.replica, self.profile = replica_of(self._scenario)
         own = data is not None and ":" in data
         dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
         rows = np.arange(len(dataset.train)) if own else parts_of(self.settings, dataset, welcome.devices)[self.number]
@@ -176,8 +176,8 @@ class Trainee:
         self._mix = _mix(dataset, rows)
         self.samples, self.test_samples = len(rows), len(dataset.test)
         self.fronts = Fronts(folder, self.run)
-        self._split = 0
-        self._loaded: int | None = 0  # the version that the replica has; None: none that is kept
+        self._split, self._fresh = 0, True
+        self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
 
     # ---- orders ----------------------------------------------------------------------------------------------------------------
     def serve(self, stream: Stream, answer: pb.ServerMessage) -> str:
@@ -196,28 +196,32 @@ class Trainee:
             except Skipped as why:
                 self._tell("skipped", why=str(why))
                 self._loaded = None
-                answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.fronts.versions)))
+                answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.versions())))
 
     def _done(self, done: pb.Done) -> str:
         if done.why:
             raise Lost(done.why)
-        if done.begin_from in self.fronts.versions:
-            self.fronts.keep_only(done.begin_from)
+        if (done.begin_from, self._split) in self.fronts.versions:
+            self.fronts.keep_only(done.begin_from, self._split)
         return "done"
+
+    def versions(self) -> list[pb.Version]:
+        """What there is to begin from."""
+        return [pb.Version(round=number, split=split) for number, split in self.fronts.versions]
 
     def _begin(self, version: int, split: int) -> None:
         """Become what the front was after a round; 0: as it was at first."""
-        self._split = split
-        names = self.replica.front_keys(split)
-        like = self.replica.taken(names)
-        if version == 0:
-            if self._loaded != 0:
-                fresh, _ = replica_of(self._scenario.replace(**{"model.fingerprint": None}))
+        if self._loaded != (version, split):
+            names = self.replica.front_keys(split)
+            if (version, split) in self.fronts.versions:
+                self.replica.load(self.fronts.load(version, split, self.replica.taken(names)))
+            elif version:
+                raise Malformed(f"the server must begin from a version that the device has, got round {version} at split {split}")
+            elif not self._fresh:
+                fresh, _ = replica_of(self._scenario)
                 self.replica.load({name: fresh.tensors[name] for name in names})
-        elif self._loaded != version:
-            self.replica.load(self.fronts.load(version, like))
-        self._loaded = None
-        self.fronts.keep_only(version)
+        self._loaded, self._split = (version, split), split
+        self.fronts.keep_only(version, split)
 
     def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
         number = order.number if isinstance(order, pb.Round) else order.round
@@ -230,12 +234,12 @@ class Trainee:
         if self.settings.algorithm == "fedavg":
             return stream.ask(pb.DeviceMessage(finished=self._whole_round(order)))
         self._begin(order.begin_from, order.split)
-        clock = _Stopwatch()
+        clock, self._loaded, self._fresh = _Stopwatch(), None, False
         for step in range(self.settings.iterations_per_round):
             self._step(stream, order, step, clock)
         names = self.replica.front_keys(self._split)
         self.fronts.keep(order.number, self._split, self.replica.taken(names))
-        self._loaded = order.number
+        self._loaded = (order.number, self._split)
         self._tell("trained", round=order.number)
         return stream.ask(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
 
@@ -296,7 +300,7 @@ class Trainee:
             with seeded(self.settings.seed, "evaluation", order.round):
                 found = scores(self.replica, State(self._model_now, {}, 0), [0], self._dataset.test, self._dataset.classes)[0]
         else:
-            self._begin_assessing(order)
+            self._begin(order.begin_from, order.split)
             found = self._scored(stream, order)
         said = pb.Assessed(place=self._place(order, 0), test_loss=found.loss)
         if self._mix is not None and found.accuracy is not None:
@@ -305,11 +309,6 @@ class Trainee:
             if own is not None:
                 said.own_accuracy = own
         return stream.ask(pb.DeviceMessage(assessed=said))
-
-    def _begin_assessing(self, order: pb.Assess) -> None:
-        if self._loaded != order.begin_from or self._split != order.split:
-            self._begin(order.begin_from, order.split)
-            self._loaded = order.begin_from
 
     def _scored(self, stream: Stream, order: pb.Assess) -> Score:
         front, _ = self.replica.halves(self._split)
@@ -339,9 +338,8 @@ class Trainee:
         wanted = {name: self.replica.tensors[name].clone() for name in order.wanted}
         names = set(self.replica.front_keys(order.split)) - set(self.replica.front_keys(self._split))
         self.replica.load(decode_named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
-        self._split = order.split
+        self._split, self._fresh, self._loaded = order.split, False, (order.begin_from, order.split)
         self.fronts.keep(order.begin_from, order.split, self.replica.taken(self.replica.front_keys(order.split)))
-        self._loaded = order.begin_from
         self._tell("moved", split=order.split)
         return stream.ask(pb.DeviceMessage(moved=pb.Moved(order=order.order, layers=encode_named(wanted))))
 

@@ -22,36 +22,29 @@ FILE = "device.json"
 
 
 class Fronts:
-    """Versions of a device's front, by the round after which they were made; of one run.
+    """Versions of a device's front, of one run: each by the round after which it was so, and the split up to which it goes.
 
-    split_of   where the model was cut for each
+    There are two splits of one round while the server moves layers, until it says which of them counts.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder, self._run = folder, run
-        self.split_of: dict[int, int] = {}
-        if self.stored_run(folder) == run:
-            self.split_of = _read(folder)["versions"]
+        self.versions: list[tuple[int, int]] = _read(folder)["versions"] if self.stored_run(folder) == run else []
 
     @staticmethod
     def stored_run(folder: Path) -> str:
         """The run of the checkpoint in a folder; empty where there is none."""
         return str(_read(folder)["run"]) if (folder / FILE).exists() else ""
 
-    @property
-    def versions(self) -> list[int]:
-        """What there is to begin from."""
-        return sorted(self.split_of)
-
     def keep(self, version: int, split: int, tensors: Mapping[str, Tensor]) -> None:
         """Add a version; it is on the disk when this returns."""
         write_tensors(self._file(version, split), tensors)
-        self.split_of = self.split_of | {version: split}
+        self.versions = sorted({*self.versions, (version, split)})
         self._write()
 
-    def load(self, version: int, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def load(self, version: int, split: int, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A version's tensors, which must be those of `like`."""
-        file = self._file(version, self.split_of[version])
+        file = self._file(version, split)
         try:
             found = load_file(file)
         except (OSError, SafetensorError) as error:
@@ -61,16 +54,15 @@ class Fronts:
             raise FileProblem(f"front {str(file)!r} does not fit the model: {wrong[0] if wrong else 'it has other tensors'}")
         return found
 
-    def keep_only(self, version: int) -> None:
+    def keep_only(self, version: int, split: int) -> None:
         """Drop all other versions: the server begins from this one."""
-        if set(self.split_of) - {version}:
-            self.split_of = {each: split for each, split in self.split_of.items() if each == version}
+        if set(self.versions) - {(version, split)}:
+            self.versions = [each for each in self.versions if each == (version, split)]
             self._write()
 
     def _write(self) -> None:
-        about = {"run": self._run, "versions": {str(version): split for version, split in self.split_of.items()}}
-        write_text(self._folder / FILE, json.dumps(about) + "\n")
-        wanted = {self._file(version, split) for version, split in self.split_of.items()}
+        write_text(self._folder / FILE, json.dumps({"run": self._run, "versions": self.versions}) + "\n")
+        wanted = {self._file(*each) for each in self.versions}
         for old in (*self._folder.glob("front-*.safetensors"), *self._folder.glob(".front-*")):
             if old not in wanted:
                 old.unlink(missing_ok=True)
@@ -82,7 +74,9 @@ class Fronts:
 def _read(folder: Path) -> dict[str, Any]:
     try:
         about = json.loads(read_text(folder / FILE, what="device's checkpoint"))
-        versions = {int(version): require_integer("split", split, low=1) for version, split in about["versions"].items()}
+        versions = [
+            (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
+        ]
         return {"run": str(about["run"]), "versions": versions}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"device's checkpoint {str(folder / FILE)!r} is not whole: {error}; delete the folder to begin anew") from None

@@ -59,7 +59,7 @@ class Member:
     """A device of the run, connected or not.
 
     version    the round after which the server last kept what it trained
-    versions   the rounds after which it has its front
+    versions   what it has kept of its front: rounds, and the split of each
     has_model  with federated averaging: the round after which it has the average
     """
 
@@ -71,7 +71,7 @@ class Member:
     test_samples: int = 0
     measurement: dict[str, float] = field(default_factory=dict)
     version: int = 0
-    versions: tuple[int, ...] = ()
+    versions: frozenset[tuple[int, int]] = frozenset()
     has_model: int = -1
     work: Work | None = None
     last_seen: float = 0.0
@@ -81,9 +81,9 @@ class Member:
         """Whether it is connected and has said all that must be known of it."""
         return self.session is not None and self.arrived
 
-    def begin_from(self) -> int:
-        """The version to begin from: what the server last kept of it or, where the device has lost that, as it was at first."""
-        return self.version if self.version in self.versions else 0
+    def begin_from(self, split: int) -> int:
+        """The round to begin from: what the server last kept of it or, where the device has lost that, as it was at first."""
+        return self.version if (self.version, split) in self.versions else 0
 
 
 def skip(order: int, why: str) -> pb.ServerMessage:

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import torch
 
 from airsplit.errors import AirsplitError, Diverged, FileProblem, InvalidValue
 from airsplit.fleet import Fleet
@@ -19,15 +20,16 @@ from airsplit.learn.checkpoint import Progress
 from airsplit.learn.preparation import replica_of
 from airsplit.learn.replica import state_names
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnd, BackEnds, OneCopy, SharingBackEnd, one_copy_is_enough
-from airsplit.network.codec import encode_named
+from airsplit.network.backends import BackEnd, BackEnds, Named, OneCopy, SharingBackEnd, one_copy_is_enough
+from airsplit.network.codec import Malformed, encode_named
 from airsplit.network.desk import Desk, Tell
 from airsplit.network.forecast import Forecast, expected, forecast, measured_fleet, message_limit, real_clock, require_memory
-from airsplit.network.identity import Admission
+from airsplit.network.identity import Admission, Refused
 from airsplit.network.keeping import Who, read_kept, write_kept
-from airsplit.network.members import ASSESSING, DROPPED, TRAINED, TRAINING, Member, Work
+from airsplit.network.members import ASSESSING, MOVED, MOVING, TRAINED, TRAINING, Member, Work
 from airsplit.network.pacing import TokenBucket, burst_bytes
 from airsplit.network.probe import measure_server
+from airsplit.network.replanning import Moving, Watch, moving
 from airsplit.network.sessions import Session
 from airsplit.network.timekeeping import round_record
 from airsplit.randomness import generator
@@ -74,6 +76,8 @@ class Server:
         self.members, self._tell, self._wait_s = self.desk.members, tell, wait_s
         self._order, self._server_pace, self._stopping = 0, 0.0, ""
         self._replanned = False
+        self._watch, self._moving_from = Watch(devices), dict[int, int]()
+        self.keep: Callable[[], None] = lambda: None  # called when what must not be lost has changed between two rounds
         if not scenario.network.measure:
             self._fleet = self._given_fleet(devices)
             self.desk.preferred = {self._fleet.device_name(k): k for k in range(devices)}
@@ -91,15 +95,36 @@ class Server:
         """One device's stream."""
         return Session(self.desk, context).converse(messages)
 
-    def status(self, context: grpc.ServicerContext | None = None) -> str:
-        """How far the training is and who is here, as JSON."""
-        if context is not None:
+    def status(self, context: grpc.ServicerContext) -> str:
+        """How far the training is and who is here, as JSON, for one who is admitted."""
+        self._require_admitted(context)
+        return json.dumps(self.state())
+
+    def measure(self, probe: pb.Probe, context: grpc.ServicerContext) -> pb.Probe:
+        """Answer a measurement of the link, for one who is admitted."""
+        self._require_admitted(context)
+        try:
+            return self.desk.probed(probe)
+        except Malformed as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+
+    def _require_admitted(self, context: grpc.ServicerContext) -> None:
+        try:
             self.desk.require_admitted(context)
+        except Refused as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+    def state(self) -> dict[str, Any]:
+        """How far the training is, and who is here."""
         now = time.monotonic()
         with self.desk.changed:
             devices = [_member_status(member, now) for member in self.members]
         about = {"run": self.desk.run, "round": self.round, "rounds": self.settings.rounds, "time_s": self.time_s}
-        return json.dumps(about | {"algorithm": self.settings.algorithm, "devices": devices})
+        return about | {"algorithm": self.settings.algorithm, "planned_latency_s": self._planned_s(), "devices": devices}
+
+    def _planned_s(self) -> float | None:
+        return None if self.forecast is None else self.forecast.latency_s
 
     def stop(self, why: str) -> None:
         """Ask `rounds` to end: it raises Stopped, and the checkpoint of the last round stays."""
@@ -132,6 +157,7 @@ class Server:
             yield self._advance(self.round + 1)
 
     def _advance(self, number: int) -> RoundRecord:
+        self._replanned = self.network.replan and number > 1 and self._replan()
         asked = self._asked(number)
         for _ in range(ATTEMPTS):
             began = time.monotonic()
@@ -143,6 +169,7 @@ class Server:
             raise Diverged(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
         latency = max(member.work.ended for member in trained if member.work) - began
         loss = self._average(trained)
+        self._compare(number, trained, latency)
         self._evaluate(number, trained)
         self.round, self.time_s = number, self.time_s + latency
         return self._record(number, asked, trained, latency, loss)
@@ -173,6 +200,17 @@ class Server:
         self._wait_for_work(asked, TRAINING)
         return [member for member in asked if member.work is not None and member.work.state == TRAINED]
 
+    def _split_of(self, member: Member) -> int:
+        splits = self.desk.back_ends.splits
+        return splits[member.number] if splits else 0
+
+    def _begin_from(self, member: Member) -> int:
+        """The round after which a device's front is to begin."""
+        found = member.begin_from(self._split_of(member))
+        if found != member.version and self.desk.back_ends.splits:
+            self._tell("begins anew", device=member.name, number=member.number, lost=member.version)
+        return found
+
     def _one_copy(self) -> OneCopy | None:
         ends = self.desk.back_ends
         return OneCopy() if ends.splits and one_copy_is_enough(self.replica, list(ends.common), self.settings) else None
@@ -182,7 +220,7 @@ class Server:
         assert member.session is not None  # noqa: S101 - the caller has seen to it
         k, ends, now = member.number, self.desk.back_ends, time.monotonic()
         work = member.work = Work(self._order, number, now + self.forecast.allowed_s(k, self.network), began=now)
-        message = pb.Round(number=number, order=self._order, begin_from=member.begin_from())
+        message = pb.Round(number=number, order=self._order, begin_from=self._begin_from(member))
         if self.settings.algorithm == "fedavg":
             message.model.extend(self._model_for(member))
         else:
@@ -227,13 +265,13 @@ class Server:
         """Let devices evaluate their models, where that is due."""
         for member in trained:
             member.version = number
-            member.versions = (*{*member.versions, number},)
+            member.versions |= {(number, self._split_of(member))}
             member.has_model = -1
         if number % self.settings.evaluate_every and number != self.settings.rounds:
             return
         chosen = self._evaluated()
         with self.desk.changed:
-            some = [member for member in self.members if member.number in chosen and _waiting(member)]
+            some = [member for member in self.members if member.number in chosen and _idle(member)]
             for member in some:
                 self._send_assess(member, number)
         self._wait_for_work(some, ASSESSING)
@@ -249,7 +287,7 @@ class Server:
         assert member.session is not None  # noqa: S101 - the caller has seen to it
         batches = math.ceil(member.test_samples / self.settings.batch_size) / self.settings.iterations_per_round
         deadline = time.monotonic() + (1 + batches) * self.forecast.allowed_s(member.number, self.network)
-        message = pb.Assess(round=number, order=self._order, begin_from=member.begin_from())
+        message = pb.Assess(round=number, order=self._order, begin_from=self._begin_from(member))
         if member.work is None:
             member.work = Work(self._order, number, deadline)
         member.work.state, member.work.deadline, member.work.order, member.work.round = ASSESSING, deadline, self._order, number
@@ -259,6 +297,74 @@ class Server:
         else:
             message.split = self.desk.back_ends.splits[member.number]
         member.session.orders.put(pb.ServerMessage(assess=message))
+
+    # ---- planning anew ---------------------------------------------------------------------------------------------------------------
+    def _compare(self, number: int, trained: list[Member], latency_s: float) -> None:
+        """Hold what was predicted against what was measured."""
+        assert self.forecast is not None  # noqa: S101 - rounds come after planning
+        work = self._work_of_a_step()
+        for member in trained:
+            self._watch.look(member, float(work[member.number]), self.forecast)
+        self._tell("compared", round=number, planned_s=self.forecast.latency_s, measured_s=latency_s)
+
+    def _replan(self) -> bool:
+        """Cut elsewhere where that promises to be worth it, and all devices are here: whether that was done."""
+        assert self.forecast is not None  # noqa: S101 - rounds come after planning
+        before = self.forecast
+        if self.settings.algorithm == "fedavg" or not all(_idle(member) for member in self.members):
+            return False
+        fleet = self._watch.refitted(before.fleet)
+        now = expected(self.scenario, self.profile, fleet, before.clock, before.splits, before.shares)
+        new = forecast(self.scenario, self.profile, fleet, before.clock)
+        gain = 1 - new.latency_s / now.latency_s
+        if gain < self.network.replan_gain:
+            self._tell("stayed", gain=gain, latency_s=now.latency_s)
+            return False
+        splits = self._moved(new.splits.tolist())
+        self._fleet, self.forecast = fleet, new
+        if splits != new.splits.tolist():  # not every device could be moved
+            self.forecast = expected(self.scenario, self.profile, fleet, before.clock, np.array(splits), new.shares)
+        self._tell("replanned", gain=gain, latency_s=self.forecast.latency_s, splits=splits, shares=new.shares.tolist())
+        self.keep()
+        return True
+
+    def _moved(self, splits: list[int]) -> list[int]:
+        """Move layers between server and devices: the splits that hold afterwards."""
+        ends = self.desk.back_ends
+        moves = moving(self.replica, ends.splits, splits)
+        self._order += 1
+        some = [self.members[k] for k in moves]
+        with self.desk.changed:
+            for member in some:
+                self._send_move(member, moves[member.number])
+        self._wait_for_work(some, MOVING)
+        arrived: list[Named] = [{} for _ in self.members]
+        after = list(splits)
+        for member in some:
+            k, work = member.number, member.work
+            if work is not None and work.state == MOVED:
+                arrived[k] = work.received
+                member.version = self._moving_from[k]
+                member.versions |= {(member.version, splits[k])}
+            else:
+                after[k] = ends.splits[k]
+            member.work = None
+        weights = np.array([self.desk.weight(member) for member in self.members])
+        ends.move(after, arrived, (weights / weights.sum()).tolist())
+        return after
+
+    def _send_move(self, member: Member, move: Moving) -> None:
+        assert self.forecast is not None  # noqa: S101 - rounds come after planning
+        assert member.session is not None  # noqa: S101 - the caller has seen to it
+        k, now = member.number, time.monotonic()
+        member.work = Work(self._order, self.round, now + self.forecast.allowed_s(k, self.network), state=MOVING, began=now)
+        member.work.received = dict.fromkeys(move.wanted, torch.empty(0))  # what it is to bring
+        self._moving_from[k] = self._begin_from(member)
+        message = pb.Move(order=self._order, from_split=move.from_split, split=move.split, begin_from=self._moving_from[k])
+        own = self.desk.back_ends.of(k)
+        message.layers.extend(encode_named({name: own[name] for name in move.given}))
+        message.wanted.extend(move.wanted)
+        member.session.orders.put(pb.ServerMessage(move=message))
 
     # ---- waiting -------------------------------------------------------------------------------------------------------------------
     def _wait(self, until: Callable[[], bool], seconds: float, missing: Callable[[], str]) -> None:
@@ -375,9 +481,9 @@ class Unattended(AirsplitError):
     """Devices that were waited for did not come."""
 
 
-def _waiting(member: Member) -> bool:
+def _idle(member: Member) -> bool:
     """Whether a device waits for an order."""
-    return member.present and (member.work is None or (member.work.state in (TRAINED, DROPPED) and member.work.finished is not None))
+    return member.present and member.session is not None and member.session.idle
 
 
 def _member_status(member: Member, now: float) -> dict[str, Any]:

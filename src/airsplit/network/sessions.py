@@ -17,7 +17,7 @@ from airsplit.errors import AirsplitError, show
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.codec import Malformed, joined, paced
 from airsplit.network.identity import Refused
-from airsplit.network.members import Member, Unwelcome, skip
+from airsplit.network.members import TRAINING, Member, Unwelcome, skip
 from airsplit.network.pacing import TokenBucket, burst_bytes
 from airsplit.network.transport import PROTOCOL
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 MESSAGES_PER_S = 20_000
 """More than any device has use for."""
-LARGEST_PROBE = 1 << 24
 PROBES = 64
+PROBING_S = 60.0
+"""How long a device waits at most until the one before it has measured its link."""
 
 
 class Session:
@@ -39,7 +40,8 @@ class Session:
         self.bucket = TokenBucket(None, burst_bytes(None))
         self._desk = desk
         self._member: Member | None = None
-        self._second, self._messages = 0, 0
+        self.idle = False  # whether the device waits for an order
+        self._second, self._messages, self._probing = 0, 0, False
         context.add_callback(lambda: self.orders.put(None))
 
     def close(self) -> None:
@@ -51,7 +53,7 @@ class Session:
         """Answers to a device's messages; the stream ends with a status that says why."""
         try:
             for answer in self._talk(joined(self._counted(messages), self._desk.limit_bytes)):
-                if self._member is not None and self._member.work is not None:
+                if self._member is not None and self._member.work is not None and self._member.work.state == TRAINING:
                     self._member.work.received_bytes += answer.ByteSize()
                 yield from paced(answer, self.bucket)
         except (Refused, Unwelcome, AirsplitError) as error:
@@ -59,8 +61,14 @@ class Session:
         except grpc.RpcError:  # the device is gone
             pass
         finally:
+            self._end_probing()
             if self._member is not None:
                 self._desk.left(self._member, self)
+
+    def _end_probing(self) -> None:
+        if self._probing:
+            self._desk.probing.release()
+            self._probing = False
 
     def _end(self, error: AirsplitError) -> None:
         codes = {Refused: grpc.StatusCode.PERMISSION_DENIED, Unwelcome: grpc.StatusCode.FAILED_PRECONDITION}
@@ -80,7 +88,7 @@ class Session:
                 self.context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MESSAGES_PER_S:,} messages a second")
             if self._member is not None:
                 self._member.last_seen = time.monotonic()
-                if self._member.work is not None:
+                if self._member.work is not None and self._member.work.state == TRAINING:
                     self._member.work.sent_bytes += message.ByteSize()
             yield message
 
@@ -98,6 +106,7 @@ class Session:
                 probes += 1
                 yield self._probed(message.probe)
             elif body == "arrived" and not member.arrived:
+                self._end_probing()
                 self._desk.arrived(member, self, message.arrived)
                 yield from self._ordered()
             elif not member.arrived:
@@ -111,14 +120,14 @@ class Session:
         return self._desk.greet(self, hello.name)
 
     def _probed(self, probe: pb.Probe) -> pb.ServerMessage:
-        if probe.answer_bytes > LARGEST_PROBE:
-            raise Malformed(f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}")
-        return self._desk.probed(probe)
+        if not self._probing:
+            self._probing = self._desk.probing.acquire(timeout=PROBING_S)
+        return pb.ServerMessage(probe=self._desk.probed(probe))
 
     def _answered(self, member: Member, message: pb.DeviceMessage, body: str | None) -> Iterator[pb.ServerMessage]:
         """One message of a device that has arrived."""
         if body == "ready":
-            self._desk.ready(member, tuple(message.ready.versions))
+            self._desk.ready(member, message.ready)
             yield from self._ordered()
         elif body == "step":
             yield from self._desk.step(member, message.step)
@@ -140,7 +149,9 @@ class Session:
 
     def _ordered(self) -> Iterator[pb.ServerMessage]:
         """The next order; waits for it."""
+        self.idle = True
         order = self.orders.get()
+        self.idle = False
         if order is not None:
             yield order
 

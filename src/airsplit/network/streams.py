@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -75,7 +75,7 @@ def told(error: grpc.RpcError) -> AirsplitError | Lost:
     return Rejected(f"the server refuses: {details}") if code in FINAL else Lost(details or str(code))
 
 
-def measure_link(stream: Stream, seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
+def measure_link(ask: Callable[[pb.Probe], object], seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
     """The rates of the link, both ways, and the time for there and back: with messages that grow until they take long enough.
 
     What an empty message takes is taken off, so that a rate is what is left for many bytes.
@@ -83,7 +83,7 @@ def measure_link(stream: Stream, seconds: float = 1.0, largest: int = 4 << 20) -
 
     def timed(up: int, down: int) -> float:
         start = time.perf_counter()
-        stream.ask(pb.DeviceMessage(probe=pb.Probe(payload=bytes(up), answer_bytes=down)))
+        ask(pb.Probe(payload=bytes(up), answer_bytes=down))
         return time.perf_counter() - start
 
     trip_s = min(timed(0, 0) for _ in range(5))

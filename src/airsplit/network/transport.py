@@ -30,6 +30,7 @@ def _options(limit_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive // 2),
+        ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
     ]
 
@@ -41,6 +42,7 @@ def listen(
     address: str,
     join: Converse,
     status: Callable[[grpc.ServicerContext], str],
+    measure: Callable[[pb.Probe, grpc.ServicerContext], pb.Probe],
     *,
     devices: int,
     limit_bytes: int,
@@ -50,6 +52,7 @@ def listen(
 
     join     answers one device's messages
     status   what is said to who asks for the state, as JSON
+    measure  answers a probe of the link
     """
     threads = ThreadPoolExecutor(max_workers=2 * devices + 8, thread_name_prefix="airsplit-device")
     server = grpc.server(threads, options=_options(limit_bytes), maximum_concurrent_rpcs=2 * devices + 8)
@@ -58,6 +61,7 @@ def listen(
         "Status": grpc.unary_unary_rpc_method_handler(
             lambda _, context: pb.StatusReply(json=status(context)), pb.StatusRequest.FromString, pb.StatusReply.SerializeToString
         ),
+        "Measure": grpc.unary_unary_rpc_method_handler(measure, pb.Probe.FromString, pb.Probe.SerializeToString),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
@@ -90,6 +94,15 @@ def ask_status(channel: grpc.Channel, timeout_s: float) -> str:
         f"/{SERVICE}/Status", request_serializer=pb.StatusRequest.SerializeToString, response_deserializer=pb.StatusReply.FromString
     )
     return str(method(pb.StatusRequest(), timeout=timeout_s).json)
+
+
+def ask_probe(channel: grpc.Channel, probe: pb.Probe, timeout_s: float) -> pb.Probe:
+    """Send some bytes to the server, and get some back."""
+    method = channel.unary_unary(
+        f"/{SERVICE}/Measure", request_serializer=pb.Probe.SerializeToString, response_deserializer=pb.Probe.FromString
+    )
+    answer: pb.Probe = method(probe, timeout=timeout_s)
+    return answer
 
 
 def require_safe(address: str, secured: bool, allowed: bool) -> None:

@@ -1,0 +1,148 @@
+"""What a server and a device show while they work: a live table on a terminal, plain lines elsewhere, or events as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from airsplit.cli.output import note, print_parts
+from airsplit.cli.progress import line
+from airsplit.cli.render import table
+from airsplit.cli.run_tables import run_report, run_summary
+from airsplit.quantities import seconds
+from airsplit.results import RoundRecord, RunFolder
+
+if TYPE_CHECKING:
+    from airsplit.serving import Serving
+
+TOLD = {
+    "connected": "{device} connects",
+    "arrived": "{device} is here, with {samples} samples",
+    "left": "{device} is gone",
+    "refused": "{device} is refused: {why}",
+    "dropped": "round {round} goes on without {device}: {why}",
+    "repeated": "round {round} is repeated: {finished} devices finished, {needed} are needed",
+    "planned": "planned: a round takes about {latency_s:.3g} s",
+    "replanned": "planned anew: a round takes about {latency_s:.3g} s, {gain:.0%} less",
+    "stayed": "a new plan would save {gain:.0%}: not worth it",
+}
+"""What is said of events; of others nothing."""
+
+TOLD_BY_DEVICE = {
+    "arrived": "here as device {number} of run {run}, with {samples} samples",
+    "measured": "measured: {seconds_per_mac:.3g} s a MAC, {up_bps:.3g} bit/s up, {down_bps:.3g} bit/s down",
+    "trained": "round {round} is trained",
+    "skipped": "left out of a round: {why}",
+    "moved": "cut at split {split} from here on",
+    "waiting": "the server cannot be reached ({why}); trying again in {seconds} s",
+}
+
+
+def sentence(event: str, facts: dict[str, Any], told: dict[str, str]) -> str | None:
+    """An event in words; None where nothing is said of it.
+
+    >>> sentence("left", {"device": "pi"}, TOLD)
+    'pi is gone'
+    """
+    return told[event].format(**{"device": "a device"} | facts) if event in told else None
+
+
+class Board:
+    """What happens at a server."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json, self._live = as_json, False
+        self._lock = threading.Lock()
+        self._last: RoundRecord | None = None
+        self._rounds, self._lines = 0, list[str]()
+
+    def told(self, event: str, **facts: Any) -> None:
+        """An event, from any thread."""
+        with self._lock:
+            if self._as_json:
+                _print_event(event, facts)
+            elif (text := sentence(event, facts, TOLD)) is not None:
+                self._lines = [*self._lines[-4:], text]
+                if not self._live:
+                    note(text)
+
+    def recorded(self, record: RoundRecord) -> None:
+        """A round is over."""
+        with self._lock:
+            self._last = record
+            if self._as_json:
+                _print_event("round", json.loads(record.to_json()))
+            elif not self._live:
+                note(self._round_line(record))
+
+    def _round_line(self, record: RoundRecord) -> str:
+        return line(record, self._rounds, record.test_accuracy, None, "time")
+
+    @contextmanager
+    def showing(self, serving: Serving) -> Iterator[None]:
+        """A live table, where stderr is a terminal."""
+        self._rounds = serving.server.settings.rounds
+        if not self._as_json:
+            note(f"listening on port {serving.port} for {len(serving.server.members)} devices, into {serving.folder.path}")
+        else:
+            self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
+        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        if self._as_json or not console.is_terminal:
+            yield
+            return
+        self._live = True
+        with Live(console=console, transient=True, refresh_per_second=4, get_renderable=lambda: self._drawn(serving)):
+            yield
+        self._live = False
+
+    def _drawn(self, serving: Serving) -> RenderableType:
+        parts: list[RenderableType] = state_table(serving.server.state())
+        if self._last is not None:
+            parts.append(Text(self._round_line(self._last)))
+        return Group(*parts, *(Text(text, style="dim") for text in self._lines))
+
+    def finish(self, folder: Path) -> None:
+        """All rounds are done."""
+        summary = run_summary(RunFolder(folder).records())
+        if self._as_json:
+            _print_event("done", {"folder": str(folder)} | summary)
+        else:
+            print_parts(run_report(summary, folder, "of training"))
+
+
+def state_table(state: dict[str, Any]) -> list[Any]:
+    """How far a server is, and who is there."""
+    rows = table("device", "name", "state", "step", "samples", "kept", "heard", words=("name", "state"))
+    for device in state["devices"]:
+        heard = "" if device["last_seen_s"] is None else f"{device['last_seen_s']:.0f} s ago"
+        kept = "" if not device["version"] else f"round {device['version']}"
+        cells = (device["name"] or "-", device["state"], device["step"], device["samples"], kept, heard)
+        rows.add_row(str(device["number"]), *map(str, cells))
+    planned = state.get("planned_latency_s")
+    about = f"round {state['round']} of {state['rounds']} done, {seconds(state['time_s'])} of training"
+    return [Text(about + ("" if planned is None else f", {seconds(planned)} planned for each")), rows]
+
+
+def device_teller(as_json: bool) -> Callable[..., None]:
+    """Tells what a device is at: lines on stderr, or events as JSON on stdout."""
+
+    def tell(event: str, **facts: Any) -> None:
+        if as_json:
+            _print_event(event, facts)
+        elif (text := sentence(event, facts, TOLD_BY_DEVICE)) is not None:
+            note(text)
+
+    return tell
+
+
+def _print_event(event: str, facts: dict[str, Any]) -> None:
+    print(json.dumps({"event": event} | facts, allow_nan=False), file=sys.__stdout__, flush=True)

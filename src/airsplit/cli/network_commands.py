@@ -1,0 +1,298 @@
+"""The commands of the networked system: serve, join, probe, status."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airsplit.cli import sources
+from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set
+from airsplit.cli.output import json_text, note, print_parts
+from airsplit.errors import AirsplitError, InvalidValue
+
+if TYPE_CHECKING:
+    import grpc
+
+    from airsplit.serving import Serving
+
+WARNING = "plain text: everybody on the way can read activations and labels, and act as server or device"
+
+
+def serve(
+    scenario: Scenario,
+    devices: Annotated[int | None, typer.Option(help="How many take part; else as many as the fleet has.", metavar="N")] = None,
+    listen: Annotated[str, typer.Option(help="Where to listen.", metavar="HOST:PORT")] = "127.0.0.1:7070",
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for devices.", metavar="S")] = 3600.0,
+    replan: Annotated[bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
+    identity: Identity = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    insecure: Insecure = False,
+    set: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+) -> None:
+    """Train a scenario with real devices, which join over the network.
+
+    Waits for all devices, plans with what they have measured of themselves,
+    trains, and writes a run folder as airsplit run does.  A device that goes
+    is left out until it is back.  Killed at any moment and started again with
+    --resume, the server goes on; devices come back by themselves.
+
+    With --replan, layers may move between rounds: then devices send weights
+    of the layers that the server takes over.  Without, they never do.
+
+    \b
+    Examples:
+      airsplit serve demo --devices 2
+      airsplit serve demo --devices 2 --resume
+      airsplit serve my.toml --listen 0.0.0.0:7070 --identity identity
+      airsplit serve my.toml --set network.compression=fp16
+    """
+    with sources.network_extra():
+        from airsplit.network.identity import Admission, server_credentials
+        from airsplit.network.transport import require_safe
+        from airsplit.serving import Serving
+
+    from airsplit.cli.run_tables import folder_for
+
+    changes = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
+    chosen = sources.scenario(scenario, None, [*(set or []), *changes])
+    secured = identity is not None or certificate is not None
+    require_safe(listen, secured, insecure)
+    credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+    admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
+    folder = folder_for(scenario, resume=resume) if out is None else out
+    if insecure and not secured:
+        note(f"warning: {WARNING}")
+    from airsplit.cli.board import Board
+
+    board = Board(as_json=as_json)
+    with sources.what_is_printed_as_notes():
+        serving = Serving(
+            chosen,
+            out=folder,
+            devices=devices,
+            listen_on=listen,
+            resume=resume,
+            wait_s=wait,
+            credentials=credentials,
+            admission=admission,
+            tell=board.told,
+        )
+        _train(serving, board, folder)
+    board.finish(folder)
+
+
+def _train(serving: Serving, board: Any, folder: Path) -> None:
+    """Train until all rounds are done, or the process is asked to stop."""
+    from airsplit.network.server import Stopped
+
+    before = signal.signal(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop"))
+    try:
+        with board.showing(serving):
+            for record in serving:
+                board.recorded(record)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
+        if isinstance(stopped, KeyboardInterrupt):
+            raise
+        raise typer.Exit(0) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def join(
+    address: Address,
+    data: Annotated[str | None, typer.Option(help="A folder with data sets, or package.module:factory.", metavar="DATA")] = None,
+    model: Annotated[str | None, typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL")] = None,
+    weights: Annotated[Path | None, typer.Option(help="What the model begins with.", metavar="FILE")] = None,
+    name: Annotated[str | None, typer.Option(help="Of this device; else its certificate's or host's.", metavar="NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")] = None,
+    memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES")] = 0,
+    probe_seconds: Annotated[float, typer.Option(help="How long it measures itself.", metavar="S")] = 3.0,
+    patience: Annotated[float, typer.Option(help="Seconds to look for a lost server.", metavar="S")] = 600.0,
+    identity: Identity = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    insecure: Insecure = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+) -> None:
+    """Take part in a server's training, as a device.
+
+    The device names its data and its code; the server never does.  With a
+    folder it takes its part of the server's data set; a factory returns
+    (train, test) of its own.  It measures itself on arrival, keeps its layers
+    in a checkpoint of its own, and comes back when the connection breaks.
+
+    \b
+    Examples:
+      airsplit join 127.0.0.1:7070 --name one
+      airsplit join 192.168.1.10:7070 --identity kitchen-pi --data ~/data
+      airsplit join 192.168.1.10:7070 --identity kitchen-pi \\
+                    --data sensors:mine --model nets:make
+    """
+    with sources.network_extra():
+        from airsplit.network.device import Device
+        from airsplit.network.identity import channel_credentials
+        from airsplit.network.transport import require_safe
+
+    secured = identity is not None or certificate is not None
+    require_safe(address, secured, insecure)
+    credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+    called = name if name is not None else "" if secured else _host_name()
+    where = called or (identity.resolve().name if identity is not None else "device")
+    from airsplit.cli.board import device_teller
+
+    device = Device(
+        name=called,
+        folder=Path("devices") / where if out is None else out,
+        data=data,
+        model=model,
+        weights=None if weights is None else str(weights),
+        memory_bytes=memory,
+        probe_s=probe_seconds,
+        patience_s=patience,
+        tell=device_teller(as_json),
+    )
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with sources.what_is_printed_as_notes():
+        device.run(address, credentials)
+
+
+def _host_name() -> str:
+    """This machine's name, as far as it can be a device's."""
+    import socket
+
+    kept = "".join(letter for letter in socket.gethostname() if letter.isascii() and (letter.isalnum() or letter in "._-"))
+    return kept[:64] or "device"
+
+
+def probe(
+    scenario: Scenario,
+    seconds: Annotated[float, typer.Option(help="How long to measure.", metavar="S")] = 3.0,
+    link: Annotated[str | None, typer.Option(help="Also measure the way to this server.", metavar="HOST:PORT")] = None,
+    identity: Identity = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    insecure: Insecure = False,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure this device: how fast it computes a scenario's model.
+
+    Times the model up to several splits, forward and backward, and fits the
+    law of the planner: a MAC takes a seconds, and 1/ε more on average.  The
+    distance is Kolmogorov-Smirnov's; below the yardstick the law fits.
+
+    \b
+    Examples:
+      airsplit probe demo
+      airsplit probe my.toml --seconds 10 --json
+      airsplit probe my.toml --link 192.168.1.10:7070 --identity kitchen-pi
+    """
+    with sources.network_extra():
+        from airsplit.network.identity import channel_credentials
+        from airsplit.network.probe import measure_compute
+        from airsplit.network.transport import require_safe
+
+    chosen = sources.scenario(scenario, None, set or [])
+    secured = identity is not None or certificate is not None
+    if link is not None:
+        require_safe(link, secured, insecure)
+    from airsplit.learn.preparation import replica_of
+
+    with sources.what_is_printed_as_notes():
+        replica, profile = replica_of(chosen)
+    measured = measure_compute(replica, profile, batch_size=chosen.training.batch_size, seconds=seconds)
+    ways = {}
+    if link is not None:
+        credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+        ways = _measured_link(link, credentials)
+    if as_json:
+        print(json_text(json.loads(measured.to_json()) | {"yardstick": measured.yardstick} | ways))
+        return
+    from airsplit.cli.probe_tables import probe_report
+
+    print_parts(*probe_report(measured, profile, chosen.training.batch_size, ways))
+
+
+def _measured_link(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, float]:
+    import grpc
+
+    from airsplit.network.streams import measure_link
+    from airsplit.network.transport import ask_probe, connect
+
+    channel = connect(address, credentials)
+    try:
+        return measure_link(lambda probe: ask_probe(channel, probe, 60.0))
+    except grpc.RpcError as error:
+        raise _unreachable(address, error) from None
+    finally:
+        channel.close()
+
+
+def status(
+    address: Address,
+    identity: Identity = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    insecure: Insecure = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a server how far it is, and which devices are there.
+
+    \b
+    Examples:
+      airsplit status 127.0.0.1:7070
+      airsplit status 192.168.1.10:7070 --identity kitchen-pi --json
+    """
+    with sources.network_extra():
+        import grpc
+
+        from airsplit.network.identity import channel_credentials
+        from airsplit.network.transport import ask_status, connect, require_safe
+
+    secured = identity is not None or certificate is not None
+    require_safe(address, secured, insecure)
+    credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+    channel = connect(address, credentials)
+    try:
+        state = _checked_state(ask_status(channel, 10.0))
+    except grpc.RpcError as error:
+        raise _unreachable(address, error) from None
+    finally:
+        channel.close()
+    if as_json:
+        print(json_text(state))
+        return
+    from airsplit.cli.board import state_table
+
+    print_parts(*state_table(state))
+
+
+def _checked_state(text: str) -> dict[str, Any]:
+    state = json.loads(text)
+    if not isinstance(state, dict) or not isinstance(state.get("devices"), list):
+        raise InvalidValue("the server's answer is not a state; is it an airsplit server of the same version?")
+    return state
+
+
+def _unreachable(address: str, error: grpc.RpcError) -> AirsplitError:
+    from airsplit.network.streams import told
+
+    found = told(error)
+    return found if isinstance(found, AirsplitError) else AirsplitError(f"server {address} cannot be reached: {found}")
+
+
+COMMANDS = (serve, join, probe, status)

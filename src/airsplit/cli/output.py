@@ -1,0 +1,38 @@
+"""What commands print: results on stdout, notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def note(text: object) -> None:
+    """One line on stderr."""
+    print("airsplit:", " ".join(str(text).split()), file=sys.stderr, flush=True)
+
+
+def print_parts(*parts: Any) -> None:
+    """Tables and sentences, on stdout."""
+    from airsplit.cli.render import screen
+
+    console = screen()
+    with console.capture() as captured:
+        console.print(*parts, sep="\n")
+    lines = captured.get().splitlines()
+    print("\n".join(line.rstrip() for line in lines))
+
+
+def json_text(document: Any) -> str:
+    """JSON with one line for each key, or for each entry of a list.
+
+    >>> print(json_text({"splits": [1, 2], "gap": 0.5}))
+    {
+     "splits": [1, 2],
+     "gap": 0.5
+    }
+    """
+    if isinstance(document, list):
+        return "[\n " + ",\n ".join(json.dumps(entry, allow_nan=False) for entry in document) + "\n]"
+    pairs = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items())
+    return "{\n " + ",\n ".join(pairs) + "\n}"
