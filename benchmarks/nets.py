@@ -1,4 +1,4 @@
-"""Models and data for the training benchmark."""
+"""Models and data for the benchmarks of training and of the network."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def images() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 def vectors() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return _samples(800, 64), _samples(10, 64)
+
+
+def wide_cut() -> nn.Sequential:
+    """4,096 numbers of a sample cross the cut."""
+    return nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.Linear(4096, 10))
+
+
+def eights() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return _samples(256, 8), _samples(10, 8)
+
+
+def mlp() -> nn.Sequential:
+    """The multi-layer perceptron of the paper that introduced FedAvg: 199,210 parameters."""
+    return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
+
+
+def pixels() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return _samples(100, 784), _samples(10, 784)

@@ -51,6 +51,8 @@ class Serving:
         self.resuming = resume and self.folder.exists
         if not resume:
             self.folder.require_new()  # before anything slow
+        if self.resuming and devices is None:
+            devices = Scenario.from_toml(self.folder.scenario()).fleet.devices
         scenario = _with_devices(scenario, devices)
         self.server = Server(scenario, devices=_count(scenario), wait_s=wait_s, admission=admission, tell=tell)
         with ExitStack() as stack:

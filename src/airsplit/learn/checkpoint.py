@@ -57,12 +57,15 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress) -> No
         write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in replica.fixed.items()})
     tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
     tensors |= {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()}
-    replace_checkpoint(folder, tensors, asdict(progress), progress.round)
+    replace_checkpoint(folder, tensors, asdict(progress), f"round-{progress.round:06d}")
 
 
-def replace_checkpoint(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], version: int) -> None:
-    """Write tensors, then the JSON that names them, then drop what was there before."""
-    file = folder / f"round-{version:06d}.safetensors"
+def replace_checkpoint(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], name: str) -> None:
+    """Write tensors, then the JSON that names them, then drop what was there before.
+
+    name   of the file of tensors, without its suffix; begins with "round-", and is not that of the checkpoint before
+    """
+    file = folder / f"{name}.safetensors"
     write_tensors(file, tensors)
     write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | dict(about), allow_nan=False) + "\n")
     for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written

@@ -22,7 +22,7 @@ from airsplit.learn.seeding import seeded
 from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors
 from airsplit.models.loading import error_line
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnd, BackEnds, OneCopy, SharingBackEnd, score
+from airsplit.network.backends import BackEnds, OneCopy, SharingBackEnd, score
 from airsplit.network.codec import Malformed, absent, decode, decode_named, encode
 from airsplit.network.identity import Admission
 from airsplit.network.members import (
@@ -67,7 +67,6 @@ class Desk:
         self.preferred: dict[str, int] = {}
         self.limit_bytes = 0
         self.back_ends = BackEnds(replica, [])
-        self.one_copy: OneCopy | None = None
         self.changed, self.compute = threading.Condition(), threading.Lock()
         self.probing = threading.Semaphore()  # one device at a time measures the link that it may share with others
         self._admission = admission
@@ -190,31 +189,46 @@ class Desk:
         if work is None:
             yield self._over(member, step.place)
             return
-        if step.place.step < work.step or work.state == TRAINED:
+        if step.place.step < work.step:
             self.tell("ignored", device=member.name, number=member.number, round=work.round, step=step.place.step)
             return
-        if step.place.step > work.step or work.state != TRAINING or work.back is None or work.step >= self._settings.iterations_per_round:
+        if step.place.step > work.step or work.step >= self._settings.iterations_per_round:
             raise Malformed(f"step {work.step} of round {work.round} was expected, got step {step.place.step}")
         arrived, labels = self._batch(step.activations, step.labels)
         with self.compute:
-            back = self._back(work)
-            if back is None:
-                yield self._over(member, step.place)
-                return
-            with _Told(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
-                loss, gradients = back.step(arrived, labels)
-            if isinstance(back, SharingBackEnd) and self.one_copy is not None:
-                self._share(back, self.one_copy, self.weight(member))
-        work.losses.append(loss)
-        work.step += 1
+            found = self._trained(member, work, arrived, labels)
+        if found is None:
+            yield self._over(member, step.place)
+            return
         compression = self.scenario.network.compression
-        sent = [absent() if gradient is None else encode(gradient, compression) for gradient in gradients]
+        sent = [absent() if gradient is None else encode(gradient, compression) for gradient in found]
         yield pb.ServerMessage(gradient=pb.Gradient(place=step.place, gradients=sent, server_s=time.monotonic() - start))
 
-    @staticmethod
-    def _back(work: Work) -> BackEnd | None:
-        """The back end of a work, unless it was dropped meanwhile."""
-        return work.back
+    def _trained(self, member: Member, work: Work, arrived: Tensors, labels: torch.Tensor) -> list[torch.Tensor | None] | None:
+        """One step of a device's back end: the gradients; None where the round goes on without the device."""
+        back = work.back
+        if back is None or work.state != TRAINING:
+            return None
+        try:
+            with _Told(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
+                loss, gradients = back.step(arrived, labels)
+        except NonFinite as seen:
+            if str(seen) != "loss":
+                raise Malformed(f"the {seen} that were sent are not finite") from None
+            self._diverged(member, work)
+            return None
+        if isinstance(back, SharingBackEnd) and work.one_copy is not None:
+            self._share(back, work.one_copy, self.weight(member))
+        work.losses.append(loss)
+        work.step += 1
+        return gradients
+
+    def _diverged(self, member: Member, work: Work) -> None:
+        with self.changed:
+            work.drop("the loss is not finite")
+            work.diverged = True
+            self.changed.notify_all()
+        self.tell("dropped", device=member.name, number=member.number, round=work.round, why=work.why)
 
     def weight(self, member: Member) -> float:
         """A device's part in the average, before it is divided by that of all."""
@@ -306,9 +320,7 @@ class _Told:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NonFinite):
-            raise Malformed(f"the {error} of what was sent {'is' if str(error) == 'loss' else 'are'} not finite") from None
-        if isinstance(error, Exception) and not isinstance(error, AirsplitError):
+        if isinstance(error, Exception) and not isinstance(error, AirsplitError | NonFinite):
             raise Malformed(f"the model or the loss fails on what was sent: {error_line(error)}") from error
 
 

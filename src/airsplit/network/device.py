@@ -123,7 +123,7 @@ class Device:
 
     def _own_scenario(self, told_by_server: Scenario) -> Scenario:
         """What the server says, but for what is the device's to name: code and data are never the server's choice."""
-        changes: dict[str, Any] = {"model.weights": self._weights} if self._weights is not None else {}
+        changes: dict[str, Any] = {"model.weights": self._weights}
         if self._model is not None:
             changes["model.name"] = self._model
         elif ":" in told_by_server.model.name:
@@ -143,7 +143,7 @@ class Device:
             raise InvalidValue("federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy")
         if ":" in told_by_server.training.loss:
             changes["training.loss"] = "cross-entropy"  # the server has the loss; the device never calls it
-        return told_by_server.replace(**changes) if changes else told_by_server
+        return told_by_server.replace(**changes)
 
     def _measured(self, stream: Stream, trainee: Trainee) -> pb.Measurement:
         """What the device can do, from its cache where it has measured that before; and the link, which is always measured."""
@@ -221,7 +221,6 @@ class Trainee:
                 fresh, _ = replica_of(self._scenario)
                 self.replica.load({name: fresh.tensors[name] for name in names})
         self._loaded, self._split = (version, split), split
-        self.fronts.keep_only(version, split)
 
     def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
         number = order.number if isinstance(order, pb.Round) else order.round
@@ -234,6 +233,7 @@ class Trainee:
         if self.settings.algorithm == "fedavg":
             return stream.ask(pb.DeviceMessage(finished=self._whole_round(order)))
         self._begin(order.begin_from, order.split)
+        self.fronts.keep_only(order.begin_from, order.split)  # the server has this on its disk; before, it may still go back
         clock, self._loaded, self._fresh = _Stopwatch(), None, False
         for step in range(self.settings.iterations_per_round):
             self._step(stream, order, step, clock)

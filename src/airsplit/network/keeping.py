@@ -60,7 +60,8 @@ def write_kept(folder: Path, back_ends: BackEnds, progress: Progress, who: Who) 
     tensors = {f"{COMMON}{name}": tensor for name, tensor in back_ends.common.items()}
     for k, own in enumerate(back_ends.own):
         tensors |= {f"{OWN}{k}/{name}": tensor for name, tensor in own.items()}
-    replace_checkpoint(folder, tensors, asdict(progress) | {WHO: asdict(who)}, progress.round)
+    # layers may move between two rounds: the number of the order makes the name new all the same
+    replace_checkpoint(folder, tensors, asdict(progress) | {WHO: asdict(who)}, f"round-{progress.round:06d}-{who.order}")
 
 
 def read_kept(folder: Path, replica: Replica) -> tuple[BackEnds, Progress, Who] | None:

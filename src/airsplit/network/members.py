@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnd, Named
+from airsplit.network.backends import BackEnd, Named, OneCopy
 
 if TYPE_CHECKING:
     from airsplit.network.sessions import Session
@@ -30,6 +30,8 @@ class Work:
     deadline   on the monotonic clock
     step       the iteration that is expected next
     kept       whether what it trained is part of the round
+    diverged   whether it was dropped because the training itself met a number that is not finite
+    one_copy   where gradients of the common layers are added up, if there is but one copy of them
     """
 
     order: int
@@ -40,6 +42,8 @@ class Work:
     back: BackEnd | None = None
     step: int = 0
     kept: bool = False
+    diverged: bool = False
+    one_copy: OneCopy | None = None
     losses: list[float] = field(default_factory=list)
     finished: pb.Finished | None = None
     assessed: pb.Assessed | None = None

@@ -26,7 +26,7 @@ from airsplit.network.desk import Desk, Tell
 from airsplit.network.forecast import Forecast, expected, forecast, measured_fleet, message_limit, real_clock, require_memory
 from airsplit.network.identity import Admission, Refused
 from airsplit.network.keeping import Who, read_kept, write_kept
-from airsplit.network.members import ASSESSING, MOVED, MOVING, TRAINED, TRAINING, Member, Work
+from airsplit.network.members import ASSESSED, ASSESSING, MOVED, MOVING, TRAINED, TRAINING, Member, Work
 from airsplit.network.pacing import TokenBucket, burst_bytes
 from airsplit.network.probe import measure_server
 from airsplit.network.replanning import Moving, Watch, moving
@@ -64,7 +64,7 @@ class Server:
     def __init__(
         self, scenario: Scenario, *, devices: int, wait_s: float = 3600.0, admission: Admission | None = None, tell: Tell = silent
     ) -> None:
-        _require_networkable(scenario)
+        _require_networkable(scenario, devices)
         self.settings, self.network = scenario.training, scenario.network
         self.replica, self.profile = replica_of(scenario)
         self.scenario = scenario.resolved(self.profile)
@@ -76,6 +76,7 @@ class Server:
         self.members, self._tell, self._wait_s = self.desk.members, tell, wait_s
         self._order, self._server_pace, self._stopping = 0, 0.0, ""
         self._replanned = False
+        self._one_copy: OneCopy | None = None
         self._watch, self._moving_from = Watch(devices), dict[int, int]()
         self.keep: Callable[[], None] = lambda: None  # called when what must not be lost has changed between two rounds
         if not scenario.network.measure:
@@ -134,6 +135,7 @@ class Server:
     def prepare(self) -> None:
         """Wait for all devices, then plan with what they have measured; not where a run is taken up."""
         if self.forecast is not None:
+            self._wait_a_little()
             return
         self._wait(lambda: all(member.present for member in self.members), self._wait_s, self._missing)
         if self.network.measure:
@@ -143,6 +145,14 @@ class Server:
         self.forecast = forecast(self.scenario, self.profile, self._fleet, self._clock())
         self._cut([] if self.settings.algorithm == "fedavg" else self.forecast.splits.tolist())
         self._tell("planned", splits=self.forecast.splits.tolist(), shares=self.forecast.shares.tolist(), latency_s=self.forecast.latency_s)
+
+    def _wait_a_little(self) -> None:
+        """Let the devices come back of a run that is taken up: a round without them would be theirs to lose."""
+        end = time.monotonic() + self.network.grace_s
+        with self.desk.changed:
+            while time.monotonic() < end and not all(member.present for member in self.members):
+                self._require_running()
+                self.desk.changed.wait(LOOK_S)
 
     def _clock(self) -> Any:
         return real_clock(self.scenario, self._server_pace) if self.network.measure else self.scenario.make_clock()
@@ -162,9 +172,10 @@ class Server:
         for _ in range(ATTEMPTS):
             began = time.monotonic()
             trained = self._train(number, asked)
-            if len(trained) >= self.network.min_devices:
+            if len(trained) >= self._needed(asked):
                 break
-            self._tell("repeated", round=number, finished=len(trained), needed=self.network.min_devices)
+            self._require_finite(number, asked)
+            self._tell("repeated", round=number, finished=len(trained), needed=self._needed(asked))
         else:
             raise Diverged(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
         latency = max(member.work.ended for member in trained if member.work) - began
@@ -173,6 +184,16 @@ class Server:
         self._evaluate(number, trained)
         self.round, self.time_s = number, self.time_s + latency
         return self._record(number, asked, trained, latency, loss)
+
+    def _needed(self, asked: list[Member]) -> int:
+        return min(self.network.min_devices, len(asked))
+
+    def _require_finite(self, number: int, asked: list[Member]) -> None:
+        """Raise where it is the training that went wrong, and not the devices."""
+        for member in asked:
+            if member.work is not None and member.work.diverged:
+                rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
+                raise Diverged(f"training stopped at device {member.name}, round {number}: {member.work.why}; {rate}")
 
     def _reasons(self, asked: list[Member]) -> str:
         reasons = {member.work.why for member in asked if member.work is not None and member.work.why}
@@ -188,13 +209,14 @@ class Server:
 
     def _train(self, number: int, asked: list[Member]) -> list[Member]:
         """Let the devices that are here train: those that finished."""
-        needed = min(self.network.min_devices, len(asked))
+        needed = self._needed(asked)
         self._wait(lambda: sum(member.present for member in asked) >= needed, self._wait_s, lambda: f"only {self._here(asked)} are here")
         self._order += 1
         with self.desk.changed:
-            one_copy = self.desk.one_copy = self._one_copy()
-            for member in asked:
+            one_copy = self._one_copy = self._one_copy_if_enough()
+            for member in self.members:
                 member.work = None
+            for member in asked:
                 if member.present:
                     self._send_round(member, number, one_copy)
         self._wait_for_work(asked, TRAINING)
@@ -211,7 +233,7 @@ class Server:
             self._tell("begins anew", device=member.name, number=member.number, lost=member.version)
         return found
 
-    def _one_copy(self) -> OneCopy | None:
+    def _one_copy_if_enough(self) -> OneCopy | None:
         ends = self.desk.back_ends
         return OneCopy() if ends.splits and one_copy_is_enough(self.replica, list(ends.common), self.settings) else None
 
@@ -226,7 +248,7 @@ class Server:
         else:
             message.split = ends.splits[k]
             if one_copy is not None:
-                work.back = SharingBackEnd(self.replica, ends.splits[k], ends.common, ends.own[k])
+                work.back, work.one_copy = SharingBackEnd(self.replica, ends.splits[k], ends.common, ends.own[k]), one_copy
             else:
                 work.back = BackEnd(self.replica, ends.splits[k], ends.of(k))
         if self.network.pacing:
@@ -256,8 +278,8 @@ class Server:
             work.back, work.kept, work.received = None, True, {}
         with self.desk.compute:
             self.desk.back_ends.merge(results, weights.tolist(), [member.number for member in trained])
-            if self.desk.one_copy is not None:
-                self.desk.one_copy.descend(self.replica, self.desk.back_ends.common)
+            if self._one_copy is not None:
+                self._one_copy.descend(self.replica, self.desk.back_ends.common)
         return loss
 
     # ---- evaluation ------------------------------------------------------------------------------------------------------------------
@@ -271,7 +293,7 @@ class Server:
             return
         chosen = self._evaluated()
         with self.desk.changed:
-            some = [member for member in self.members if member.number in chosen and _idle(member)]
+            some = [member for member in self.members if member.number in chosen and _free(member)]
             for member in some:
                 self._send_assess(member, number)
         self._wait_for_work(some, ASSESSING)
@@ -311,7 +333,7 @@ class Server:
         """Cut elsewhere where that promises to be worth it, and all devices are here: whether that was done."""
         assert self.forecast is not None  # noqa: S101 - rounds come after planning
         before = self.forecast
-        if self.settings.algorithm == "fedavg" or not all(_idle(member) for member in self.members):
+        if self.settings.algorithm == "fedavg" or not all(_free(member) for member in self.members):
             return False
         fleet = self._watch.refitted(before.fleet)
         now = expected(self.scenario, self.profile, fleet, before.clock, before.splits, before.shares)
@@ -481,9 +503,11 @@ class Unattended(AirsplitError):
     """Devices that were waited for did not come."""
 
 
-def _idle(member: Member) -> bool:
-    """Whether a device waits for an order."""
-    return member.present and member.session is not None and member.session.idle
+def _free(member: Member) -> bool:
+    """Whether a device waits for an order, or is about to."""
+    if not member.present or member.session is None:
+        return False
+    return member.session.idle or (member.work is not None and member.work.state in (TRAINED, ASSESSED, MOVED))
 
 
 def _member_status(member: Member, now: float) -> dict[str, Any]:
@@ -494,7 +518,7 @@ def _member_status(member: Member, now: float) -> dict[str, Any]:
     return about | {"samples": member.samples, "version": member.version}
 
 
-def _require_networkable(scenario: Scenario) -> None:
+def _require_networkable(scenario: Scenario, devices: int) -> None:
     """Raise where a scenario asks for what only the simulator does."""
     settings, way = scenario.training, "airsplit run simulates it"
     if settings.algorithm not in ALGORITHMS:
@@ -505,5 +529,7 @@ def _require_networkable(scenario: Scenario) -> None:
         raise InvalidValue(f"training.dropout_probability is for the simulator; real devices drop out by themselves; {way}")
     if settings.replan_every is not None:
         raise InvalidValue("training.replan_every is for the simulator; network.replan, or --replan, plans anew when that is worth it")
+    if scenario.network.min_devices > devices:
+        raise InvalidValue(f"network.min_devices must be at most the {devices} devices that take part, got {scenario.network.min_devices}")
     if scenario.fleet.trace is not None or scenario.fleet.redraw_fading:
         raise InvalidValue(f"fleet.trace and fleet.redraw_fading are for the simulator; {way}")

@@ -1,0 +1,52 @@
+"""How much of a shaped uplink one device uses while it sends: planned for what it has measured, and paced.
+
+python -m network.usage
+"""
+
+from __future__ import annotations
+
+import json
+
+from network.links import DEVICES, PORT, SERVER, SERVER_ADDRESS, Bottleneck
+
+RATES_BPS = (5e6, 20e6, 100e6)
+DOWN_BPS = 1e9
+CHANGES = {"plan.method": "fixed", "plan.split": "relu1", "network.grace_s": 300.0, "training.rounds": 2}
+
+
+def used(rate_bps: float) -> tuple[float, float]:
+    """The part of the uplink that carried bytes while the device waited for its answers, headers included, and without.
+
+    The way back and the server are in that time, too, so that the uplink is used by at least as much.
+    """
+    address = f"{SERVER_ADDRESS}:{PORT}"
+    with Bottleneck(rate_bps, DOWN_BPS) as link:
+        server = link.python(SERVER, "network.emulated", "server", address, "--devices", "1", "--changes", json.dumps(CHANGES))
+        devices = link.python(DEVICES, "network.emulated", "devices", address, "--devices", "1", "--fastest", "1e-16")
+        assert server.stdout is not None
+        rounds = []
+        try:
+            before = 0
+            for line in server.stdout:
+                now = link.sent_bytes(DEVICES)
+                rounds.append((json.loads(line), now - before))
+                before = now
+            devices.wait(60)
+        finally:
+            server.kill()
+            devices.kill()
+    record, sent = rounds[-1]
+    seconds = sum(record["transmit_s"])
+    return 8 * sent / (rate_bps * seconds), 8 * sum(record["sent_bytes"]) / (rate_bps * seconds)
+
+
+def table() -> str:
+    lines = ["| uplink | used while sending | of which the message itself |", "|---|---|---|"]
+    for rate in RATES_BPS:
+        wire, message = used(rate)
+        lines.append(f"| {rate / 1e6:.0f} Mbit/s | {wire:.1%} | {message:.1%} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
