@@ -22,7 +22,7 @@ import airsplit.network.device as device_module
 from airsplit.clock import Clock
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd
-from airsplit.network.codec import encode
+from airsplit.network.codec import Incoming, Outgoing
 from airsplit.network.device import Device, Trainee
 from airsplit.network.forecast import Forecast
 from airsplit.network.streams import Stream, measure_link
@@ -50,10 +50,12 @@ class Sleeper(Trainee):
         with clock.computing():
             time.sleep(self._compute_s(order.split, order.number, step))
             crossing, labels = self._noise(order.split)
-            sent = [encode(tensor, self._compression, wants_gradient=True) for tensor in crossing]
-            message = pb.Step(place=self._place(order, step), activations=sent, labels=encode(labels))
+            sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=self._place(order, step))))
+            for tensor in crossing:
+                sent.put(sent.message.step.activations.add(), tensor, self._compression, wants_gradient=True)
+            sent.put(sent.message.step.labels, labels)
         with clock.asking() as heard:
-            heard(stream.ask(pb.DeviceMessage(step=message)))
+            heard(stream.ask(sent).message)
         with clock.computing():
             pass
 
@@ -69,20 +71,19 @@ class Sleeper(Trainee):
                 self._made = (split, self.replica.halves(split)[0](*inputs), labels)
         return self._made[1], self._made[2]
 
-    def _whole_round(self, order: pb.Round) -> pb.Finished:
+    def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
         """Federated averaging: sleep for the whole model, and send it back."""
         clock = device_module._Stopwatch()
         if order.model:
-            self._model_now = device_module.decode_named(order.model, self.replica.tensors)
+            self._model_now = incoming.named(order.model, self.replica.tensors)
         with clock.computing():
             for step in range(self.settings.iterations_per_round):
                 time.sleep(self._compute_s(len(self.profile), order.number, step))
-        done = clock.finished(self._place(order, self.settings.iterations_per_round))
-        done.train_loss = 0.0
-        done.model.extend(device_module.encode_named(self._model_now))
+        done = Outgoing(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+        done.put_named(done.message.finished.model, self._model_now)
         return done
 
-    def _assess(self, stream: Stream, order: pb.Assess) -> pb.ServerMessage:
+    def _assess(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
         return stream.ask(pb.DeviceMessage(assessed=pb.Assessed(place=self._place(order, 0), test_loss=0.0)))
 
 

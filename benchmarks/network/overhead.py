@@ -20,7 +20,7 @@ import torch
 
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd
-from airsplit.network.codec import decode_gradient, encode
+from airsplit.network.codec import Outgoing
 from airsplit.network.identity import Admission, channel_credentials, init, issue, server_credentials
 from airsplit.network.streams import Stream
 from airsplit.network.transport import LARGEST_MESSAGE, PROTOCOL, connect
@@ -81,23 +81,25 @@ def serve_echo(identity: str) -> None:
 def steps_of_ours(port: int, credentials: grpc.ChannelCredentials | None) -> Iterator[float]:
     """Seconds of steps: encode, send, wait, decode."""
     stream = Stream(connect(f"localhost:{port}", credentials))
-    welcome = stream.ask(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="" if credentials else "0"))).welcome
+    welcome = stream.ask(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="" if credentials else "0"))).message.welcome
     answer = stream.ask(pb.DeviceMessage(arrived=pb.Arrived(fingerprint=welcome.fingerprint, samples=BATCH, test_samples=1)))
     activations, labels = torch.randn(BATCH, WIDTH), torch.zeros(BATCH, dtype=torch.int64)
-    while answer.WhichOneof("body") == "round":
-        order = answer.round
+    while answer.message.WhichOneof("body") == "round":
+        order = answer.message.round
         for step in range(STEPS):
             start = time.perf_counter()
             place = pb.Place(run=welcome.run, round=order.number, order=order.order, step=step)
-            sent = [encode(activations, wants_gradient=True)]
-            answer = stream.ask(pb.DeviceMessage(step=pb.Step(place=place, activations=sent, labels=encode(labels))))
-            found = [decode_gradient(each) for each in answer.gradient.gradients]
+            sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=place)))
+            sent.put(sent.message.step.activations.add(), activations, wants_gradient=True)
+            sent.put(sent.message.step.labels, labels)
+            answer = stream.ask(sent)
+            found = [answer.gradient(header) for header in answer.message.gradient.gradients]
             assert found[0] is not None
             assert found[0].shape == activations.shape
             yield time.perf_counter() - start
         place = pb.Place(run=welcome.run, round=order.number, order=order.order, step=STEPS)
         answer = stream.ask(pb.DeviceMessage(finished=pb.Finished(place=place)))
-        if answer.WhichOneof("body") == "assess":
+        if answer.message.WhichOneof("body") == "assess":
             answer = stream.ask(pb.DeviceMessage(assessed=pb.Assessed(place=place)))
     stream.close()
 

@@ -62,8 +62,7 @@ class Serving:
             transport, self.port = listen(
                 listen_on,
                 self.server.join,
-                self.server.status,
-                self.server.measure,
+                {"Status": self.server.status, "Measure": self.server.measure},
                 devices=len(self.server.members),
                 limit_bytes=self.server.desk.limit_bytes,
                 credentials=credentials,

@@ -254,6 +254,7 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     device: Annotated[int | None, typer.Option(help="This device's model, counted from 0.", metavar="K")] = None,
     average: Annotated[bool, typer.Option("--average", help="The mean of all devices' models.")] = False,
+    front: Annotated[Path | None, typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -266,10 +267,11 @@ def export(
     Examples:
       airsplit export runs/demo --average
       airsplit export runs/demo --device 3 --out device3.safetensors
+      airsplit export runs/demo --device 0 --front devices/one
     """
     from airsplit.learn.exporting import export_model
 
-    written = export_model(run, device=device, average=average, out=out)
+    written = export_model(run, device=device, average=average, front=front, out=out)
     if as_json:
         print(json_text(asdict(written) | {"file": str(written.file)}))
     else:

@@ -24,6 +24,12 @@ from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
 from airsplit.results import RunFolder
 
+NETWORK = "network"
+"""The part of a checkpoint that only a server writes."""
+
+FRONT_FILE = "device.json"
+"""In the folder of a networked run's device: whose layers are beside it."""
+
 COMMON, PERSONAL, OWN = "common/", "personal/", "own/"
 """What tensors are called: common; personal, the devices stacked; and, on a server, what it has of one device: own/3/…"""
 
@@ -174,10 +180,17 @@ def fitting(folder: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple
     return stored
 
 
-def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False) -> dict[str, Tensor]:
+def load_state(
+    run_folder: str | os.PathLike[str],
+    *,
+    device: int | None = None,
+    average: bool = False,
+    front: str | os.PathLike[str] | None = None,
+) -> dict[str, Tensor]:
     """The whole model of a device after the last round: personal and common layers, under the names of the model's own state_dict.
 
     average   instead of one device's, the mean of all devices' personal layers
+    front     the folder in which a device of a networked run keeps its layers, which the server never has
     """
     folder = RunFolder(run_folder).checkpoint
     progress = progress_of(folder)
@@ -187,7 +200,10 @@ def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None,
         raise InvalidValue("give either device, a number from 0, or average")
     if device is not None:
         require_integer("device", device, low=0, high=len(progress.splits) - 1)
-    tensors = tensors_of(folder)
+    about, tensors = read_whole(folder)
+    if device is not None and _is_networked(about):
+        tensors |= _own_tensors(tensors, device)
+        tensors |= {} if front is None else _front_of(Path(front), about, progress, device)
 
     def whole(name: str) -> Tensor:
         stacked = tensors.get(PERSONAL + key(MODEL, name))
@@ -203,4 +219,36 @@ def load_state(run_folder: str | os.PathLike[str], *, device: int | None = None,
     try:
         return {name: whole(trained) for name, trained in progress.names.items()}
     except KeyError as missing:
+        if _is_networked(about):
+            way = "give front, that device's folder" if device is not None else "each device has layers of its own: take one of them"
+            raise InvalidValue(f"layers up to a device's split are on the device, not in {str(run_folder)!r}; {way}") from None
         raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None
+
+
+def _is_networked(about: Mapping[str, Any]) -> bool:
+    return isinstance(about.get(NETWORK), dict)
+
+
+def _own_tensors(tensors: Mapping[str, Tensor], device: int) -> dict[str, Tensor]:
+    """What a server has of one device alone, as if it were common."""
+    prefix = f"{OWN}{device}/"
+    return {COMMON + name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device: int) -> dict[str, Tensor]:
+    """The layers that a device has, in the version that the server has the others for."""
+    versions = about[NETWORK].get("versions")
+    version = versions[device] if isinstance(versions, list) and len(versions) > device else 0
+    file = front_file(folder, version, progress.splits[device])
+    said = read_text(folder / FRONT_FILE, what="front")
+    whose = json.loads(said) if said.startswith("{") else {}
+    if (whose.get("run"), whose.get("device")) != (about[NETWORK].get("run"), device):
+        raise FileProblem(f"front {str(folder)!r} is not that of device {device} in this run, but of device {whose.get('device')}")
+    if not file.exists():
+        raise FileProblem(f"front {str(folder)!r} is not that of device {device} after round {version}: there is no {file.name}")
+    return {COMMON + name: tensor for name, tensor in _read(file).items()}
+
+
+def front_file(folder: Path, version: int, split: int) -> Path:
+    """Where a device of a networked run keeps its layers after a round."""
+    return folder / f"front-{version:06d}-{split}.safetensors"

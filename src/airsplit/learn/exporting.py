@@ -23,13 +23,20 @@ class Exported:
 
 
 def export_model(
-    run_folder: str | os.PathLike[str], *, device: int | None = None, average: bool = False, out: str | os.PathLike[str] | None = None
+    run_folder: str | os.PathLike[str],
+    *,
+    device: int | None = None,
+    average: bool = False,
+    front: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
 ) -> Exported:
     """Write the model of a device, or the mean of all, as safetensors; its header says which model it is.
 
+    front   of a networked run: the folder in which the device keeps its layers
+
     Load it with model.load_state_dict(safetensors.torch.load_file(file)), or name it as model.weights in a scenario.
     """
-    state = load_state(run_folder, device=device, average=average)
+    state = load_state(run_folder, device=device, average=average, front=front)
     folder = RunFolder(run_folder)
     progress = progress_of(folder.checkpoint)
     assert progress is not None  # noqa: S101 - load_state has read it

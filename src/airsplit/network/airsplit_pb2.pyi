@@ -6,23 +6,35 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Frame(_message.Message):
+    __slots__ = ("payload", "header", "piece", "last")
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    payload: bytes
+    header: bytes
+    piece: bytes
+    last: bool
+    def __init__(self, payload: _Optional[bytes] = ..., header: _Optional[bytes] = ..., piece: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+
 class Tensor(_message.Message):
-    __slots__ = ("dtype", "shape", "coding", "data", "scales", "wants_gradient", "absent")
+    __slots__ = ("dtype", "shape", "coding", "at", "scales_at", "wants_gradient", "absent")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CODING_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    SCALES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SCALES_AT_FIELD_NUMBER: _ClassVar[int]
     WANTS_GRADIENT_FIELD_NUMBER: _ClassVar[int]
     ABSENT_FIELD_NUMBER: _ClassVar[int]
     dtype: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     coding: str
-    data: bytes
-    scales: bytes
+    at: int
+    scales_at: int
     wants_gradient: bool
     absent: bool
-    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., coding: _Optional[str] = ..., data: _Optional[bytes] = ..., scales: _Optional[bytes] = ..., wants_gradient: _Optional[bool] = ..., absent: _Optional[bool] = ...) -> None: ...
+    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., coding: _Optional[str] = ..., at: _Optional[int] = ..., scales_at: _Optional[int] = ..., wants_gradient: _Optional[bool] = ..., absent: _Optional[bool] = ...) -> None: ...
 
 class NamedTensor(_message.Message):
     __slots__ = ("name", "tensor")
@@ -33,7 +45,7 @@ class NamedTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class DeviceMessage(_message.Message):
-    __slots__ = ("hello", "probe", "arrived", "ready", "step", "evaluate", "finished", "moved", "assessed", "piece")
+    __slots__ = ("hello", "probe", "arrived", "ready", "step", "evaluate", "finished", "moved", "assessed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_FIELD_NUMBER: _ClassVar[int]
@@ -43,7 +55,6 @@ class DeviceMessage(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     ASSESSED_FIELD_NUMBER: _ClassVar[int]
-    PIECE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     probe: Probe
     arrived: Arrived
@@ -53,11 +64,10 @@ class DeviceMessage(_message.Message):
     finished: Finished
     moved: Moved
     assessed: Assessed
-    piece: Piece
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., assessed: _Optional[_Union[Assessed, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., assessed: _Optional[_Union[Assessed, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("welcome", "probe", "round", "gradient", "score", "skip", "move", "done", "assess", "piece")
+    __slots__ = ("welcome", "probe", "round", "gradient", "score", "skip", "move", "done", "assess")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -67,7 +77,6 @@ class ServerMessage(_message.Message):
     MOVE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     ASSESS_FIELD_NUMBER: _ClassVar[int]
-    PIECE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     probe: Probe
     round: Round
@@ -77,16 +86,7 @@ class ServerMessage(_message.Message):
     move: Move
     done: Done
     assess: Assess
-    piece: Piece
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., assess: _Optional[_Union[Assess, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
-
-class Piece(_message.Message):
-    __slots__ = ("data", "last")
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
-    data: bytes
-    last: bool
-    def __init__(self, data: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., assess: _Optional[_Union[Assess, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "name", "run")

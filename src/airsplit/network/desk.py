@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import grpc
 import torch
@@ -19,11 +18,13 @@ import torch
 from airsplit.errors import AirsplitError, show
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
-from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors
+from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors, is_finite
+from airsplit.models.cutting import side_of
 from airsplit.models.loading import error_line
+from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, OneCopy, SharingBackEnd, score
-from airsplit.network.codec import Malformed, absent, decode, decode_named, encode
+from airsplit.network.codec import MAX_DIMS, NAMES, Incoming, Malformed, Outgoing
 from airsplit.network.identity import Admission
 from airsplit.network.members import (
     ASSESSED,
@@ -49,7 +50,18 @@ Tell = Callable[..., None]
 
 LARGEST_PROBE = 4 << 20
 MOST_VERSIONS = 16
-MEASURED = ("seconds_per_mac", "fluctuation", "up_bps", "down_bps")
+MOST_STEPS = 10**6
+SLACK_S = 1.0
+MOST_SAMPLES = 10**9
+MEASURED = {
+    "seconds_per_mac": (1e-18, 1.0),
+    "fluctuation": (1e-3, 1e30),
+    "up_bps": (1.0, 1e13),
+    "down_bps": (1.0, 1e13),
+    "round_trip_s": (0.0, 1e3),
+    "distance": (0.0, 1.0),
+}
+"""What a device measures of itself, and what can be believed."""
 
 
 class Desk:
@@ -133,8 +145,9 @@ class Desk:
                 f"the device's model must be the server's: its profile has the fingerprint {show(message.fingerprint)}, "
                 f"the server's {self.profile.fingerprint}; install the same code, or join with the right --model"
             )
-        if not message.samples:
-            raise Unwelcome("a device must have samples to train on, got none")
+        if not 1 <= message.samples <= MOST_SAMPLES or message.test_samples > MOST_SAMPLES:
+            got = f"{message.samples} and {message.test_samples}"
+            raise Unwelcome(f"a device must have 1 to {MOST_SAMPLES} samples to train on, and as many to test on, got {got}")
         measured = _measured(message) if self.scenario.network.measure else {}
         with self.changed:
             if member.session is not session:
@@ -177,13 +190,13 @@ class Desk:
             return None
         return work
 
-    def _over(self, member: Member, place: pb.Place) -> pb.ServerMessage:
+    def _over(self, member: Member, place: pb.Place) -> Outgoing[pb.ServerMessage]:
         work = member.work
         why = work.why if work is not None and work.state == DROPPED else "that order is over"
         self.tell("skipped", device=member.name, number=member.number, round=place.round, why=why)
         return skip(place.order, why)
 
-    def step(self, member: Member, step: pb.Step) -> Iterator[pb.ServerMessage]:
+    def step(self, member: Member, incoming: Incoming[pb.DeviceMessage], step: pb.Step) -> Iterator[Outgoing[pb.ServerMessage]]:
         """Activations and labels in, the gradient out."""
         start, work = time.monotonic(), self._current(member, step.place)
         if work is None:
@@ -194,15 +207,22 @@ class Desk:
             return
         if step.place.step > work.step or work.step >= self._settings.iterations_per_round:
             raise Malformed(f"step {work.step} of round {work.round} was expected, got step {step.place.step}")
-        arrived, labels = self._batch(step.activations, step.labels)
+        arrived, labels = self._batch(member, incoming, step.activations, step.labels, training=True)
         with self.compute:
             found = self._trained(member, work, arrived, labels)
         if found is None:
             yield self._over(member, step.place)
             return
         compression = self.scenario.network.compression
-        sent = [absent() if gradient is None else encode(gradient, compression) for gradient in found]
-        yield pb.ServerMessage(gradient=pb.Gradient(place=step.place, gradients=sent, server_s=time.monotonic() - start))
+        answer = Outgoing(pb.ServerMessage(gradient=pb.Gradient(place=step.place)))
+        headers = answer.message.gradient.gradients
+        for gradient in found:
+            if gradient is None:
+                headers.add(absent=True)
+            else:
+                answer.put(headers.add(), gradient, compression)
+        answer.message.gradient.server_s = time.monotonic() - start
+        yield answer
 
     def _trained(self, member: Member, work: Work, arrived: Tensors, labels: torch.Tensor) -> list[torch.Tensor | None] | None:
         """One step of a device's back end: the gradients; None where the round goes on without the device."""
@@ -215,7 +235,7 @@ class Desk:
         except NonFinite as seen:
             if str(seen) != "loss":
                 raise Malformed(f"the {seen} that were sent are not finite") from None
-            self._diverged(member, work)
+            self._diverged(member, work, "the loss is not finite")
             return None
         if isinstance(back, SharingBackEnd) and work.one_copy is not None:
             self._share(back, work.one_copy, self.weight(member))
@@ -223,9 +243,10 @@ class Desk:
         work.step += 1
         return gradients
 
-    def _diverged(self, member: Member, work: Work) -> None:
+    def _diverged(self, member: Member, work: Work, why: str) -> None:
+        """It is the training that went wrong, not the device: the round goes on without it, and the server sees why."""
         with self.changed:
-            work.drop("the loss is not finite")
+            work.drop(why)
             work.diverged = True
             self.changed.notify_all()
         self.tell("dropped", device=member.name, number=member.number, round=work.round, why=work.why)
@@ -235,25 +256,31 @@ class Desk:
         return 1.0 if self._settings.weighting == "uniform" else float(member.samples)
 
     def _share(self, back: SharingBackEnd, one_copy: OneCopy, weight: float) -> None:
-        if not all(bool(torch.isfinite(gradient).all()) for gradient in back.gradients.values()):
+        if not all(map(is_finite, back.gradients.values())):
             raise Malformed("the gradient of what was sent is not finite")
         one_copy.add(back.gradients, weight)
         back.gradients = {}
 
-    def _batch(self, activations: Any, labels: pb.Tensor) -> tuple[Tensors, torch.Tensor]:
-        """What a device sent, as tensors."""
-        arrived = []
-        for message in activations:
-            tensor = decode(message)
-            if message.wants_gradient and not tensor.is_floating_point():
-                raise Malformed(f"only floats have gradients, got {message.dtype}")
-            arrived.append(tensor.requires_grad_(message.wants_gradient))
-        wanted = decode(labels)
+    def _batch(
+        self,
+        member: Member,
+        incoming: Incoming[pb.DeviceMessage],
+        activations: Sequence[pb.Tensor],
+        labels: pb.Tensor,
+        *,
+        training: bool,
+    ) -> tuple[Tensors, torch.Tensor]:
+        """What a device sent, as tensors: of the types and shapes that cross the cut, for as many samples as there are labels."""
+        wanted = incoming.tensor(labels)
         if wanted.dim() == 0 or not 1 <= len(wanted) <= self._settings.batch_size:
-            raise Malformed(f"a batch must have 1 to {self._settings.batch_size} labels, got shape {tuple(wanted.shape)}")
-        return tuple(arrived), wanted
+            raise Malformed(f"a batch must have 1 to {self._settings.batch_size} labels, got shape {show(tuple(wanted.shape))}")
+        side = side_of(self.replica.halves(self.back_ends.splits[member.number])[1], training)
+        metas = [side.tape.slots[slot] for slot in side.entering]
+        if len(activations) != len(metas):
+            raise Malformed(f"{len(metas)} tensors cross the cut, got {len(activations)}")
+        return tuple(_activation(incoming, *each, len(wanted)) for each in zip(activations, metas, strict=True)), wanted
 
-    def finished(self, member: Member, message: pb.Finished) -> bool:
+    def finished(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Finished) -> bool:
         """A device has made all its steps; False where nobody waits for that any more."""
         work = self._current(member, message.place)
         if work is None or work.state != TRAINING:
@@ -261,11 +288,11 @@ class Desk:
         E, fedavg = self._settings.iterations_per_round, self._settings.algorithm == "fedavg"
         if not fedavg and work.step != E:
             raise Malformed(f"a round has {E} steps, the device finished after {work.step}")
-        _require_times(message)
+        _require_times(message, time.monotonic() - work.began)
         if fedavg:
-            work.received = decode_named(message.model, self.replica.tensors)
+            work.received = incoming.named(message.model, self.replica.tensors)
             work.losses = [message.train_loss]
-        elif work.back is not None and not all(map(_finite, work.back.trained().values())):
+        elif work.back is not None and not all(map(is_finite, work.back.trained().values())):
             raise Malformed("what was sent has made the server's weights of this device infinite")
         with self.changed:
             if work.state != TRAINING:
@@ -276,20 +303,28 @@ class Desk:
         return True
 
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
-    def evaluate(self, member: Member, message: pb.Evaluate) -> Iterator[pb.ServerMessage]:
+    def evaluate(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Evaluate) -> Iterator[Outgoing[pb.ServerMessage]]:
         """Activations of test samples in, how good the answers are out."""
         work = self._current(member, message.place)
         if work is None or work.state != ASSESSING:
             yield self._over(member, message.place)
             return
-        arrived, labels = self._batch(message.activations, message.labels)
+        if not self.back_ends.splits:
+            raise Malformed("with federated averaging a device evaluates the model by itself")
+        work.evaluated += 1
+        if work.evaluated > math.ceil(member.test_samples / self._settings.batch_size):
+            raise Malformed(f"a device with {member.test_samples} test samples sent more of them")
+        work.deadline = time.monotonic() + work.allowed_s
         split = self.back_ends.splits[member.number]
+        arrived, labels = self._batch(member, incoming, message.activations, message.labels, training=False)
         with self.compute, _Told(), seeded(self._settings.seed, "evaluation", work.round):
             loss, right = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
         if not math.isfinite(loss):
-            raise Malformed("the loss of what was sent is not finite")
+            self._diverged(member, work, "the test loss is not finite")
+            yield self._over(member, message.place)
+            return
         flags = b"" if right is None else bytes(right.to(torch.uint8).tolist())
-        yield pb.ServerMessage(score=pb.Score(place=message.place, loss=loss, right=flags))
+        yield Outgoing(pb.ServerMessage(score=pb.Score(place=message.place, loss=loss, right=flags)))
 
     def assessed(self, member: Member, message: pb.Assessed) -> None:
         """A device has evaluated its model."""
@@ -303,12 +338,12 @@ class Desk:
                 self.changed.notify_all()
 
     # ---- layers that move ------------------------------------------------------------------------------------------------------
-    def moved(self, member: Member, message: pb.Moved) -> None:
+    def moved(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Moved) -> None:
         """A device has taken over the layers that it was sent, and hands over those that it was asked for."""
         work = member.work
         if work is None or work.state != MOVING or work.order != message.order:
             return
-        received = decode_named(message.layers, {name: self.replica.tensors[name] for name in work.received})
+        received = incoming.named(message.layers, {name: self.replica.tensors[name] for name in work.received})
         with self.changed:
             work.received, work.state = received, MOVED
             self.changed.notify_all()
@@ -322,6 +357,17 @@ class _Told:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, AirsplitError | NonFinite):
             raise Malformed(f"the model or the loss fails on what was sent: {error_line(error)}") from error
+
+
+def _activation(incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: Meta, samples: int) -> torch.Tensor:
+    """A tensor that crosses the cut; its header is compared before its numbers are touched."""
+    shape, dtype = meta.shape_at(samples), NAMES.get(meta.dtype, "")
+    if tuple(message.shape) != shape or message.dtype != dtype:
+        got = f"{show(tuple(message.shape[:MAX_DIMS]))} of {show(message.dtype[:64])}"
+        raise Malformed(f"what crosses the cut must be {shape} of {dtype} for {samples} samples, got {got}")
+    if message.wants_gradient and not meta.dtype.is_floating_point:
+        raise Malformed(f"only floats have gradients, got {dtype}")
+    return incoming.tensor(message).requires_grad_(message.wants_gradient)
 
 
 def told_scenario(scenario: Scenario) -> Scenario:
@@ -345,16 +391,16 @@ def _measured(message: pb.Arrived) -> dict[str, float]:
     measurement = message.measurement
     found = {name: float(getattr(measurement, name)) for name in MEASURED}
     for name, value in found.items():
-        if not math.isfinite(value) or value <= 0:
-            raise Malformed(f"a device's {name} must be a finite number > 0, got {value:g}")
-    return found | {"memory_bytes": float(message.memory_bytes), "round_trip_s": measurement.round_trip_s, "distance": measurement.distance}
+        low, high = MEASURED[name]
+        if not low <= value <= high:
+            raise Malformed(f"a device's {name} must be from {low:g} to {high:g}, got {value:g}")
+    return found | {"memory_bytes": float(message.memory_bytes)}
 
 
-def _require_times(message: pb.Finished) -> None:
-    times = (message.compute_s, message.transmit_s, message.server_s, message.train_loss, *message.step_compute_s)
-    if not all(math.isfinite(value) for value in times) or min(message.compute_s, message.transmit_s, message.server_s) < 0:
-        raise Malformed("times and losses must be finite, and times at least 0")
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+def _require_times(message: pb.Finished, elapsed_s: float) -> None:
+    """Raise where a device says that it took longer than there was time, or what is no number at all."""
+    times = (message.compute_s, message.transmit_s, message.server_s, *message.step_compute_s)
+    if not all(0 <= seconds <= elapsed_s + SLACK_S for seconds in times) or not math.isfinite(message.train_loss):
+        raise Malformed(f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, and losses finite")
+    if len(message.step_compute_s) > MOST_STEPS:
+        raise Malformed(f"a round has at most {MOST_STEPS} steps")

@@ -24,7 +24,7 @@ from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import Malformed, decode_gradient, decode_named, encode, encode_named, require_like
+from airsplit.network.codec import Incoming, Malformed, Outgoing, require_like
 from airsplit.network.desk import Tell
 from airsplit.network.fronts import Fronts
 from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute, measure_compute
@@ -175,22 +175,22 @@ class Trainee:
         self._batches = Batches({self.number: rows}, self.settings.batch_size, self.settings.seed)
         self._mix = _mix(dataset, rows)
         self.samples, self.test_samples = len(rows), len(dataset.test)
-        self.fronts = Fronts(folder, self.run)
+        self.fronts = Fronts(folder, self.run, self.number)
         self._split, self._fresh = 0, True
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
 
     # ---- orders ----------------------------------------------------------------------------------------------------------------
-    def serve(self, stream: Stream, answer: pb.ServerMessage) -> str:
+    def serve(self, stream: Stream, answer: Incoming[pb.ServerMessage]) -> str:
         """Do what the server says until it says that it is over."""
         while True:
-            kind = answer.WhichOneof("body")
+            kind = answer.message.WhichOneof("body")
             try:
                 if kind == "round":
-                    answer = self._round(stream, answer.round)
+                    answer = self._round(stream, answer, answer.message.round)
                 elif kind == "assess":
-                    answer = self._assess(stream, answer.assess)
+                    answer = self._assess(stream, answer, answer.message.assess)
                 elif kind == "move":
-                    answer = self._move(stream, answer.move)
+                    answer = self._move(stream, answer, answer.message.move)
                 else:
                     return self._done(_expected(answer, "done"))
             except Skipped as why:
@@ -227,11 +227,11 @@ class Trainee:
         return pb.Place(run=self.run, round=number, order=order.order, step=step)
 
     # ---- training --------------------------------------------------------------------------------------------------------------
-    def _round(self, stream: Stream, order: pb.Round) -> pb.ServerMessage:
+    def _round(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Incoming[pb.ServerMessage]:
         """One round: E steps, or with federated averaging E whole iterations."""
         stream.pace(order.up_bps)
         if self.settings.algorithm == "fedavg":
-            return stream.ask(pb.DeviceMessage(finished=self._whole_round(order)))
+            return stream.ask(self._whole_round(incoming, order))
         self._begin(order.begin_from, order.split)
         self.fronts.keep_only(order.begin_from, order.split)  # the server has this on its disk; before, it may still go back
         clock, self._loaded, self._fresh = _Stopwatch(), None, False
@@ -254,33 +254,35 @@ class Trainee:
                 require_finite(crossing)
             except NonFinite:
                 raise Diverged(f"training stopped in round {order.number}: the activations of this device are not finite") from None
-            sent = [encode(tensor, self._compression, wants_gradient=tensor.requires_grad) for tensor in crossing]
-            message = pb.Step(place=self._place(order, step), activations=sent, labels=encode(labels))
+            place = self._place(order, step)
+            sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=place)))
+            for tensor in crossing:
+                sent.put(sent.message.step.activations.add(), tensor, self._compression, wants_gradient=tensor.requires_grad)
+            sent.put(sent.message.step.labels, labels)
         with clock.asking() as heard:
-            answer = stream.ask(pb.DeviceMessage(step=message))
-            heard(answer)
-        gradient = _gradient(answer, message.place)
+            answer = stream.ask(sent)
+            heard(answer.message)
         with clock.computing():
-            gradients = _fitting(gradient, crossing)
+            gradients = _gradients(answer, place, crossing)
             self.replica.clear()
             with chance(DEVICE_BACKWARD):
                 device_backward(crossing, gradients)
             self.replica.descend()
 
-    def _whole_round(self, order: pb.Round) -> pb.Finished:
+    def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
         """Federated averaging: train the whole model, and send it back."""
         clock, whole = _Stopwatch(), len(self.replica.outline.splits)
         if order.model:
-            self._model_now = decode_named(order.model, self.replica.tensors)
+            self._model_now = incoming.named(order.model, self.replica.tensors)
         self.replica.load(self._model_now)
         losses = []
         for step in range(self.settings.iterations_per_round):
             with clock.computing():
                 inputs, labels = self._batch(order.number, step)
                 losses.append(self.replica.step(whole, inputs, labels, "none", partial(self._chance, order.number, step)))
-        done = clock.finished(self._place(order, self.settings.iterations_per_round))
-        done.train_loss = sum(losses) / len(losses)
-        done.model.extend(encode_named(self.replica.tensors))
+        done = Outgoing(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+        done.message.finished.train_loss = sum(losses) / len(losses)
+        done.put_named(done.message.finished.model, self.replica.tensors)
         return done
 
     _model_now: dict[str, Tensor]
@@ -293,10 +295,10 @@ class Trainee:
         return self._dataset.train.batch(torch.as_tensor(rows))
 
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
-    def _assess(self, stream: Stream, order: pb.Assess) -> pb.ServerMessage:
+    def _assess(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
         """Evaluate this device's model on its test set: the front here, the rest on the server."""
         if self.settings.algorithm == "fedavg":
-            self._model_now = decode_named(order.model, self.replica.tensors)
+            self._model_now = incoming.named(order.model, self.replica.tensors)
             with seeded(self.settings.seed, "evaluation", order.round):
                 found = scores(self.replica, State(self._model_now, {}, 0), [0], self._dataset.test, self._dataset.classes)[0]
         else:
@@ -319,9 +321,12 @@ class Trainee:
             for step, at in enumerate(range(0, len(test), size)):
                 inputs, labels = test.batch(slice(at, at + size))
                 with torch.no_grad(), seeded(self.settings.seed, "evaluation", order.round):
-                    sent = [encode(tensor) for tensor in front(*inputs)]
-                message = pb.Evaluate(place=self._place(order, step), activations=sent, labels=encode(labels))
-                found = _expected(stream.ask(pb.DeviceMessage(evaluate=message)), "score")
+                    crossing = front(*inputs)
+                sent = Outgoing(pb.DeviceMessage(evaluate=pb.Evaluate(place=self._place(order, step))))
+                for tensor in crossing:
+                    sent.put(sent.message.evaluate.activations.add(), tensor)
+                sent.put(sent.message.evaluate.labels, labels)
+                found = _expected(stream.ask(sent), "score")
                 loss += found.loss * len(labels)
                 if classes and len(found.right) == len(labels):
                     hit = torch.tensor(list(found.right), dtype=torch.bool)
@@ -332,16 +337,18 @@ class Trainee:
         return Score(loss / len(test), right.double().numpy(), present.double().numpy())
 
     # ---- layers that move --------------------------------------------------------------------------------------------------------
-    def _move(self, stream: Stream, order: pb.Move) -> pb.ServerMessage:
+    def _move(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Move) -> Incoming[pb.ServerMessage]:
         """Cut elsewhere: take over layers from the server, or hand them over."""
         self._begin(order.begin_from, order.from_split)
         wanted = {name: self.replica.tensors[name].clone() for name in order.wanted}
         names = set(self.replica.front_keys(order.split)) - set(self.replica.front_keys(self._split))
-        self.replica.load(decode_named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
+        self.replica.load(incoming.named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
         self._split, self._fresh, self._loaded = order.split, False, (order.begin_from, order.split)
         self.fronts.keep(order.begin_from, order.split, self.replica.taken(self.replica.front_keys(order.split)))
         self._tell("moved", split=order.split)
-        return stream.ask(pb.DeviceMessage(moved=pb.Moved(order=order.order, layers=encode_named(wanted))))
+        handed = Outgoing(pb.DeviceMessage(moved=pb.Moved(order=order.order)))
+        handed.put_named(handed.message.moved.layers, wanted)
+        return stream.ask(handed)
 
 
 class _Stopwatch:
@@ -390,29 +397,26 @@ class _Lap:
             self._done(time.perf_counter() - self._start, self._answer)
 
 
-def _expected(answer: pb.ServerMessage, wanted: str) -> Any:
-    kind = answer.WhichOneof("body")
+def _expected(answer: Incoming[pb.ServerMessage], wanted: str) -> Any:
+    message = answer.message
+    kind = message.WhichOneof("body")
     if kind == "skip":
-        raise Skipped(answer.skip.why)
-    if kind == "done" and answer.done.why:
-        raise Lost(answer.done.why)
+        raise Skipped(message.skip.why)
+    if kind == "done" and message.done.why:
+        raise Lost(message.done.why)
     if kind != wanted:
         raise Malformed(f"the server must answer with {wanted}, got {show(kind)}")
-    return getattr(answer, wanted)
+    return getattr(message, wanted)
 
 
-def _gradient(answer: pb.ServerMessage, place: pb.Place) -> pb.Gradient:
-    found: pb.Gradient = _expected(answer, "gradient")
-    if found.place != place:
+def _gradients(answer: Incoming[pb.ServerMessage], place: pb.Place, crossing: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The gradients of a step, each like the tensor that was sent."""
+    message: pb.Gradient = _expected(answer, "gradient")
+    if message.place != place:
         raise Malformed("the server's gradient is of another step")
-    return found
-
-
-def _fitting(message: pb.Gradient, crossing: tuple[Tensor, ...]) -> list[Tensor | None]:
-    """The gradients, each like the tensor that was sent."""
     if len(message.gradients) != len(crossing):
         raise Malformed(f"the server must send a gradient for each of {len(crossing)} tensors, got {len(message.gradients)}")
-    found = [decode_gradient(each) for each in message.gradients]
+    found = [answer.gradient(header) for header in message.gradients]
     return [None if g is None else require_like("a gradient", g, tensor) for g, tensor in zip(found, crossing, strict=True)]
 
 

@@ -16,9 +16,7 @@ from torch import Tensor
 
 from airsplit.errors import FileProblem, require_integer
 from airsplit.files import read_text, write_text
-from airsplit.learn.checkpoint import write_tensors
-
-FILE = "device.json"
+from airsplit.learn.checkpoint import FRONT_FILE, front_file, write_tensors
 
 
 class Fronts:
@@ -27,14 +25,14 @@ class Fronts:
     There are two splits of one round while the server moves layers, until it says which of them counts.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self._folder, self._run = folder, run
+    def __init__(self, folder: Path, run: str, device: int) -> None:
+        self._folder, self._run, self._device = folder, run, device
         self.versions: list[tuple[int, int]] = _read(folder)["versions"] if self.stored_run(folder) == run else []
 
     @staticmethod
     def stored_run(folder: Path) -> str:
         """The run of the checkpoint in a folder; empty where there is none."""
-        return str(_read(folder)["run"]) if (folder / FILE).exists() else ""
+        return str(_read(folder)["run"]) if (folder / FRONT_FILE).exists() else ""
 
     def keep(self, version: int, split: int, tensors: Mapping[str, Tensor]) -> None:
         """Add a version; it is on the disk when this returns."""
@@ -61,22 +59,24 @@ class Fronts:
             self._write()
 
     def _write(self) -> None:
-        write_text(self._folder / FILE, json.dumps({"run": self._run, "versions": self.versions}) + "\n")
+        write_text(self._folder / FRONT_FILE, json.dumps({"run": self._run, "device": self._device, "versions": self.versions}) + "\n")
         wanted = {self._file(*each) for each in self.versions}
         for old in (*self._folder.glob("front-*.safetensors"), *self._folder.glob(".front-*")):
             if old not in wanted:
                 old.unlink(missing_ok=True)
 
     def _file(self, version: int, split: int) -> Path:
-        return self._folder / f"front-{version:06d}-{split}.safetensors"
+        return front_file(self._folder, version, split)
 
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        about = json.loads(read_text(folder / FILE, what="device's checkpoint"))
+        about = json.loads(read_text(folder / FRONT_FILE, what="device's checkpoint"))
         versions = [
             (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
         ]
         return {"run": str(about["run"]), "versions": versions}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileProblem(f"device's checkpoint {str(folder / FILE)!r} is not whole: {error}; delete the folder to begin anew") from None
+        raise FileProblem(
+            f"device's checkpoint {str(folder / FRONT_FILE)!r} is not whole: {error}; delete the folder to begin anew"
+        ) from None

@@ -12,12 +12,10 @@ from pathlib import Path
 from torch import Tensor
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number
-from airsplit.learn.checkpoint import COMMON, OWN, Progress, fitting, progress_of, read_whole, replace_checkpoint, write_tensors
+from airsplit.learn.checkpoint import COMMON, NETWORK, OWN, Progress, fitting, progress_of, read_whole, replace_checkpoint, write_tensors
 from airsplit.learn.replica import Replica
 from airsplit.network.backends import BackEnds
 from airsplit.network.members import require_name
-
-WHO = "network"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def write_kept(folder: Path, back_ends: BackEnds, progress: Progress, who: Who) 
     for k, own in enumerate(back_ends.own):
         tensors |= {f"{OWN}{k}/{name}": tensor for name, tensor in own.items()}
     # layers may move between two rounds: the number of the order makes the name new all the same
-    replace_checkpoint(folder, tensors, asdict(progress) | {WHO: asdict(who)}, f"round-{progress.round:06d}-{who.order}")
+    replace_checkpoint(folder, tensors, asdict(progress) | {NETWORK: asdict(who)}, f"round-{progress.round:06d}-{who.order}")
 
 
 def read_kept(folder: Path, replica: Replica) -> tuple[BackEnds, Progress, Who] | None:
@@ -71,7 +69,7 @@ def read_kept(folder: Path, replica: Replica) -> tuple[BackEnds, Progress, Who] 
         return None
     data, tensors = read_whole(folder)
     try:
-        who = Who(**data[WHO])
+        who = Who(**data[NETWORK])
         who.check(len(progress.splits))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(folder)!r} is not that of a server: {type(error).__name__}: {error}") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd, Named, OneCopy
+from airsplit.network.codec import Outgoing
 
 if TYPE_CHECKING:
     from airsplit.network.sessions import Session
@@ -51,6 +52,8 @@ class Work:
     sent_bytes: int = 0
     received_bytes: int = 0
     began: float = 0.0
+    allowed_s: float = 0.0
+    evaluated: int = 0
     ended: float = 0.0
 
     def drop(self, why: str) -> None:
@@ -90,9 +93,9 @@ class Member:
         return self.version if (self.version, split) in self.versions else 0
 
 
-def skip(order: int, why: str) -> pb.ServerMessage:
+def skip(order: int, why: str) -> Outgoing[pb.ServerMessage]:
     """Tells a device that the round goes on without it."""
-    return pb.ServerMessage(skip=pb.Skip(order=order, why=why))
+    return Outgoing(pb.ServerMessage(skip=pb.Skip(order=order, why=why)))
 
 
 def require_name(name: str) -> str:

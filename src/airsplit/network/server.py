@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import torch
+from google.protobuf.message import Message
 
 from airsplit.errors import AirsplitError, Diverged, FileProblem, InvalidValue
 from airsplit.fleet import Fleet
@@ -21,7 +22,7 @@ from airsplit.learn.preparation import replica_of
 from airsplit.learn.replica import state_names
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd, BackEnds, Named, OneCopy, SharingBackEnd, one_copy_is_enough
-from airsplit.network.codec import Malformed, encode_named
+from airsplit.network.codec import Malformed, Outgoing, parsed
 from airsplit.network.desk import Desk, Tell
 from airsplit.network.forecast import Forecast, expected, forecast, measured_fleet, message_limit, real_clock, require_memory
 from airsplit.network.identity import Admission, Refused
@@ -92,29 +93,27 @@ class Server:
         return fleet
 
     # ---- what the transport calls ----------------------------------------------------------------------------------------------
-    def join(self, messages: Iterator[pb.DeviceMessage], context: grpc.ServicerContext) -> Iterator[pb.ServerMessage]:
+    def join(self, arriving: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """One device's stream."""
-        return Session(self.desk, context).converse(messages)
+        return Session(self.desk, context).converse(arriving)
 
-    def status(self, context: grpc.ServicerContext) -> str:
+    def status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """How far the training is and who is here, as JSON, for one who is admitted."""
-        self._require_admitted(context)
-        return json.dumps(self.state())
+        return self._answered(context, lambda: (parsed(pb.StatusRequest, data), pb.StatusReply(json=json.dumps(self.state())))[1])
 
-    def measure(self, probe: pb.Probe, context: grpc.ServicerContext) -> pb.Probe:
+    def measure(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer a measurement of the link, for one who is admitted."""
-        self._require_admitted(context)
-        try:
-            return self.desk.probed(probe)
-        except Malformed as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
+        return self._answered(context, lambda: self.desk.probed(parsed(pb.Probe, data)))
 
-    def _require_admitted(self, context: grpc.ServicerContext) -> None:
+    def _answered(self, context: grpc.ServicerContext, answer: Callable[[], Message]) -> bytes:
         try:
             self.desk.require_admitted(context)
+            return answer().SerializeToString()
         except Refused as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except Malformed as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort raises")
 
     def state(self) -> dict[str, Any]:
         """How far the training is, and who is here."""
@@ -242,9 +241,12 @@ class Server:
         assert member.session is not None  # noqa: S101 - the caller has seen to it
         k, ends, now = member.number, self.desk.back_ends, time.monotonic()
         work = member.work = Work(self._order, number, now + self.forecast.allowed_s(k, self.network), began=now)
-        message = pb.Round(number=number, order=self._order, begin_from=self._begin_from(member))
+        order = Outgoing(pb.ServerMessage(round=pb.Round(number=number, order=self._order, begin_from=self._begin_from(member))))
+        message = order.message.round
         if self.settings.algorithm == "fedavg":
-            message.model.extend(self._model_for(member))
+            if member.has_model != self.round:
+                order.put_named(message.model, self.desk.back_ends.common)
+                member.has_model = self.round
         else:
             message.split = ends.splits[k]
             if one_copy is not None:
@@ -256,14 +258,7 @@ class Server:
             down = float(self.forecast.down_bps[k])
             if member.session.bucket.rate_bps != down:
                 member.session.bucket = TokenBucket(down, burst_bytes(down))
-        member.session.orders.put(pb.ServerMessage(round=message))
-
-    def _model_for(self, member: Member) -> list[pb.NamedTensor]:
-        """The average, unless the device has it."""
-        if member.has_model == self.round:
-            return []
-        member.has_model = self.round
-        return encode_named(self.desk.back_ends.common)
+        member.session.orders.put(order.sealed())
 
     def _average(self, trained: list[Member]) -> float:
         """Keep what the devices have trained, and average what is common: the mean loss."""
@@ -297,6 +292,7 @@ class Server:
             for member in some:
                 self._send_assess(member, number)
         self._wait_for_work(some, ASSESSING)
+        self._require_finite(number, some)
 
     def _evaluated(self) -> set[int]:
         K, wanted = len(self.members), self.settings.evaluate_devices
@@ -307,18 +303,19 @@ class Server:
     def _send_assess(self, member: Member, number: int) -> None:
         assert self.forecast is not None  # noqa: S101 - rounds come after planning
         assert member.session is not None  # noqa: S101 - the caller has seen to it
-        batches = math.ceil(member.test_samples / self.settings.batch_size) / self.settings.iterations_per_round
-        deadline = time.monotonic() + (1 + batches) * self.forecast.allowed_s(member.number, self.network)
-        message = pb.Assess(round=number, order=self._order, begin_from=self._begin_from(member))
+        deadline = time.monotonic() + self.forecast.allowed_s(member.number, self.network)
+        order = Outgoing(pb.ServerMessage(assess=pb.Assess(round=number, order=self._order, begin_from=self._begin_from(member))))
+        message = order.message.assess
         if member.work is None:
             member.work = Work(self._order, number, deadline)
+        member.work.allowed_s = self.forecast.allowed_s(member.number, self.network)  # again with every message
         member.work.state, member.work.deadline, member.work.order, member.work.round = ASSESSING, deadline, self._order, number
         if self.settings.algorithm == "fedavg":
-            message.model.extend(encode_named(self.desk.back_ends.common))
+            order.put_named(message.model, self.desk.back_ends.common)
             member.has_model = number
         else:
             message.split = self.desk.back_ends.splits[member.number]
-        member.session.orders.put(pb.ServerMessage(assess=message))
+        member.session.orders.put(order.sealed())
 
     # ---- planning anew ---------------------------------------------------------------------------------------------------------------
     def _compare(self, number: int, trained: list[Member], latency_s: float) -> None:
@@ -383,10 +380,10 @@ class Server:
         member.work.received = dict.fromkeys(move.wanted, torch.empty(0))  # what it is to bring
         self._moving_from[k] = self._begin_from(member)
         message = pb.Move(order=self._order, from_split=move.from_split, split=move.split, begin_from=self._moving_from[k])
-        own = self.desk.back_ends.of(k)
-        message.layers.extend(encode_named({name: own[name] for name in move.given}))
         message.wanted.extend(move.wanted)
-        member.session.orders.put(pb.ServerMessage(move=message))
+        order, own = Outgoing(pb.ServerMessage(move=message)), self.desk.back_ends.of(k)
+        order.put_named(order.message.move.layers, {name: own[name] for name in move.given})
+        member.session.orders.put(order.sealed())
 
     # ---- waiting -------------------------------------------------------------------------------------------------------------------
     def _wait(self, until: Callable[[], bool], seconds: float, missing: Callable[[], str]) -> None:
@@ -490,7 +487,7 @@ class Server:
         with self.desk.changed:
             for member in self.members:
                 if member.session is not None:
-                    member.session.orders.put(pb.ServerMessage(done=pb.Done(why=why, begin_from=member.version)))
+                    member.session.orders.put(Outgoing(pb.ServerMessage(done=pb.Done(why=why, begin_from=member.version))))
 
     def plan_document(self) -> dict[str, Any]:
         """What the run folder keeps of the plan."""

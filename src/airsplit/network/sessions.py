@@ -7,6 +7,7 @@ says can touch another's: whatever is wrong with it ends this stream, and only t
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import grpc
 
 from airsplit.errors import AirsplitError, show
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import Malformed, joined, paced
+from airsplit.network.codec import Incoming, Malformed, Outgoing, joined, paced
 from airsplit.network.identity import Refused
 from airsplit.network.members import TRAINING, Member, Unwelcome, skip
 from airsplit.network.pacing import TokenBucket, burst_bytes
@@ -24,10 +25,13 @@ from airsplit.network.transport import PROTOCOL
 if TYPE_CHECKING:
     from airsplit.network.desk import Desk
 
+SILENCE_S = 10.0
+"""How long a stream may be open before anything is said on it."""
+
 MESSAGES_PER_S = 20_000
 """More than any device has use for."""
 PROBES = 64
-PROBING_S = 60.0
+PROBING_S = 20.0
 """How long a device waits at most until the one before it has measured its link."""
 
 
@@ -36,7 +40,7 @@ class Session:
 
     def __init__(self, desk: Desk, context: grpc.ServicerContext) -> None:
         self.context = context
-        self.orders: queue.SimpleQueue[pb.ServerMessage | None] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[Outgoing[pb.ServerMessage] | None] = queue.SimpleQueue()
         self.bucket = TokenBucket(None, burst_bytes(None))
         self._desk = desk
         self._member: Member | None = None
@@ -49,18 +53,22 @@ class Session:
         self.orders.put(None)
         self.context.cancel()
 
-    def converse(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.ServerMessage]:
+    def converse(self, arriving: Iterator[bytes]) -> Iterator[bytes]:
         """Answers to a device's messages; the stream ends with a status that says why."""
+        silence = threading.Timer(SILENCE_S, self.context.cancel)  # who says nothing must not keep others out
+        silence.daemon = True
+        silence.start()
         try:
-            for answer in self._talk(joined(self._counted(messages), self._desk.limit_bytes)):
-                if self._member is not None and self._member.work is not None and self._member.work.state == TRAINING:
-                    self._member.work.received_bytes += answer.ByteSize()
-                yield from paced(answer, self.bucket)
-        except (Refused, Unwelcome, AirsplitError) as error:
+            for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving, silence), self._desk.limit_bytes)):
+                for data in paced(answer, self.bucket):
+                    self._count("received_bytes", data)
+                    yield data
+        except AirsplitError as error:
             self._end(error)
         except grpc.RpcError:  # the device is gone
             pass
         finally:
+            silence.cancel()
             self._end_probing()
             if self._member is not None:
                 self._desk.left(self._member, self)
@@ -79,28 +87,35 @@ class Session:
             self._desk.tell("refused", why=str(error))
         self.context.abort(code, str(error)[:2000])
 
-    def _counted(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.DeviceMessage]:
+    def _counted(self, arriving: Iterator[bytes], silence: threading.Timer) -> Iterator[bytes]:
         """The same messages, no more of them a second than any device has use for."""
-        for message in messages:
+        for data in arriving:
+            silence.cancel()
             second = int(time.monotonic())
             self._second, self._messages = second, self._messages + 1 if second == self._second else 1
             if self._messages > MESSAGES_PER_S:
                 self.context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MESSAGES_PER_S:,} messages a second")
             if self._member is not None:
                 self._member.last_seen = time.monotonic()
-                if self._member.work is not None and self._member.work.state == TRAINING:
-                    self._member.work.sent_bytes += message.ByteSize()
-            yield message
+            self._count("sent_bytes", data)
+            yield data
+
+    def _count(self, column: str, data: bytes) -> None:
+        """Bytes of a round's training; what is said besides does not count."""
+        work = None if self._member is None else self._member.work
+        if work is not None and work.state == TRAINING:
+            setattr(work, column, getattr(work, column) + len(data))
 
     # ---- the conversation --------------------------------------------------------------------------------------------------
-    def _talk(self, messages: Iterator[pb.DeviceMessage]) -> Iterator[pb.ServerMessage]:
+    def _talk(self, messages: Iterator[Incoming[pb.DeviceMessage]]) -> Iterator[Outgoing[pb.ServerMessage]]:
         hello = next(messages, None)
         if hello is None:
             return
-        member = self._member = self._greeted(_body(hello, "hello"))
-        yield pb.ServerMessage(welcome=self._desk.welcome(member))
+        member = self._member = self._greeted(_body(hello.message, "hello"))
+        yield Outgoing(pb.ServerMessage(welcome=self._desk.welcome(member)))
         probes = 0
-        for message in messages:
+        for incoming in messages:
+            message = incoming.message
             body = message.WhichOneof("body")
             if body == "probe" and not member.arrived and probes < PROBES:
                 probes += 1
@@ -112,29 +127,32 @@ class Session:
             elif not member.arrived:
                 raise Malformed(f"a device must say that it has arrived before anything else, got {show(body)}")
             else:
-                yield from self._answered(member, message, body)
+                yield from self._answered(member, incoming, body)
 
     def _greeted(self, hello: pb.Hello) -> Member:
         if hello.protocol != PROTOCOL:
             raise Unwelcome(f"the server speaks version {PROTOCOL} of the protocol, the device {hello.protocol}; install the same airsplit")
         return self._desk.greet(self, hello.name)
 
-    def _probed(self, probe: pb.Probe) -> pb.ServerMessage:
+    def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
         if not self._probing:
             self._probing = self._desk.probing.acquire(timeout=PROBING_S)
-        return pb.ServerMessage(probe=self._desk.probed(probe))
+        return Outgoing(pb.ServerMessage(probe=self._desk.probed(probe)))
 
-    def _answered(self, member: Member, message: pb.DeviceMessage, body: str | None) -> Iterator[pb.ServerMessage]:
+    def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
         """One message of a device that has arrived."""
+        if member.session is not self:
+            raise Malformed("the device has connected anew; this connection is no longer its own")
+        message = incoming.message
         if body == "ready":
             self._desk.ready(member, message.ready)
             yield from self._ordered()
         elif body == "step":
-            yield from self._desk.step(member, message.step)
+            yield from self._desk.step(member, incoming, message.step)
         elif body == "evaluate":
-            yield from self._desk.evaluate(member, message.evaluate)
+            yield from self._desk.evaluate(member, incoming, message.evaluate)
         elif body == "finished":
-            if self._desk.finished(member, message.finished):
+            if self._desk.finished(member, incoming, message.finished):
                 yield from self._ordered()
             else:
                 yield skip(message.finished.place.order, "that order is over")
@@ -142,12 +160,12 @@ class Session:
             self._desk.assessed(member, message.assessed)
             yield from self._ordered()
         elif body == "moved":
-            self._desk.moved(member, message.moved)
+            self._desk.moved(member, incoming, message.moved)
             yield from self._ordered()
         else:
             raise Malformed(f"a device that has arrived trains, got {show(body)}")
 
-    def _ordered(self) -> Iterator[pb.ServerMessage]:
+    def _ordered(self) -> Iterator[Outgoing[pb.ServerMessage]]:
         """The next order; waits for it."""
         self.idle = True
         order = self.orders.get()

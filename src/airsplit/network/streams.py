@@ -10,7 +10,7 @@ import grpc
 
 from airsplit.errors import AirsplitError
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import joined, paced
+from airsplit.network.codec import Incoming, Outgoing, joined, paced
 from airsplit.network.pacing import TokenBucket, burst_bytes
 from airsplit.network.transport import LARGEST_MESSAGE, join_call
 
@@ -37,12 +37,12 @@ class Stream:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
-        self._outbox: queue.SimpleQueue[pb.DeviceMessage | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Outgoing[pb.DeviceMessage] | None] = queue.SimpleQueue()
         self._bucket = TokenBucket(None, burst_bytes(None))
         self._call = join_call(channel, self._requests())
-        self._answers = joined(self._call, LARGEST_MESSAGE)
+        self._answers = joined(pb.ServerMessage, self._call, LARGEST_MESSAGE)
 
-    def _requests(self) -> Iterator[pb.DeviceMessage]:
+    def _requests(self) -> Iterator[bytes]:
         while (message := self._outbox.get()) is not None:
             yield from paced(message, self._bucket)
 
@@ -52,11 +52,11 @@ class Stream:
         if wanted != self._bucket.rate_bps:
             self._bucket = TokenBucket(wanted, burst_bytes(wanted))
 
-    def ask(self, message: pb.DeviceMessage) -> pb.ServerMessage:
+    def ask(self, message: pb.DeviceMessage | Outgoing[pb.DeviceMessage]) -> Incoming[pb.ServerMessage]:
         """Say something and wait for the answer."""
-        self._outbox.put(message)
+        self._outbox.put(message if isinstance(message, Outgoing) else Outgoing(message))
         try:
-            answer: pb.ServerMessage = next(self._answers)
+            answer = next(self._answers)
         except StopIteration:
             raise Lost("the server has closed the connection") from None
         except grpc.RpcError as error:

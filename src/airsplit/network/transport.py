@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,14 +35,14 @@ def _options(limit_bytes: int) -> list[tuple[str, Any]]:
     ]
 
 
-Converse = Callable[[Iterator[pb.DeviceMessage], grpc.ServicerContext], Iterator[pb.ServerMessage]]
+Converse = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
+Answer = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 def listen(
     address: str,
     join: Converse,
-    status: Callable[[grpc.ServicerContext], str],
-    measure: Callable[[pb.Probe, grpc.ServicerContext], pb.Probe],
+    calls: Mapping[str, Answer],
     *,
     devices: int,
     limit_bytes: int,
@@ -51,18 +51,14 @@ def listen(
     """A server that listens, and its port.
 
     join     answers one device's messages
-    status   what is said to who asks for the state, as JSON
-    measure  answers a probe of the link
+    calls    the service's other methods, by name
+
+    All take bytes and return bytes: what is no message is ours to refuse, and must not fail within gRPC.
     """
     threads = ThreadPoolExecutor(max_workers=2 * devices + 8, thread_name_prefix="airsplit-device")
     server = grpc.server(threads, options=_options(limit_bytes), maximum_concurrent_rpcs=2 * devices + 8)
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Join": grpc.stream_stream_rpc_method_handler(join, pb.DeviceMessage.FromString, pb.ServerMessage.SerializeToString),
-        "Status": grpc.unary_unary_rpc_method_handler(
-            lambda _, context: pb.StatusReply(json=status(context)), pb.StatusRequest.FromString, pb.StatusReply.SerializeToString
-        ),
-        "Measure": grpc.unary_unary_rpc_method_handler(measure, pb.Probe.FromString, pb.Probe.SerializeToString),
-    }
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+    handlers["Join"] = grpc.stream_stream_rpc_method_handler(join)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
         port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
@@ -80,11 +76,9 @@ def connect(address: str, credentials: grpc.ChannelCredentials | None, limit_byt
     return grpc.secure_channel(address, credentials, options=options)
 
 
-def join_call(channel: grpc.Channel, requests: Iterator[pb.DeviceMessage]) -> Any:
-    """Open a device's stream: an iterator over the server's answers that can also be cancelled."""
-    method = channel.stream_stream(
-        f"/{SERVICE}/Join", request_serializer=pb.DeviceMessage.SerializeToString, response_deserializer=pb.ServerMessage.FromString
-    )
+def join_call(channel: grpc.Channel, requests: Iterator[bytes]) -> Any:
+    """Open a device's stream: an iterator over the bytes that the server sends, which can also be cancelled."""
+    method: Any = channel.stream_stream(f"/{SERVICE}/Join")
     return method(requests)
 
 
