@@ -2,6 +2,7 @@
 # make test   the test suite
 # make check  linters, types, layers, wheel, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
+# make bench-network  the networked system on shaped links (needs root and iproute2);  make bench-chaos  and under attack by chance
 # make zoo    profile and cut the networks of torchvision and Hugging Face
 # Each sets up everything it needs in .venv, and is quick the second time.
 
@@ -12,7 +13,7 @@ READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 
-.PHONY: demo test check lint wheel bench zoo clean
+.PHONY: demo test check lint wheel proto bench bench-network bench-chaos zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -63,6 +64,16 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/training.py
+
+bench-network: $(READY)
+	@PYTHONPATH=benchmarks $(BIN)/python -m network.run
+
+bench-chaos: $(READY)
+	@PYTHONPATH=benchmarks $(BIN)/python -m network.run --only chaos
+
+# What protoc makes of the messages is committed, so that nobody needs it to install; a test compares.
+proto: $(READY)
+	@$(BIN)/python -m grpc_tools.protoc -Isrc/airsplit/network --python_out=src/airsplit/network --pyi_out=src/airsplit/network airsplit.proto
 
 $(ZOO_READY): $(READY)
 	@echo "Adding torchvision and transformers to $(VENV) …"

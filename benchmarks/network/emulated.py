@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from airsplit.network.backends import BackEnd
 from airsplit.network.codec import Incoming, Outgoing
 from airsplit.network.device import Device, Trainee
 from airsplit.network.forecast import Forecast
+from airsplit.network.sessions import Session
 from airsplit.network.streams import Stream, measure_link
 from airsplit.randomness import generator
 from airsplit.scenario import Scenario
 from airsplit.serving import Serving
 
+PIECE = b"\x1a"  # how a frame that is a piece begins
 PACES = (1.0, 1.3, 1.7, 2.2, 2.9, 3.7, 4.8, 6.3)
 """How slow the eight devices are, relative to the fastest."""
 
@@ -122,16 +125,38 @@ def _at_once(_: BackEnd, arrived: tuple[Tensor, ...], __: Tensor) -> tuple[float
     return 0.0, [tensor.detach() for tensor in arrived]
 
 
+class Arrivals:
+    """How long messages in pieces take from their first piece to their last, and how many bytes come after the first."""
+
+    def __init__(self) -> None:
+        self.seconds, self.bytes = 0.0, 0
+        plain = Session._counted
+
+        def counted(session: Session, arriving: Iterator[bytes], silence: Any) -> Iterator[bytes]:
+            begun: float | None = None
+            for data in plain(session, arriving, silence):
+                now = time.perf_counter()
+                if data[:1] == PIECE:
+                    if begun is not None:
+                        self.seconds, self.bytes = self.seconds + now - begun, self.bytes + len(data)
+                    begun = None if pb.Frame.FromString(data).last else now
+                yield data
+
+        Session._counted = counted  # type: ignore[method-assign]
+
+
 def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
     """A server without computing; prints the forecast and each round as JSON."""
     BackEnd.step = _at_once  # type: ignore[method-assign, assignment]
     import airsplit.network.server as server_module
 
     server_module.measure_server = lambda *_, **__: 0.0  # type: ignore[assignment]
+    arrivals = Arrivals()
     with tempfile.TemporaryDirectory() as folder:
         serving = Serving(scenario(changes), out=Path(folder) / "run", devices=devices, listen_on=address)
         for record in serving:
             told: dict[str, Any] = {"latency_s": record.latency_s, "sent_bytes": record.sent_bytes, "compute_s": record.compute_s, "transmit_s": record.transmit_s}
+            told |= {"sending_s": arrivals.seconds, "sending_bytes": arrivals.bytes}
             if serving.server.forecast is not None:
                 told |= _foretold(serving.server.forecast)
             print(json.dumps(told), flush=True)

@@ -15,10 +15,7 @@ CHANGES = {"plan.method": "fixed", "plan.split": "relu1", "network.grace_s": 300
 
 
 def used(rate_bps: float) -> tuple[float, float]:
-    """The part of the uplink that carried bytes while the device waited for its answers, headers included, and without.
-
-    The way back and the server are in that time, too, so that the uplink is used by at least as much.
-    """
+    """The part of the uplink that is used while a message is on its way: with headers of TCP, IP and Ethernet, and without."""
     address = f"{SERVER_ADDRESS}:{PORT}"
     with Bottleneck(rate_bps, DOWN_BPS) as link:
         server = link.python(SERVER, "network.emulated", "server", address, "--devices", "1", "--changes", json.dumps(CHANGES))
@@ -26,22 +23,20 @@ def used(rate_bps: float) -> tuple[float, float]:
         assert server.stdout is not None
         rounds = []
         try:
-            before = 0
             for line in server.stdout:
-                now = link.sent_bytes(DEVICES)
-                rounds.append((json.loads(line), now - before))
-                before = now
+                rounds.append(json.loads(line) | {"wire_bytes": link.sent_bytes(DEVICES)})
             devices.wait(60)
         finally:
             server.kill()
             devices.kill()
-    record, sent = rounds[-1]
-    seconds = sum(record["transmit_s"])
-    return 8 * sent / (rate_bps * seconds), 8 * sum(record["sent_bytes"]) / (rate_bps * seconds)
+    first, last = rounds[0], rounds[-1]
+    headers = (last["wire_bytes"] - first["wire_bytes"]) / sum(sum(each["sent_bytes"]) for each in rounds[1:])
+    message = 8 * last["sending_bytes"] / last["sending_s"] / rate_bps
+    return message * headers, message
 
 
 def table() -> str:
-    lines = ["| uplink | used while sending | of which the message itself |", "|---|---|---|"]
+    lines = ["| uplink | used while a message is sent | of which the message itself |", "|---|---|---|"]
     for rate in RATES_BPS:
         wire, message = used(rate)
         lines.append(f"| {rate / 1e6:.0f} Mbit/s | {wire:.1%} | {message:.1%} |")

@@ -3,7 +3,7 @@
 Nothing is unpickled, and no size is believed: the numbers of a tensor must be where its header says, within what has arrived.
 
 A Frame is written and read here by hand, as protobuf would: so the numbers of a tensor are copied once when they are sent, and
-not at all when they arrive.
+once at most when they arrive.
 """
 
 from __future__ import annotations
@@ -35,8 +35,13 @@ MAX_ELEMENTS = 1 << 40
 HEADER_BYTES = 1 << 10
 """What a message may have besides its tensors' numbers, for each tensor."""
 ALIGNED = 8
-"""Numbers begin at multiples of so many bytes."""
-LONGEST_VARINT = 10
+"""Numbers begin at multiples of so many bytes in the frame."""
+TORCH_ALIGNED = 64
+"""Where torch puts its own tensors: at multiples of so many bytes."""
+LONGEST_LENGTH = 5
+"""Bytes in which a length is written; protobuf reads no longer ones."""
+PREFIX = 1 + LONGEST_LENGTH
+"""Bytes before a payload: the field, and a length that takes as many bytes however long the payload is."""
 
 P = TypeVar("P", bound=Message)
 
@@ -77,7 +82,7 @@ class Outgoing(Generic[P]):
 
     def _add(self, tensor: Tensor) -> int:
         """Where the numbers of a tensor begin."""
-        gap = -self._size % ALIGNED
+        gap = -(PREFIX + self._size) % ALIGNED
         if gap:
             self._parts.append(bytes(gap))
         at = self._size + gap
@@ -96,10 +101,9 @@ class Outgoing(Generic[P]):
         return self
 
     def _made(self) -> bytes:
-        """Numbers begin at the eighth byte, so that they lie in memory as they must."""
         header = self.message.SerializeToString()
         head = (b"\x12", _varint(len(header)), header)
-        return b"".join(head if not self._size else (b"\x0a", _varint(self._size, ALIGNED - 1), *self._parts, *head))
+        return b"".join(head if not self._size else (b"\x0a", _varint(self._size, LONGEST_LENGTH), *self._parts, *head))
 
 
 class Incoming(Generic[P]):
@@ -156,8 +160,8 @@ class Incoming(Generic[P]):
         data = np.frombuffer(self._payload, np.uint8, size, at)
         if dtype is torch.bool and data.max() > 1:
             raise Malformed("truth values must be bytes of 0 or 1")
-        if data.ctypes.data % dtype.itemsize:
-            data = data.copy()
+        if data.ctypes.data % TORCH_ALIGNED:  # matrix products round differently there: the same numbers must give the same bits
+            return torch.empty(size, dtype=torch.uint8).copy_(from_dlpack(data)).view(dtype).reshape(shape)
         return from_dlpack(data).view(dtype).reshape(shape)
 
 
@@ -271,7 +275,7 @@ def _varint(number: int, length: int = 1) -> bytes:
 def _read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """A whole number, and where what comes after it begins."""
     number = 0
-    for place, byte in enumerate(data[at : at + LONGEST_VARINT]):
+    for place, byte in enumerate(data[at : at + LONGEST_LENGTH]):
         number |= (byte & 0x7F) << 7 * place
         if not byte & 0x80:
             return number, at + place + 1
