@@ -29,7 +29,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def _last(compression: str, seed: int):  # noqa: ANN202 - a RoundRecord
+def _last(compression: str, seed: int):
     changes = CHANGES | {"network.compression": compression, "training.seed": seed, "training.fast_paths": False}
     return list(simulate(Scenario.load("demo").replace(**changes)))[-1]
 

@@ -27,6 +27,7 @@ from airsplit.network.codec import Incoming, Outgoing
 from airsplit.network.device import Device, Trainee
 from airsplit.network.forecast import Forecast
 from airsplit.network.sessions import Session
+from airsplit.network.stopwatch import Stopwatch
 from airsplit.network.streams import Stream, measure_link
 from airsplit.randomness import generator
 from airsplit.scenario import Scenario
@@ -76,7 +77,7 @@ class Sleeper(Trainee):
 
     def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
         """Federated averaging: sleep for the whole model, and send it back."""
-        clock = device_module._Stopwatch()
+        clock = Stopwatch()
         if order.model:
             self._model_now = incoming.named(order.model, self.replica.tensors)
         with clock.computing():
@@ -155,7 +156,12 @@ def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         serving = Serving(scenario(changes), out=Path(folder) / "run", devices=devices, listen_on=address)
         for record in serving:
-            told: dict[str, Any] = {"latency_s": record.latency_s, "sent_bytes": record.sent_bytes, "compute_s": record.compute_s, "transmit_s": record.transmit_s}
+            told: dict[str, Any] = {
+                "latency_s": record.latency_s,
+                "sent_bytes": record.sent_bytes,
+                "compute_s": record.compute_s,
+                "transmit_s": record.transmit_s,
+            }
             told |= {"sending_s": arrivals.seconds, "sending_bytes": arrivals.bytes}
             if serving.server.forecast is not None:
                 told |= _foretold(serving.server.forecast)

@@ -101,6 +101,15 @@ def _value(name: str, value: Any) -> Any:
     return tuple(value)
 
 
+def few_digits(value: float) -> float:
+    """What a device takes, in six digits: there are many devices.  Sums and times of a round are kept whole.
+
+    >>> few_digits(0.12345678)
+    0.123457
+    """
+    return float(f"{value:.6g}")
+
+
 class RunFolder:
     """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html."""
 
@@ -163,6 +172,15 @@ class RunFolder:
     def keep(self, records: Iterable[RoundRecord]) -> None:
         """Make these the records, whole or not at all."""
         write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
+
+    def keep_until(self, round_number: int) -> None:
+        """Drop records of rounds after one that a checkpoint is of; an error where one before it is missing."""
+        records = [record for record in self.records() if record.round <= round_number]
+        if [record.round for record in records] != list(range(1, round_number + 1)):
+            raise FileProblem(
+                f"run folder {str(self.path)!r} has a checkpoint of round {round_number}, but not a record of each round before"
+            )
+        self.keep(records)
 
     def locked(self) -> closing[Lock]:
         """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""

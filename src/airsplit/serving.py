@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 
 from airsplit import __version__
-from airsplit.errors import AirsplitError, FileProblem
 from airsplit.fleet import Fleet
+from airsplit.network.events import Tell, silent
 from airsplit.network.identity import Admission
-from airsplit.network.server import Server, silent
+from airsplit.network.server import Server
 from airsplit.network.transport import listen
-from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
-from airsplit.simulation import require_same
+from airsplit.simulation import report_on, require_same
 
 LAST_WORDS_S = 2.0
 """How long the server waits for devices to hear that it is over."""
@@ -45,7 +43,7 @@ class Serving:
         wait_s: float = 3600.0,
         credentials: grpc.ServerCredentials | None = None,
         admission: Admission | None = None,
-        tell: Callable[..., None] = silent,
+        tell: Tell = silent,
     ) -> None:
         self.folder = RunFolder(out)
         self.resuming = resume and self.folder.exists
@@ -76,10 +74,7 @@ class Serving:
         fleet_file = self.folder.path / "fleet.csv"
         fleet = Fleet.read(fleet_file, cell=self.server.scenario.make_cell()) if fleet_file.exists() else None
         self.resuming = self.server.restore(self.folder.checkpoint, fleet)
-        records = [record for record in self.folder.records() if record.round <= self.server.round]
-        if [record.round for record in records] != list(range(1, self.server.round + 1)):
-            raise FileProblem(f"run folder {str(self.folder.path)!r} has not a record of each round before its checkpoint")
-        self.folder.keep(records)
+        self.folder.keep_until(self.server.round)
         self.folder.rewrite_scenario(self.server.scenario.to_toml())
 
     def __iter__(self) -> Iterator[RoundRecord]:
@@ -97,21 +92,14 @@ class Serving:
                     yield record
                 why = ""
             finally:
-                self.server.end(why)
-                self._report()
+                self.server.orders.end(why)
+                if self.folder.plan_file.exists():
+                    report_on(self.folder)
 
     def _begin(self) -> None:
         self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | {"airsplit_version": __version__})
         if self.server.network.measure and self.server.forecast is not None:
             self.server.forecast.fleet.write(self.folder.path / "fleet.csv")
-
-    def _report(self) -> None:
-        """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
-        with suppress(FileNotFoundError):
-            try:
-                write_report(self.folder.path)
-            except AirsplitError as error:
-                warnings.warn(f"there is no report: {error}", stacklevel=2)
 
     def stop(self, why: str) -> None:
         """Ask the training to end after what it is at."""

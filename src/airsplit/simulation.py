@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from airsplit import __version__
-from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show
+from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.learn.engine import Training
 from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
@@ -64,15 +64,10 @@ def _take_up(training: Training, folder: RunFolder) -> None:
     """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint."""
     require_same(Scenario.from_toml(folder.scenario()), training.scenario)
     training.restore(folder.checkpoint)
-    records = [record for record in folder.records() if record.round <= training.round]
-    if [record.round for record in records] != list(range(1, training.round + 1)):
-        raise FileProblem(
-            f"run folder {str(folder.path)!r} has a checkpoint of round {training.round}, but not a record of each round before"
-        )
     if training.settings.rounds < training.round:
         done = f"{training.round}, which the run in {str(folder.path)!r} has already"
         raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
-    folder.keep(records)
+    folder.keep_until(training.round)
     folder.rewrite_scenario(training.scenario.to_toml())
 
 
@@ -105,10 +100,10 @@ def _kept(training: Training, folder: RunFolder, lock: ExitStack) -> Iterator[Ro
                         training.save(folder.checkpoint)
                     raise
         finally:
-            _report(folder)
+            report_on(folder)
 
 
-def _report(folder: RunFolder) -> None:
+def report_on(folder: RunFolder) -> None:
     """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
     try:
         write_report(folder.path)

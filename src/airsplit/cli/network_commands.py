@@ -93,7 +93,7 @@ def serve(
 
 def _train(serving: Serving, board: Any, folder: Path) -> None:
     """Train until all rounds are done, or the process is asked to stop."""
-    from airsplit.network.server import Stopped
+    from airsplit.network.orders import Stopped
 
     before = signal.signal(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop"))
     try:

@@ -18,6 +18,7 @@ from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.evaluation import scores
+from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
 from airsplit.learn.replica import kind_and_name, state_names
@@ -28,11 +29,9 @@ from airsplit.learn.virtual_time import RoundCosts, Terms, draw_fluctuations, ti
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.randomness import generator
-from airsplit.results import RoundRecord
+from airsplit.results import RoundRecord, few_digits
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
-
-_DIGITS = 6  # of what each device takes; sums and times of the round are kept whole
 
 
 class Training:
@@ -115,17 +114,10 @@ class Training:
         E, K, seed = self.settings.iterations_per_round, len(self.fleet), self.settings.seed
         lost = generator(seed, "dropout", number).random(K) < self.settings.dropout_probability
         moment = generator(seed, "moment of dropout", number).integers(0, E, K)
-        asked = self._asked(number)
+        asked = np.zeros(K, dtype=bool)
+        asked[participants(self.settings, number, K)] = True
         iterations = np.where(asked, np.where(lost, moment, E), 0)
         return Task(number, self.splits, asked, iterations, self._weights(iterations == E), E)
-
-    def _asked(self, number: int) -> Bools:
-        """Which devices are asked to take part in a round."""
-        K = len(self.fleet)
-        wanted = max(1, math.ceil(self.settings.participation * K - 1e-9))
-        chosen = np.zeros(K, dtype=bool)
-        chosen[generator(self.settings.seed, "participation", number).permutation(K)[:wanted]] = True
-        return chosen
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
@@ -158,9 +150,9 @@ class Training:
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
     def _evaluate(self, number: int) -> dict[str, Any]:
         """The fields of a record that say how good the models are; none where that is not due."""
-        if number % self.settings.evaluate_every and number != self.settings.rounds:
+        if not is_evaluated(self.settings, number):
             return {}
-        devices = self._evaluated_devices()
+        devices = evaluated_devices(self.settings, len(self.fleet))
         with seeded(self.settings.seed, "evaluation", number):
             found = scores(self.replica, self.state, devices, self._test, self._classes)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
@@ -174,12 +166,6 @@ class Training:
             fields |= _summary("test_accuracy", [score.accuracy for score in found])
             fields |= _summary("own_accuracy", [score.accuracy_on(self._mixes[k]) for k, score in zip(devices, found, strict=True)])
         return fields
-
-    def _evaluated_devices(self) -> list[int]:
-        K, wanted = len(self.fleet), self.settings.evaluate_devices
-        if wanted is None or wanted >= K:
-            return list(range(K))
-        return sorted(generator(self.settings.seed, "evaluated devices").permutation(K)[:wanted].tolist())
 
     # ---- stopping and going on -------------------------------------------------------------------------------------------------
     def save(self, folder: Path) -> None:
@@ -228,5 +214,5 @@ def _summary(name: str, values: list[float | None]) -> dict[str, float]:
 def _columns(costs: RoundCosts) -> dict[str, Any]:
     """What each device took, in few digits: there are many of them."""
     times = ("compute_s", "transmit_s", "server_s", "idle_s", "macs", "energy_j")
-    few = {name: tuple(float(f"{v:.{_DIGITS}g}") for v in getattr(costs, name).tolist()) for name in times}
+    few = {name: tuple(map(few_digits, getattr(costs, name).tolist())) for name in times}
     return few | {name: tuple(getattr(costs, name).tolist()) for name in ("sent_bytes", "received_bytes")}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import grpc
 import torch
@@ -23,8 +23,9 @@ from airsplit.models.cutting import side_of
 from airsplit.models.loading import error_line
 from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnds, OneCopy, SharingBackEnd, score
+from airsplit.network.backends import BackEnds, SharingBackEnd, score
 from airsplit.network.codec import MAX_DIMS, NAMES, Incoming, Malformed, Outgoing
+from airsplit.network.events import Tell
 from airsplit.network.identity import Admission
 from airsplit.network.members import (
     ASSESSED,
@@ -44,9 +45,6 @@ from airsplit.network.members import (
 from airsplit.network.sessions import Session
 from airsplit.profiles import Profile
 from airsplit.scenario import Scenario
-
-Tell = Callable[..., None]
-"""Called with the name of an event, and facts about it."""
 
 LARGEST_PROBE = 4 << 20
 MOST_VERSIONS = 16
@@ -238,7 +236,11 @@ class Desk:
             self._diverged(member, work, "the loss is not finite")
             return None
         if isinstance(back, SharingBackEnd) and work.one_copy is not None:
-            self._share(back, work.one_copy, self.weight(member))
+            if not all(map(is_finite, back.gradients.values())):
+                self._diverged(member, work, "the gradient is not finite")
+                return None
+            work.one_copy.add(back.gradients, self.weight(member))
+            back.gradients = {}
         work.losses.append(loss)
         work.step += 1
         return gradients
@@ -254,12 +256,6 @@ class Desk:
     def weight(self, member: Member) -> float:
         """A device's part in the average, before it is divided by that of all."""
         return 1.0 if self._settings.weighting == "uniform" else float(member.samples)
-
-    def _share(self, back: SharingBackEnd, one_copy: OneCopy, weight: float) -> None:
-        if not all(map(is_finite, back.gradients.values())):
-            raise Malformed("the gradient of what was sent is not finite")
-        one_copy.add(back.gradients, weight)
-        back.gradients = {}
 
     def _batch(
         self,
@@ -293,7 +289,8 @@ class Desk:
             work.received = incoming.named(message.model, self.replica.tensors)
             work.losses = [message.train_loss]
         elif work.back is not None and not all(map(is_finite, work.back.trained().values())):
-            raise Malformed("what was sent has made the server's weights of this device infinite")
+            self._diverged(member, work, "its weights on the server are not finite")
+            return False
         with self.changed:
             if work.state != TRAINING:
                 return False
@@ -371,14 +368,10 @@ def _activation(incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: 
 
 
 def told_scenario(scenario: Scenario) -> Scenario:
-    """What a device is told of the scenario: nothing of the server's files, and nothing of the fleet."""
-    hidden = {"model.weights": None, "fleet.file": None, "fleet.trace": None}
-    return scenario.replace(**{key: value for key, value in hidden.items() if _has(scenario, key)})
-
-
-def _has(scenario: Scenario, dotted: str) -> bool:
-    table, _, key = dotted.partition(".")
-    return getattr(getattr(scenario, table), key) is not None
+    """What a device is told of the scenario: the model, the training and the network; not the server's files, nor the other devices."""
+    tables = {table: getattr(scenario, table).settings() for table in ("model", "training", "network")}
+    tables["model"].pop("weights", None)
+    return Scenario(**tables)
 
 
 def _versions(messages: Sequence[pb.Version]) -> frozenset[tuple[int, int]]:

@@ -169,6 +169,8 @@ class Session:
         """The next order; waits for it."""
         self.idle = True
         order = self.orders.get()
+        while order is not None and not self.orders.empty():  # a device that was late finds several: the last one counts
+            order = self.orders.get()
         self.idle = False
         if order is not None:
             yield order

@@ -10,10 +10,8 @@ import numpy as np
 from airsplit.fleet import Fleet
 from airsplit.network.forecast import Forecast
 from airsplit.network.members import Member
-from airsplit.results import RoundRecord
+from airsplit.results import RoundRecord, few_digits
 from airsplit.units import Floats, dbm_to_watts
-
-_DIGITS = 6
 
 
 def round_record(
@@ -32,7 +30,9 @@ def round_record(
 ) -> RoundRecord:
     """The record of a round: `virtual_time_s` is the time that was really spent training."""
     took = [_took(member, latency_s) for member in members]
-    columns: dict[str, Any] = {name: tuple(_few(each[name]) for each in took) for name in ("compute_s", "transmit_s", "server_s", "idle_s")}
+    columns: dict[str, Any] = {
+        name: tuple(few_digits(each[name]) for each in took) for name in ("compute_s", "transmit_s", "server_s", "idle_s")
+    }
     steps = np.array([0 if member.work is None else iterations if member.work.finished else member.work.step for member in members])
     macs = work * steps
     air = np.array([each["transmit_s"] for each in took])
@@ -48,8 +48,8 @@ def round_record(
         shares=None if replanned is None else tuple(replanned.shares.tolist()),
         sent_bytes=tuple(0 if member.work is None else member.work.sent_bytes for member in members),
         received_bytes=tuple(0 if member.work is None else member.work.received_bytes for member in members),
-        macs=tuple(_few(value) for value in macs.tolist()),
-        energy_j=tuple(_few(value) for value in energy.tolist()),
+        macs=tuple(few_digits(value) for value in macs.tolist()),
+        energy_j=tuple(few_digits(value) for value in energy.tolist()),
         **columns,
         **_scores(members),
     )
@@ -62,10 +62,6 @@ def _took(member: Member, latency_s: float) -> dict[str, float]:
         return dict.fromkeys(("compute_s", "transmit_s", "server_s", "idle_s"), 0.0)
     idle = max(0.0, latency_s - done.compute_s - done.transmit_s - done.server_s)
     return {"compute_s": done.compute_s, "transmit_s": done.transmit_s, "server_s": done.server_s, "idle_s": idle}
-
-
-def _few(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
 
 
 def _scores(members: Sequence[Member]) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""Where a device's time goes in a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from airsplit.network import airsplit_pb2 as pb
+
+
+class Stopwatch:
+    """Where the time of a round goes: computing, the server, and the rest of each question, which is on the air."""
+
+    def __init__(self) -> None:
+        self._steps: list[float] = []
+        self._compute_s = self._transmit_s = self._server_s = 0.0
+
+    def computing(self) -> _Lap:
+        return _Lap(self._computed)
+
+    def asking(self) -> _Lap:
+        return _Lap(self._asked)
+
+    def _computed(self, seconds: float, _: pb.ServerMessage | None) -> None:
+        self._compute_s += seconds
+        self._steps.append(seconds)
+
+    def _asked(self, seconds: float, answer: pb.ServerMessage | None) -> None:
+        server_s = min(max(answer.gradient.server_s, 0.0), seconds) if answer is not None else 0.0
+        self._server_s += server_s
+        self._transmit_s += seconds - server_s
+
+    def finished(self, place: pb.Place) -> pb.Finished:
+        halves = self._steps
+        steps = [a + b for a, b in zip(halves[::2], halves[1::2], strict=False)]
+        return pb.Finished(
+            place=place, compute_s=self._compute_s, transmit_s=self._transmit_s, server_s=self._server_s, step_compute_s=steps
+        )
+
+
+class _Lap:
+    def __init__(self, done: Callable[[float, pb.ServerMessage | None], None]) -> None:
+        self._done, self._answer = done, None
+
+    def __enter__(self) -> Callable[[pb.ServerMessage], None]:
+        self._start = time.perf_counter()
+        return self._hear
+
+    def _hear(self, answer: pb.ServerMessage) -> None:
+        self._answer = answer  # type: ignore[assignment]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._done(time.perf_counter() - self._start, self._answer)

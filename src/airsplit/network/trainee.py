@@ -1,0 +1,255 @@
+"""What a device trains in one run: its part of the model, on its data, at the server's orders."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from airsplit.errors import Diverged, show
+from airsplit.learn.batches import Batches
+from airsplit.learn.data import Dataset
+from airsplit.learn.evaluation import Score, scores
+from airsplit.learn.partition import label_counts
+from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
+from airsplit.learn.seeding import seeded
+from airsplit.learn.state import State
+from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.codec import Incoming, Malformed, Outgoing, require_like
+from airsplit.network.events import Tell
+from airsplit.network.fronts import Fronts
+from airsplit.network.stopwatch import Stopwatch
+from airsplit.network.streams import Lost, Stream
+from airsplit.scenario import Scenario
+from airsplit.units import Ints
+
+
+class Skipped(Exception):
+    """The round goes on without this device."""
+
+
+class Trainee:
+    """What a device trains in one run: its part of the model, on its data."""
+
+    def __init__(self, scenario: Scenario, welcome: pb.Welcome, folder: Path, data: str | None, tell: Tell) -> None:
+        self.run, self.number, self.settings, self._tell = welcome.run, welcome.device, scenario.training, tell
+        self._scenario, self._compression = scenario.replace(**{"model.fingerprint": None}), scenario.network.compression
+        self.replica, self.profile = replica_of(self._scenario)
+        own = data is not None and ":" in data
+        dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
+        rows = np.arange(len(dataset.train)) if own else parts_of(self.settings, dataset, welcome.devices)[self.number]
+        self._dataset, self._rows = dataset, rows
+        self._batches = Batches({self.number: rows}, self.settings.batch_size, self.settings.seed)
+        self._mix = _mix(dataset, rows)
+        self.samples, self.test_samples = len(rows), len(dataset.test)
+        self.fronts = Fronts(folder, self.run, self.number)
+        self._split, self._fresh = 0, True
+        self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
+
+    # ---- orders ----------------------------------------------------------------------------------------------------------------
+    def serve(self, stream: Stream, answer: Incoming[pb.ServerMessage]) -> str:
+        """Do what the server says until it says that it is over."""
+        while True:
+            kind = answer.message.WhichOneof("body")
+            try:
+                if kind == "round":
+                    answer = self._round(stream, answer, answer.message.round)
+                elif kind == "assess":
+                    answer = self._assess(stream, answer, answer.message.assess)
+                elif kind == "move":
+                    answer = self._move(stream, answer, answer.message.move)
+                else:
+                    return self._done(expected_answer(answer, "done"))
+            except Skipped as why:
+                self._tell("skipped", why=str(why))
+                self._loaded = None
+                answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.versions())))
+
+    def _done(self, done: pb.Done) -> str:
+        if done.why:
+            raise Lost(done.why)
+        if (done.begin_from, self._split) in self.fronts.versions:
+            self.fronts.keep_only(done.begin_from, self._split)
+        return "done"
+
+    def versions(self) -> list[pb.Version]:
+        """What there is to begin from."""
+        return [pb.Version(round=number, split=split) for number, split in self.fronts.versions]
+
+    def _begin(self, version: int, split: int) -> None:
+        """Become what the front was after a round; 0: as it was at first."""
+        if self._loaded != (version, split):
+            names = self.replica.front_keys(split)
+            if (version, split) in self.fronts.versions:
+                self.replica.load(self.fronts.load(version, split, self.replica.taken(names)))
+            elif version:
+                raise Malformed(f"the server must begin from a version that the device has, got round {version} at split {split}")
+            elif not self._fresh:
+                fresh, _ = replica_of(self._scenario)
+                self.replica.load({name: fresh.tensors[name] for name in names})
+        self._loaded, self._split = (version, split), split
+
+    def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
+        number = order.number if isinstance(order, pb.Round) else order.round
+        return pb.Place(run=self.run, round=number, order=order.order, step=step)
+
+    # ---- training --------------------------------------------------------------------------------------------------------------
+    def _round(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Incoming[pb.ServerMessage]:
+        """One round: E steps, or with federated averaging E whole iterations."""
+        stream.pace(order.up_bps)
+        if self.settings.algorithm == "fedavg":
+            return stream.ask(self._whole_round(incoming, order))
+        self._begin(order.begin_from, order.split)
+        self.fronts.keep_only(order.begin_from, order.split)  # the server has this on its disk; before, it may still go back
+        clock, self._loaded, self._fresh = Stopwatch(), None, False
+        for step in range(self.settings.iterations_per_round):
+            self._step(stream, order, step, clock)
+        names = self.replica.front_keys(self._split)
+        self.fronts.keep(order.number, self._split, self.replica.taken(names))
+        self._loaded = (order.number, self._split)
+        self._tell("trained", round=order.number)
+        return stream.ask(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+
+    def _step(self, stream: Stream, order: pb.Round, step: int, clock: Stopwatch) -> None:
+        front, _ = self.replica.halves(self._split)
+        chance = partial(self._chance, order.number, step)
+        with clock.computing():
+            inputs, labels = self._batch(order.number, step)
+            with chance(DEVICE_FORWARD):
+                crossing = device_forward(front, inputs)
+            try:
+                require_finite(crossing)
+            except NonFinite:
+                raise Diverged(f"training stopped in round {order.number}: the activations of this device are not finite") from None
+            place = self._place(order, step)
+            sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=place)))
+            for tensor in crossing:
+                sent.put(sent.message.step.activations.add(), tensor, self._compression, wants_gradient=tensor.requires_grad)
+            sent.put(sent.message.step.labels, labels)
+        with clock.asking() as heard:
+            answer = stream.ask(sent)
+            heard(answer.message)
+        with clock.computing():
+            gradients = _gradients(answer, place, crossing)
+            self.replica.clear()
+            with chance(DEVICE_BACKWARD):
+                device_backward(crossing, gradients)
+            self.replica.descend()
+
+    def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
+        """Federated averaging: train the whole model, and send it back."""
+        clock, whole = Stopwatch(), len(self.replica.outline.splits)
+        if order.model:
+            self._model_now = incoming.named(order.model, self.replica.tensors)
+        self.replica.load(self._model_now)
+        losses = []
+        for step in range(self.settings.iterations_per_round):
+            with clock.computing():
+                inputs, labels = self._batch(order.number, step)
+                losses.append(self.replica.step(whole, inputs, labels, "none", partial(self._chance, order.number, step)))
+        done = Outgoing(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+        done.message.finished.train_loss = sum(losses) / len(losses)
+        done.put_named(done.message.finished.model, self.replica.tensors)
+        return done
+
+    _model_now: dict[str, Tensor]
+
+    def _chance(self, number: int, step: int, part: str) -> Any:
+        return seeded(self.settings.seed, part, self.number, number, step)
+
+    def _batch(self, number: int, step: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        rows = self._batches.rows(self.number, (number - 1) * self.settings.iterations_per_round + step)
+        return self._dataset.train.batch(torch.as_tensor(rows))
+
+    # ---- evaluation ------------------------------------------------------------------------------------------------------------
+    def _assess(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
+        """Evaluate this device's model on its test set: the front here, the rest on the server."""
+        if self.settings.algorithm == "fedavg":
+            self._model_now = incoming.named(order.model, self.replica.tensors)
+            with seeded(self.settings.seed, "evaluation", order.round):
+                found = scores(self.replica, State(self._model_now, {}, 0), [0], self._dataset.test, self._dataset.classes)[0]
+        else:
+            self._begin(order.begin_from, order.split)
+            found = self._scored(stream, order)
+        said = pb.Assessed(place=self._place(order, 0), test_loss=found.loss)
+        if self._mix is not None and found.accuracy is not None:
+            said.test_accuracy = found.accuracy
+            own = found.accuracy_on(self._mix)
+            if own is not None:
+                said.own_accuracy = own
+        return stream.ask(pb.DeviceMessage(assessed=said))
+
+    def _scored(self, stream: Stream, order: pb.Assess) -> Score:
+        front, _ = self.replica.halves(self._split)
+        test, classes, size = self._dataset.test, self._dataset.classes or 0, self.settings.batch_size
+        loss, right, present = 0.0, torch.zeros(classes), torch.zeros(classes)
+        front.eval()
+        try:
+            for step, at in enumerate(range(0, len(test), size)):
+                inputs, labels = test.batch(slice(at, at + size))
+                with torch.no_grad(), seeded(self.settings.seed, "evaluation", order.round):
+                    crossing = front(*inputs)
+                sent = Outgoing(pb.DeviceMessage(evaluate=pb.Evaluate(place=self._place(order, step))))
+                for tensor in crossing:
+                    sent.put(sent.message.evaluate.activations.add(), tensor)
+                sent.put(sent.message.evaluate.labels, labels)
+                found = expected_answer(stream.ask(sent), "score")
+                loss += found.loss * len(labels)
+                if classes and len(found.right) == len(labels):
+                    hit = torch.tensor(list(found.right), dtype=torch.bool)
+                    right += torch.bincount(labels[hit], minlength=classes)
+                    present += torch.bincount(labels, minlength=classes)
+        finally:
+            front.train()
+        return Score(loss / len(test), right.double().numpy(), present.double().numpy())
+
+    # ---- layers that move --------------------------------------------------------------------------------------------------------
+    def _move(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Move) -> Incoming[pb.ServerMessage]:
+        """Cut elsewhere: take over layers from the server, or hand them over."""
+        self._begin(order.begin_from, order.from_split)
+        wanted = {name: self.replica.tensors[name].clone() for name in order.wanted}
+        names = set(self.replica.front_keys(order.split)) - set(self.replica.front_keys(self._split))
+        self.replica.load(incoming.named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
+        self._split, self._fresh, self._loaded = order.split, False, (order.begin_from, order.split)
+        self.fronts.keep(order.begin_from, order.split, self.replica.taken(self.replica.front_keys(order.split)))
+        self._tell("moved", split=order.split)
+        handed = Outgoing(pb.DeviceMessage(moved=pb.Moved(order=order.order)))
+        handed.put_named(handed.message.moved.layers, wanted)
+        return stream.ask(handed)
+
+
+def expected_answer(answer: Incoming[pb.ServerMessage], wanted: str) -> Any:
+    """What an answer says, if it is of the kind that was wanted."""
+    message = answer.message
+    kind = message.WhichOneof("body")
+    if kind == "skip":
+        raise Skipped(message.skip.why)
+    if kind == "done" and message.done.why:
+        raise Lost(message.done.why)
+    if kind != wanted:
+        raise Malformed(f"the server must answer with {wanted}, got {show(kind)}")
+    return getattr(message, wanted)
+
+
+def _gradients(answer: Incoming[pb.ServerMessage], place: pb.Place, crossing: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The gradients of a step, each like the tensor that was sent."""
+    message: pb.Gradient = expected_answer(answer, "gradient")
+    if message.place != place:
+        raise Malformed("the server's gradient is of another step")
+    if len(message.gradients) != len(crossing):
+        raise Malformed(f"the server must send a gradient for each of {len(crossing)} tensors, got {len(message.gradients)}")
+    found = [answer.gradient(header) for header in message.gradients]
+    return [None if g is None else require_like("a gradient", g, tensor) for g, tensor in zip(found, crossing, strict=True)]
+
+
+def _mix(dataset: Dataset, rows: Ints) -> Any:
+    """The share of each class in what the device holds; None where labels are no classes."""
+    if dataset.classes is None:
+        return None
+    counts = label_counts(dataset.train.labels.numpy(), [rows], dataset.classes)[0].astype(np.float64)
+    return counts / counts.sum()
