@@ -133,9 +133,9 @@ class Arrivals:
         self.seconds, self.bytes = 0.0, 0
         plain = Session._counted
 
-        def counted(session: Session, arriving: Iterator[bytes], silence: Any) -> Iterator[bytes]:
+        def counted(session: Session, arriving: Iterator[bytes]) -> Iterator[bytes]:
             begun: float | None = None
-            for data in plain(session, arriving, silence):
+            for data in plain(session, arriving):
                 now = time.perf_counter()
                 if data[:1] == PIECE:
                     if begun is not None:

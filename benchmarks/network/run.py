@@ -38,9 +38,10 @@ def _where(name: str) -> list[str]:
 SECTIONS: dict[str, tuple[str, str, Callable[[], str]]] = {
     "shared": (
         "Eight devices on one link",
-        "Devices that sleep as long as the law says, from 1 to 6.3 times the fastest's 1e-10 s/MAC; the demo's model (alexnet32 at width 0.25), batches of 16, "
-        "5 iterations a round; one link of 40 Mbit/s each way, shaped by the kernel, that all share. The server answers at once, so that it is the link "
-        "and the plan that are measured. Equal shares and FedAvg are paced, too; FedAvg has its own best shares.",
+        "Devices that sleep as long as the law says, from 1 to 6.3 times the fastest's 1e-10 s/MAC; the demo's model (alexnet32 at "
+        "width 0.25), batches of 16, 5 iterations a round; one link of 40 Mbit/s each way, shaped by the kernel, that all share. "
+        "The server answers at once, so that it is the link and the plan that are measured. Equal shares and FedAvg are paced, too; "
+        "FedAvg has its own best shares.",
         _module("shared"),
     ),
     "real": ("Real computing", "", _module("real")),
@@ -58,7 +59,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[], str]]] = {
     "crowd": ("Two hundred clients", "", _module("crowd")),
     "compression": (
         "Smaller messages",
-        "The demo with 8 devices, all cut at pool1, 15 rounds of 5 iterations, three seeds, in the simulator, which compresses as the network does.",
+        "The demo with 8 devices, all cut at pool1, 15 rounds of 5 iterations, three seeds, in the simulator, which compresses as the "
+        "network does.",
         _module("compression"),
     ),
     "malformed": ("Malformed messages", "", _module("malformed")),

@@ -56,7 +56,8 @@ def _by_device(records: list[dict[str, Any]]) -> str:
     planned = np.array(records[0]["device_s"])
     took = np.array([np.add(each["compute_s"], each["transmit_s"]) for each in records])
     errors = np.abs(took.mean(axis=0) / planned - 1)
-    return f"Of a device's own time in a round the mean was off by {np.median(errors):.1%} (median of the devices), {errors.max():.1%} at worst."
+    told = f"{np.median(errors):.1%} (median of the devices), {errors.max():.1%} at worst"
+    return f"Of a device's own time in a round, computing and on the air, the mean was off by {told}."
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ def used(rate_bps: float) -> tuple[float, float]:
         assert server.stdout is not None
         rounds = []
         try:
-            for line in server.stdout:
-                rounds.append(json.loads(line) | {"wire_bytes": link.sent_bytes(DEVICES)})
+            rounds.extend(json.loads(line) | {"wire_bytes": link.sent_bytes(DEVICES)} for line in server.stdout)
             devices.wait(60)
         finally:
             server.kill()

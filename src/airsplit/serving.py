@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import grpc
 
 from airsplit import __version__
+from airsplit.errors import InvalidValue
 from airsplit.fleet import Fleet
 from airsplit.network.events import Tell, silent
 from airsplit.network.identity import Admission
@@ -107,8 +107,14 @@ class Serving:
 
 
 def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:
-    changes: dict[str, Any] = {"fleet.devices": devices} if devices is not None and scenario.fleet.file is None else {}
-    return scenario.replace(**changes) if changes else scenario
+    """The scenario for as many devices as were asked for."""
+    if devices is None:
+        return scenario
+    if scenario.fleet.file is None:
+        return scenario.replace(**{"fleet.devices": devices})
+    if devices != (there := _count(scenario)):
+        raise InvalidValue(f"--devices must be as many as fleet.file has, {there}, got {devices}; leave it out")
+    return scenario
 
 
 def _count(scenario: Scenario) -> int:

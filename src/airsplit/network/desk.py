@@ -314,6 +314,8 @@ class Desk:
         work.deadline = time.monotonic() + work.allowed_s
         split = self.back_ends.splits[member.number]
         arrived, labels = self._batch(member, incoming, message.activations, message.labels, training=False)
+        if not all(map(is_finite, arrived)):
+            raise Malformed("the activations that were sent are not finite")
         with self.compute, _Told(), seeded(self._settings.seed, "evaluation", work.round):
             loss, right = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
         if not math.isfinite(loss):

@@ -88,6 +88,12 @@ def real_clock(scenario: Scenario, server_seconds_per_mac: float) -> Clock:
     )
 
 
+def require_plannable(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> None:
+    """Raise where no plan can be made whatever devices measure, before any of them is waited for."""
+    chosen = scenario.plan_arguments() | {"clock": clock}
+    problem_of(profile, fleet, **{key: value for key, value in chosen.items() if key != "method"})
+
+
 def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> Forecast:
     """Plan, and say what is to be expected."""
     made = plan(profile, fleet, **scenario.plan_arguments() | {"clock": clock})

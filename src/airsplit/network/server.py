@@ -24,7 +24,16 @@ from airsplit.network.backends import BackEnds, Named, OneCopy, one_copy_is_enou
 from airsplit.network.codec import Malformed, parsed
 from airsplit.network.desk import Desk
 from airsplit.network.events import Tell, silent
-from airsplit.network.forecast import Forecast, expected, forecast, measured_fleet, message_limit, real_clock, require_memory
+from airsplit.network.forecast import (
+    Forecast,
+    expected,
+    forecast,
+    measured_fleet,
+    message_limit,
+    real_clock,
+    require_memory,
+    require_plannable,
+)
 from airsplit.network.identity import Admission, Refused
 from airsplit.network.keeping import Who, read_kept, write_kept
 from airsplit.network.members import ASSESSED, ASSESSING, MOVED, MOVING, TRAINED, TRAINING, Member
@@ -68,16 +77,16 @@ class Server:
         self._one_copy: OneCopy | None = None
         self._watch = Watch(devices)
         self.keep: Callable[[], None] = lambda: None  # called when what must not be lost has changed between two rounds
+        self._fleet = _stand_in(devices)
         if not scenario.network.measure:
             self._fleet = self._given_fleet(devices)
             self.desk.preferred = {self._fleet.device_name(k): k for k in range(devices)}
+        require_plannable(self.scenario, self.profile, self._fleet, self._clock())
 
     def _given_fleet(self, devices: int) -> Fleet:
         fleet = self.scenario.make_fleet()
         if len(fleet) != devices:
-            raise InvalidValue(
-                f"--devices must be as many as the fleet has, {len(fleet)}, with network.measure = false, got {devices}; change one of them"
-            )
+            raise InvalidValue(f"devices must be as many as the fleet has, {len(fleet)}, with network.measure = false, got {devices}")
         return fleet
 
     # ---- what the transport calls ----------------------------------------------------------------------------------------------
@@ -164,7 +173,8 @@ class Server:
             trained = self._train(number, asked)
             if len(trained) >= self._needed(asked):
                 break
-            self._require_finite(number, asked)
+            if not trained:
+                self._require_finite(number, asked)
             self._tell("repeated", round=number, finished=len(trained), needed=self._needed(asked))
         else:
             raise Unattended(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
@@ -241,7 +251,8 @@ class Server:
             for member in some:
                 self.orders.assess(member, number, self._planned)
         self.orders.wait_for_work(some, ASSESSING)
-        self._require_finite(number, some)
+        if not any(member.work is not None and member.work.assessed for member in some):  # one of them does not speak for all
+            self._require_finite(number, some)
 
     # ---- planning anew ---------------------------------------------------------------------------------------------------------------
     def _compare(self, number: int, trained: list[Member], latency_s: float) -> None:
@@ -374,6 +385,11 @@ class Server:
         """What the run folder keeps of the plan."""
         about = {"device_names": [member.name for member in self.members], "all_split_names": list(self.profile.names)}
         return ({} if self._planned.plan is None else self._planned.plan.to_dict()) | about
+
+
+def _stand_in(devices: int) -> Fleet:
+    """A fleet of as many devices, before anything is known of them."""
+    return Fleet(seconds_per_mac=np.full(devices, 1e-9), fluctuation=np.full(devices, 2e9), full_band_rate_bps=np.full(devices, 1e7))
 
 
 def _free(member: Member) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airsplit.network.desk import Desk
 
 SILENCE_S = 10.0
-"""How long a stream may be open before anything is said on it."""
+"""How long a stream may be open before it is said whose it is."""
 
 MESSAGES_PER_S = 20_000
 """More than any device has use for."""
@@ -46,6 +46,8 @@ class Session:
         self._member: Member | None = None
         self.idle = False  # whether the device waits for an order
         self._second, self._messages, self._probing = 0, 0, False
+        self._silence = threading.Timer(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
+        self._silence.daemon = True
         context.add_callback(lambda: self.orders.put(None))
 
     def close(self) -> None:
@@ -55,11 +57,9 @@ class Session:
 
     def converse(self, arriving: Iterator[bytes]) -> Iterator[bytes]:
         """Answers to a device's messages; the stream ends with a status that says why."""
-        silence = threading.Timer(SILENCE_S, self.context.cancel)  # who says nothing must not keep others out
-        silence.daemon = True
-        silence.start()
+        self._silence.start()
         try:
-            for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving, silence), self._desk.limit_bytes)):
+            for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving), self._desk.limit_bytes)):
                 for data in paced(answer, self.bucket):
                     self._count("received_bytes", data)
                     yield data
@@ -68,7 +68,7 @@ class Session:
         except grpc.RpcError:  # the device is gone
             pass
         finally:
-            silence.cancel()
+            self._silence.cancel()
             self._end_probing()
             if self._member is not None:
                 self._desk.left(self._member, self)
@@ -87,10 +87,9 @@ class Session:
             self._desk.tell("refused", why=str(error))
         self.context.abort(code, str(error)[:2000])
 
-    def _counted(self, arriving: Iterator[bytes], silence: threading.Timer) -> Iterator[bytes]:
+    def _counted(self, arriving: Iterator[bytes]) -> Iterator[bytes]:
         """The same messages, no more of them a second than any device has use for."""
         for data in arriving:
-            silence.cancel()
             second = int(time.monotonic())
             self._second, self._messages = second, self._messages + 1 if second == self._second else 1
             if self._messages > MESSAGES_PER_S:
@@ -112,6 +111,7 @@ class Session:
         if hello is None:
             return
         member = self._member = self._greeted(_body(hello.message, "hello"))
+        self._silence.cancel()
         yield Outgoing(pb.ServerMessage(welcome=self._desk.welcome(member)))
         probes = 0
         for incoming in messages:
