@@ -87,7 +87,7 @@ class Sleeper(Trainee):
         done.put_named(done.message.finished.model, self._model_now)
         return done
 
-    def _assess(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
+    def _assess(self, stream: Stream, _: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
         return stream.ask(pb.DeviceMessage(assessed=pb.Assessed(place=self._place(order, 0), test_loss=0.0)))
 
 
@@ -103,7 +103,7 @@ class Known(Device):
         trainee.pace = self.pace  # type: ignore[attr-defined]
         return trainee
 
-    def _measured(self, stream: Stream, trainee: Trainee) -> pb.Measurement:
+    def _measured(self, stream: Stream, _: Trainee) -> pb.Measurement:
         link = measure_link(lambda probe: stream.ask(pb.DeviceMessage(probe=probe)))
         return pb.Measurement(seconds_per_mac=self.pace[0], fluctuation=self.pace[1], samples=1, **link)
 

@@ -47,8 +47,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[], str]]] = {
     "real": ("Real computing", "", _module("real")),
     "overhead": (
         "A step's overhead",
-        "One megabyte each way on loopback, server in another process, computing left out; medians of 1,200 steps, in turns with a bare gRPC "
-        "stream that echoes as many bytes.",
+        "One megabyte each way on loopback, server in another process, computing left out; medians of 1,200 steps, in turns with a "
+        "bare gRPC stream that echoes as many bytes.",
         _module("overhead"),
     ),
     "usage": (

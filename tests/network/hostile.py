@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 import grpc
 import torch
-from google.protobuf.message import DecodeError
 from torch import Tensor
 
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import encode
+from airsplit.network.codec import Incoming, Malformed, Outgoing, opened
 from airsplit.network.device import Device
 from airsplit.network.transport import PROTOCOL, SERVICE, connect
 from airsplit.results import RoundRecord
@@ -29,6 +28,7 @@ from learn import tiny
 
 T = TypeVar("T")
 HUGE = 2**32 - 1
+FAR = 2**64 - 1
 PATIENCE_S = 10.0
 
 
@@ -59,9 +59,9 @@ class Run:
 
     serving: Serving
     folder: Path
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -75,6 +75,7 @@ class Run:
 
     def _take_part(self, name: str) -> None:
         device = Device(name=name, folder=self.folder / name, data="learn.tiny:flat", model="learn.tiny:mlp", patience_s=PATIENCE_S)
+        self.devices.append(device)
         try:
             self.said[name] = device.run(self.address)
         except Exception as error:  # it is looked at by the test
@@ -103,17 +104,16 @@ class Run:
 @contextmanager
 def running(wanted: Scenario, folder: Path) -> Iterator[Run]:
     """A server that listens, until the end of the context."""
-    told: list[tuple[str, dict[str, Any]]] = []
-    serving = Serving(
-        wanted, out=folder / "run", listen_on="127.0.0.1:0", wait_s=PATIENCE_S, tell=lambda event, **f: told.append((event, f))
-    )
-    run = Run(serving, folder, told)
+    serving = Serving(wanted, out=folder / "run", listen_on="127.0.0.1:0", wait_s=PATIENCE_S)
+    run = Run(serving, folder)
     try:
         yield run
     finally:
         serving.stop("the test is over")
-        serving.server.end("the test is over")
+        serving.server.orders.end("the test is over")
         within(serving._open.close, PATIENCE_S)
+        for device in run.devices:
+            device.stop()
         for thread in run.threads:
             thread.join(PATIENCE_S)
 
@@ -146,7 +146,7 @@ class Attacker:
                 answers.append(kind(each))  # noqa: PERF401 - what came before an error counts
         return Outcome(call.code(), call.details(), answers)
 
-    def converse(self, name: str, reply: Callable[[pb.ServerMessage], list[Any] | None], timeout_s: float = PATIENCE_S) -> Outcome:
+    def converse(self, name: str, reply: Callable[[Answer], list[Any] | None], timeout_s: float = PATIENCE_S) -> Outcome:
         """Say hello, then to each answer what `reply` makes of it; None: nothing more."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         outbox.put(hello(name))
@@ -154,15 +154,24 @@ class Attacker:
         with suppress(grpc.RpcError):
             for each in call:
                 answers.append(kind(each))
-                said = reply(pb.ServerMessage.FromString(each))
+                said = reply(opened(pb.ServerMessage, each))
                 for message in [None] if said is None else said:
                     outbox.put(message)
         outbox.put(None)
         return Outcome(call.code(), call.details(), answers)
 
+    def converse_later(self, name: str, reply: Callable[[Answer], list[Any] | None]) -> Future[Outcome]:
+        """The same, in a thread."""
+        done: Future[Outcome] = Future()
+        threading.Thread(target=lambda: done.set_result(self.converse(name, reply)), daemon=True).start()
+        return done
+
     def misbehave(self, name: str, bad: Bad) -> Outcome:
         """Join as a device, wait for a round, then say something else than is expected, and nothing more."""
         return self.converse(name, Member(in_round=lambda told, _: [*bad(told), END]))
+
+
+Answer = Incoming[pb.ServerMessage]
 
 
 @dataclass
@@ -176,7 +185,8 @@ class Member:
     told: Told | None = None
     run: str = ""
 
-    def __call__(self, answer: pb.ServerMessage) -> list[Any] | None:
+    def __call__(self, incoming: Answer) -> list[Any] | None:
+        answer = incoming.message
         body = answer.WhichOneof("body")
         if body == "welcome":
             self.run = answer.welcome.run
@@ -185,7 +195,7 @@ class Member:
             order = answer.round
             self.told = told = Told(self.run, order.number, order.order, order.split)
             if order.model and not self.in_round:
-                return [told.finished(model=order.model)]
+                return [told.finished({each.name: incoming.tensor(each.tensor) for each in order.model})]
             return self.in_round(told, answer) if self.in_round else [told.step()]
         if body == "gradient" and self.told and not self.in_round:
             told = self.told
@@ -206,11 +216,11 @@ def arrived(welcome: pb.Welcome, **changes: Any) -> bytes:
 
 
 def kind(answer: bytes) -> str:
-    return str(pb.ServerMessage.FromString(answer).WhichOneof("body"))
+    return str(opened(pb.ServerMessage, answer).message.WhichOneof("body"))
 
 
 def wire(**body: Any) -> bytes:
-    return pb.DeviceMessage(**body).SerializeToString()
+    return Outgoing(pb.DeviceMessage(**body)).frame()
 
 
 def hello(name: str, protocol: int = PROTOCOL) -> bytes:
@@ -237,26 +247,64 @@ class Told:
 
     def step(self, activations: Any = None, labels: Any = None, **changes: Any) -> bytes:
         """A step that is right, but for what is given."""
-        given = [self.activations()] if activations is None else activations
-        sent = [each if isinstance(each, pb.Tensor) else encode(each, wants_gradient=each.is_floating_point()) for each in given]
-        wanted = torch.zeros(4, dtype=torch.int64) if labels is None else labels
-        wanted = wanted if isinstance(wanted, pb.Tensor) else encode(wanted)
-        return wire(step=pb.Step(place=self.place(**changes), activations=sent, labels=wanted))
+        sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=self.place(**changes))))
+        step = sent.message.step
+        self._put(sent, [self.activations()] if activations is None else activations, labels, step.activations, step.labels)
+        return sent.frame()
 
-    def finished(self, **changes: Any) -> bytes:
-        return wire(finished=pb.Finished(**{"place": self.place(step=2), "compute_s": 0.1} | changes))
+    def evaluate(self, activations: Any = None, labels: Any = None, **changes: Any) -> bytes:
+        """Test samples that are right, but for what is given."""
+        sent = Outgoing(pb.DeviceMessage(evaluate=pb.Evaluate(place=self.place(**changes))))
+        body = sent.message.evaluate
+        self._put(sent, [self.activations()] if activations is None else activations, labels, body.activations, body.labels)
+        return sent.frame()
+
+    def _put(self, sent: Outgoing[pb.DeviceMessage], given: list[Any], labels: Any, headers: Any, last: pb.Tensor) -> None:
+        for each in given:
+            put(sent, headers.add(), each, wants_gradient=True)
+        put(sent, last, torch.zeros(4, dtype=torch.int64) if labels is None else labels)
+
+    def finished(self, model: dict[str, Tensor] | None = None, **changes: Any) -> bytes:
+        sent = Outgoing(pb.DeviceMessage(finished=pb.Finished(**{"place": self.place(step=2), "compute_s": 0.1} | changes)))
+        sent.put_named(sent.message.finished.model, model or {})
+        return sent.frame()
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A tensor whose header is changed after it was made."""
+
+    tensor: Tensor
+    compression: str = "none"
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def put(sent: Outgoing[pb.DeviceMessage], header: pb.Tensor, given: Tensor | Odd | pb.Tensor, wants_gradient: bool = False) -> None:
+    """Add a tensor as it should be, or with a header that is not."""
+    if isinstance(given, pb.Tensor):
+        header.CopyFrom(given)
+        return
+    odd = given if isinstance(given, Odd) else Odd(given)
+    sent.put(header, odd.tensor, odd.compression, wants_gradient=wants_gradient and odd.tensor.is_floating_point())
+    for name, value in odd.changes.items():
+        header.ClearField(name)
+        header.MergeFrom(pb.Tensor(**{name: value}))
 
 
 Bad = Callable[[Told], list[bytes]]
 
 
-def lie(**changes: Any) -> pb.Tensor:
-    return pb.Tensor(**{"dtype": "float32", "shape": [4, 7], "data": bytes(112)} | changes)
+def lie(**changes: Any) -> Odd:
+    return Odd(torch.zeros(4, 7), changes=changes)
+
+
+def frame(**fields: Any) -> bytes:
+    return bytes(pb.Frame(**fields).SerializeToString())
 
 
 def _pieces(data: bytes, size: int, last: bool = True) -> list[bytes]:
     cut = [data[at : at + size] for at in range(0, len(data), size)]
-    return [wire(piece=pb.Piece(data=each, last=last and at == len(cut) - 1)) for at, each in enumerate(cut)]
+    return [frame(piece=each, last=last and at == len(cut) - 1) for at, each in enumerate(cut)]
 
 
 IN_A_ROUND: dict[str, Bad] = {
@@ -267,26 +315,30 @@ IN_A_ROUND: dict[str, Bad] = {
     "no samples": lambda t: [t.step([torch.zeros(0, t.activations().shape[1])])],
     "one number": lambda t: [t.step([torch.tensor(1.0)])],
     "sixteen axes": lambda t: [t.step([torch.zeros([1] * 16)])],
+    "more samples than a batch": lambda t: [t.step([torch.zeros(5, 7)], torch.zeros(5, dtype=torch.int64))],
+    "a million samples": lambda t: [t.step([torch.zeros(1, 1)] * 7, torch.zeros(500_000, dtype=torch.int64))],
     "another type": lambda t: [t.step([t.activations().double()])],
     "complex numbers": lambda t: [t.step([torch.zeros(4, 7, dtype=torch.complex64)])],
-    "gradients of whole numbers": lambda t: [t.step([encode(torch.zeros(4, 7, dtype=torch.int64), wants_gradient=True)])],
+    "gradients of whole numbers": lambda t: [t.step([Odd(torch.zeros(4, 7, dtype=torch.int64), changes={"wants_gradient": True})])],
     "no activations": lambda t: [t.step([])],
     "too many activations": lambda t: [t.step([t.activations()] * 100)],
     "absent activations": lambda t: [t.step([pb.Tensor(absent=True)])],
     "an empty header": lambda t: [t.step([pb.Tensor()])],
-    "a byte too few": lambda t: [t.step([lie(data=bytes(111))])],
+    "a byte too far": lambda t: [t.step([lie(at=35)])],
+    "as far as can be said": lambda t: [t.step([lie(at=FAR)])],
+    "an end that comes around": lambda t: [t.step([lie(at=2**64 - 112)])],
+    "labels that are elsewhere": lambda t: [t.step(labels=Odd(torch.zeros(4, dtype=torch.int64), changes={"at": FAR}))],
     "a shape beyond memory": lambda t: [t.step([lie(shape=[2**31, 2**31])])],
-    "empty axes beyond strides": lambda t: [t.step([lie(shape=[0, HUGE, HUGE, HUGE], data=b"")])],
+    "empty axes beyond strides": lambda t: [t.step([lie(shape=[0, HUGE, HUGE, HUGE])])],
     "an unknown type": lambda t: [t.step([lie(dtype="object")])],
     "an unknown coding": lambda t: [t.step([lie(coding="pickle")])],
-    "scales that are missing": lambda t: [t.step([lie(coding="int8", data=bytes(28))])],
-    "scales that are no numbers": lambda t: [t.step([lie(coding="fp16", shape=[4, 7], data=bytes(56), scales=b"\xff" * 4)])],
+    "scales that are missing": lambda t: [t.step([lie(coding="int8", scales_at=FAR)])],
+    "scales that are no numbers": lambda t: [t.step([Odd(torch.zeros(4, 7) / 0, "fp16")])],
     "no labels": lambda t: [t.step(labels=torch.zeros(0, dtype=torch.int64))],
     "labels that are one": lambda t: [t.step(labels=torch.tensor(1))],
     "labels without end": lambda t: [t.step(labels=torch.zeros(5, dtype=torch.int64))],
     "labels of no class": lambda t: [t.step(labels=torch.full((4,), 3))],
     "labels below zero": lambda t: [t.step(labels=torch.full((4,), -1))],
-    "labels that do not count": lambda t: [t.step(labels=torch.full((4,), -100))],
     "labels that are floats": lambda t: [t.step(labels=torch.zeros(4))],
     "labels of many axes": lambda t: [t.step(labels=torch.zeros(4, 3, 2, dtype=torch.int64))],
     "absent labels": lambda t: [t.step(labels=pb.Tensor(absent=True))],
@@ -303,15 +355,25 @@ IN_A_ROUND: dict[str, Bad] = {
         t.finished(server_s=-1),
     ],
     "nothing": lambda t: [b""],
+    "an empty message": lambda t: [wire()],
     "unknown fields": lambda t: [b"\xc2\x3e\x04abcd"],
     "larger than any": lambda t: [bytes(5 << 20)],
-    "hello again": lambda t: [hello("3")],
+    "a frame that goes on": lambda t: [t.step() + b"\0"],
+    "a frame that is cut short": lambda t: [t.step()[:-1]],
+    "numbers and no message": lambda t: [frame(payload=bytes(100))],
+    "a message that is no frame": lambda t: [pb.DeviceMessage(ready=pb.Ready()).SerializeToString()],
+    "the message before its numbers": lambda t: [b"\x12\x00\x0a\x01a"],
+    "a length that does not end": lambda t: [b"\x0a" + b"\xff" * 100],
+    "more numbers than there are": lambda t: [b"\x0a\xff\xff\xff\xff\x07" + bytes(50)],
+    "hello again": lambda t: [hello("again")],
     "arrived again": lambda t: [wire(arrived=pb.Arrived(samples=1))],
     "a probe": lambda t: [wire(probe=pb.Probe(answer_bytes=HUGE))],
     "an evaluation that is no number": lambda t: [wire(assessed=pb.Assessed(place=t.place(), test_loss=float("nan")))],
     "a message between pieces": lambda t: [*_pieces(t.step(), 50)[:2], t.step()],
     "pieces that are cut short": lambda t: _pieces(t.step(), 50, last=False),
-    "empty pieces": lambda t: [wire(piece=pb.Piece(last=True))],
+    "empty pieces": lambda t: [frame(last=True)],
+    "empty pieces that are said": lambda t: [b"\x1a\x00"],
+    "a message in a piece": lambda t: [frame(piece=t.step(), header=b"a")],
     "pieces of nonsense": lambda t: _pieces(b"\xff" * 400, 100),
     "pieces of pieces": lambda t: _pieces(_pieces(t.step(), 1000)[0], 30),
     "pieces without end": lambda t: _pieces(bytes(5 << 20), 1 << 18, last=False),
@@ -326,9 +388,10 @@ LATE: dict[str, tuple[Bad, list[str]]] = {
     "a step without a place": (lambda t: [wire(step=pb.Step())], ["skip"]),
     "a step that was made": (lambda t: [t.step(), t.step(), t.step()], ["gradient"]),
     "finished of an earlier order": (lambda t: [t.finished(place=t.place(order=t.order - 1))], ["skip"]),
+    "labels that do not count": (lambda t: [t.step(labels=torch.full((4,), -100))], ["skip"]),
     "an evaluation that nobody asked for": (lambda t: [wire(evaluate=pb.Evaluate(place=t.place()))], ["skip"]),
 }
-"""What a member says too late, too early or twice, and the answer: it counts for nothing."""
+"""What a member says too late, too early, twice or to no end, and the answer: it counts for nothing."""
 
 
 # ---- what strangers say --------------------------------------------------------------------------------------------------------------
@@ -345,7 +408,7 @@ def strange(rng: random.Random, run: str) -> list[bytes]:
         lambda: [told.finished()],
         lambda: [wire(arrived=pb.Arrived(samples=1))],
         lambda: [wire(probe=pb.Probe(payload=bytes(100), answer_bytes=HUGE))],
-        lambda: [wire(piece=pb.Piece(data=hello(name), last=True))],
+        lambda: [frame(piece=hello(name), last=True)],
         lambda: _pieces(hello(name), 3)[:-1],
         lambda: _pieces(nonsense(rng), 50),
         lambda: [b""],
@@ -353,13 +416,15 @@ def strange(rng: random.Random, run: str) -> list[bytes]:
 
 
 def nonsense(rng: random.Random) -> bytes:
-    """Bytes that are no message."""
+    """Bytes that are no frame, or a frame of no message."""
     told = Told("run", 1, 1, 1)
     while True:
-        data = rng.choice([lambda: rng.randbytes(rng.randrange(1, 200)), lambda: mutated(told.step(), rng), lambda: b"\xff" * 40])()
+        data = rng.choice(
+            [lambda: rng.randbytes(rng.randrange(1, 200)), lambda: mutated(told.step(), rng), lambda: frame(header=b"\xff" * 40)]
+        )()
         try:
-            pb.DeviceMessage.FromString(data)
-        except DecodeError:
+            opened(pb.DeviceMessage, data)
+        except Malformed:
             return data
 
 
