@@ -15,6 +15,7 @@ from airsplit import InvalidValue
 from airsplit.learn.engine import Training
 from airsplit.learn.evaluation import Score
 from airsplit.learn.losses import cross_entropy, logits_of, loss_of
+from airsplit.learn.participation import evaluated_devices
 
 from . import tiny
 
@@ -113,7 +114,7 @@ def test_evaluating_changes_nothing_of_the_training() -> None:
 def test_some_devices_can_stand_for_all() -> None:
     training, records = finished(splits=[2, 3, 1, 2, 2], rounds=3, evaluate_devices=2)
     _, every = finished(splits=[2, 3, 1, 2, 2], rounds=3)
-    some = training._evaluated_devices()
+    some = evaluated_devices(training.settings, len(training.fleet))
     assert len(some) == 2
     for record, all_of_them in zip(records, every, strict=True):
         assert record.train_loss == all_of_them.train_loss

@@ -113,14 +113,14 @@ def test_an_idx_file_is_read_as_it_was_written() -> None:
     [
         b"",
         b"not gzip at all",
-        gzip.compress(b""),
+        gzip.compress(b"", mtime=0),
         idx(np.zeros((2, 3), np.uint8))[:-9],
         idx(np.zeros((2, 4), np.uint8)),
         idx(np.zeros((3, 3), np.uint8)),
         idx(np.zeros((2, 3, 1), np.uint8)),
-        gzip.compress(b"\0\0\x0d\x02" + struct.pack(">II", 2, 3) + bytes(6)),  # floats
-        gzip.compress(b"\0\0\x08\x02" + struct.pack(">II", 2, 3) + bytes(7)),
-        gzip.compress(b"\0\0\x08\x02" + struct.pack(">II", 2**31, 2**31) + bytes(6)),
+        gzip.compress(b"\0\0\x0d\x02" + struct.pack(">II", 2, 3) + bytes(6), mtime=0),  # floats
+        gzip.compress(b"\0\0\x08\x02" + struct.pack(">II", 2, 3) + bytes(7), mtime=0),
+        gzip.compress(b"\0\0\x08\x02" + struct.pack(">II", 2**31, 2**31) + bytes(6), mtime=0),
     ],
 )
 def test_what_is_not_an_idx_file_of_that_shape_is_refused(content: bytes) -> None:

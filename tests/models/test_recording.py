@@ -258,7 +258,7 @@ def test_random_numbers_that_another_thread_drew_are_not_the_models() -> None:
         def forward(self, x: Tensor) -> Tensor:
             type(self).times += 1
             if type(self).times <= 2:
-                random.random()  # as if another thread had, in that moment
+                random.random()  # noqa: S311 - as if another thread had, in that moment
             return self.second(self.first(x))
 
     with pytest.raises(InvalidValue, match="draws random numbers"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def progress_of(folder: Path) -> Progress | None:
         return None
     try:
         data = json.loads(read_text(file, what="checkpoint"))
-        progress = Progress(**{field.name: data[field.name] for field in fields(Progress)})
+        progress = Progress(**{key: value for key, value in data.items() if key not in ("tensors", NETWORK)})
         _check(progress)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None

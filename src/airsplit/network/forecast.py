@@ -30,7 +30,7 @@ LATE = 0.999
 """A device is given the time that it keeps with this probability, before the factor and the grace of the settings."""
 
 LEAST_LIMIT = (4 << 20) + (64 << 10)  # room for a probe of the link
-LABEL_BYTES = 4 << 10  # of a sample, beside its activations
+LABEL_BYTES = 4 << 10  # of a sample, where the model puts out less
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,8 @@ def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int
         low, high = split_range(scenario, profile)
         widest = max(tensor.dtype.itemsize for tensor in replica.tensors.values())
         crossing = int(profile.activation_elements[low - 1 : high].max()) * widest
-        limit = scenario.training.batch_size * (crossing + LABEL_BYTES)
+        labels = LABEL_BYTES + 8 * int(profile.activation_elements[-1])  # at most a number for each that the model puts out
+        limit = scenario.training.batch_size * (crossing + labels)
         limit = max(limit, whole) if scenario.network.replan else limit
     limit = max(limit + (1 << 16), LEAST_LIMIT)
     if limit > LARGEST_MESSAGE:

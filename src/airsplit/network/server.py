@@ -142,7 +142,6 @@ class Server:
     def prepare(self) -> None:
         """Wait for all devices, then plan with what they have measured; not where a run is taken up."""
         if self.forecast is not None:
-            self.orders.wait(self._all_here, self.network.grace_s)  # a round without them would be theirs to lose
             return
         self._wait_for(self._all_here, self._missing)
         if self.network.measure:
@@ -162,6 +161,8 @@ class Server:
     def rounds(self) -> Iterator[RoundRecord]:
         """Train the rounds that are left.  A record comes when its round is over; `save` keeps it."""
         self.prepare()
+        if 0 < self.round < self.settings.rounds:  # taken up: a round without those who are on their way would be theirs to lose
+            self.orders.wait(self._all_here, self.network.grace_s)
         while self.round < self.settings.rounds:
             yield self._advance(self.round + 1)
 

@@ -72,7 +72,8 @@ class Stream:
 def told(error: grpc.RpcError) -> AirsplitError | Lost:
     """What a broken connection means: to try again, or not."""
     code, details = error.code(), " ".join(str(error.details() or "").split())
-    return Rejected(f"the server refuses: {details}") if code in FINAL else Lost(details or str(code))
+    too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
+    return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
 
 
 def measure_link(ask: Callable[[pb.Probe], object], seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:

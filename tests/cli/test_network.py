@@ -1,0 +1,346 @@
+"""serve, join, probe, status and identity: in this process, on the loopback, with a model that trains in an instant."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airsplit.cli.app import main
+from airsplit.network.device import Device
+from airsplit.results import RunFolder
+from airsplit.scenario import Scenario
+from network import fleets
+from network.fleets import PATIENCE_S, Simulated, party
+
+Run = Callable[..., tuple[int, str, str]]
+MODEL = "learn.tiny:mlp"
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """What a command does about signals ends with the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def wanted() -> Scenario:
+    return fleets.scenario(rounds=2, momentum=0.5)
+
+
+@pytest.fixture
+def file(wanted: Scenario, tmp_path: Path) -> Path:
+    (tmp_path / "it.toml").write_text(wanted.to_toml())
+    return tmp_path / "it.toml"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def devices(tmp_path: Path, port: int) -> Iterator[Callable[[int], None]]:
+    """Starts some devices, which look for a server until there is one."""
+    threads = []
+
+    def start(count: int) -> None:
+        for k in range(count):
+            folder, data = tmp_path / f"device-{k}", f"network.fleets:three_{k}"
+            device = Device(name=str(k), folder=folder, data=data, model=MODEL, patience_s=PATIENCE_S)
+            threads.append(threading.Thread(target=device.run, args=(f"127.0.0.1:{port}",), daemon=True))
+            threads[-1].start()
+
+    yield start
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def refused(result: tuple[int, str, str], *words: str) -> None:
+    """A mistake is told in a line on stderr."""
+    code, out, err = result
+    assert (code, out) == (2, ""), (code, out, err)
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+# ---- serve -----------------------------------------------------------------------------------------------------------------------
+def test_serve_trains_and_leaves_a_run_folder(
+    run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path, wanted: Scenario
+) -> None:
+    devices(3)
+    code, out, err = run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run")
+    assert code == 0, err
+    assert f"listening on port {port} for 3 devices" in err
+    assert "2 is here, with 9 samples" in err
+    assert str(tmp_path / "run") in out
+    records, simulated = RunFolder(tmp_path / "run").records(), Simulated(wanted)
+    assert [record.train_loss for record in records] == [record.train_loss for record in simulated.records]
+    assert {each.name for each in (tmp_path / "run").iterdir()} >= {
+        "scenario.toml",
+        "plan.json",
+        "rounds.jsonl",
+        "checkpoint",
+        "report.html",
+    }
+
+
+def test_serve_prints_events_as_lines_of_json(
+    capfd: pytest.CaptureFixture[str], file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
+) -> None:
+    devices(3)
+    assert main(["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "run"), "--json"]) == 0
+    out, err = capfd.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    kinds = [each["event"] for each in events]
+    assert kinds[0] == "listening"
+    assert events[0]["port"] == port
+    assert kinds[-1] == "done"
+    assert {"connected", "arrived", "planned", "finished", "round"} <= set(kinds)
+    assert [each["round"] for each in events if each["event"] == "round"] == [1, 2]
+    assert err == ""
+
+
+def test_serve_goes_on_with_as_many_devices_as_before(
+    run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
+) -> None:
+    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", "--set", "plan.split=2"]
+    devices(2)
+    assert run(*words, "--devices", 2, "--set", "training.rounds=1")[0] == 0
+    refused(run(*words, "--devices", 2), "has a run in it already", "--resume")
+    refused(run(*words, "--resume", "--devices", 3), "fleet.devices")
+    devices(2)
+    code, _, err = run(*words, "--resume", "--set", "training.rounds=2")
+    assert code == 0, err
+    assert "for 2 devices" in err
+    assert [record.round for record in RunFolder(tmp_path / "run").records()] == [1, 2]
+
+
+def test_switches_of_serve_are_in_the_scenario_of_the_run(
+    run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
+) -> None:
+    devices(3)
+    words = ["--set", "training.rounds=1", "--set", "training.fast_paths=true", "--plain", "--replan"]
+    assert run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", *words)[0] == 0
+    written = Scenario.load(tmp_path / "run/scenario.toml")
+    assert (written.training.fast_paths, written.network.replan, written.training.rounds) == (False, True, 1)
+
+
+def test_serve_gives_up_when_nobody_comes(run: Run, file: Path, port: int, tmp_path: Path) -> None:
+    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", "--wait", 0.2]
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "0 of 3 devices are here" in err
+    assert "--wait" in err
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("nonsense", "HOST:PORT"),
+        ("127.0.0.1:99999", "port from 0 to 65535"),
+        ("127.0.0.1:", "port"),
+        ("::1:7070", "brackets"),
+        ("192.0.2.1:7070", "--insecure"),
+        ("0.0.0.0:7070", "--insecure"),
+    ],
+)
+def test_a_bad_place_to_listen_is_refused(run: Run, file: Path, tmp_path: Path, address: str, word: str) -> None:
+    refused(run("serve", file, "--listen", address, "--out", tmp_path / "run"), word)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_that_is_taken_is_told(run: Run, file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(run("serve", file, "--listen", where, "--out", tmp_path / "run"), where, "cannot be listened on")
+
+
+def test_another_number_of_devices_than_the_fleet_file_has_is_refused(run: Run, wanted: Scenario, file: Path, tmp_path: Path) -> None:
+    wanted.make_fleet().write(tmp_path / "fleet.csv")
+    words = ["--devices", 2, "--set", f"fleet.file={tmp_path / 'fleet.csv'}", "--out", tmp_path / "run"]
+    refused(run("serve", file, *words, "--listen", "127.0.0.1:0", "--wait", 0.1), "--devices", "3")
+
+
+def test_splits_for_another_number_of_devices_are_refused(run: Run, file: Path, tmp_path: Path) -> None:
+    result = run("serve", file, "--devices", 2, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
+    refused(result, "split has 3 entries for 2 devices")
+
+
+def test_a_run_that_never_began_misses_no_report(run: Run, file: Path, tmp_path: Path) -> None:
+    _, _, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
+    assert "report" not in err
+
+
+# ---- join ------------------------------------------------------------------------------------------------------------------------
+def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Path) -> None:
+    with party(wanted, tmp_path) as made:
+        made.join("1", "2")
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        words = ["--name", "0", "--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
+        code, out, err = run("join", made.address, *words)
+        trained.join(PATIENCE_S)
+        made.leave()
+    assert (code, out) == (0, ""), err
+    assert "here as device 0 of run" in err
+    assert "round 2 is trained" in err
+    simulated = Simulated(wanted)
+    for k in range(3):
+        fleets.assert_same_tensors(made.state(k), simulated.state.of(k))
+
+
+def test_join_prints_events_as_lines_of_json(capfd: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path) -> None:
+    with party(wanted, tmp_path) as made:
+        made.join("1", "2")
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        words = ["--name", "0", "--out", str(tmp_path / "device-0"), "--model", MODEL, "--data", "network.fleets:three_0", "--json"]
+        assert main(["join", made.address, *words]) == 0
+        trained.join(PATIENCE_S)
+        made.leave()
+    out, err = capfd.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [(each["event"], each.get("round")) for each in events] == [("arrived", None), ("trained", 1), ("trained", 2)]
+    assert err == ""
+
+
+def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Path) -> None:
+    measuring = fleets.scenario(splits=[2], rounds=1, network__measure=True)
+    with party(measuring, tmp_path) as made:
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        words = ["--name", "pi", "--out", tmp_path / "device", "--model", MODEL, "--data", "network.fleets:three_0"]
+        code, _, err = run("join", made.address, *words, "--probe-seconds", 0.1)
+        trained.join(PATIENCE_S)
+    assert code == 0, err
+    assert "s a MAC" in err
+    assert "bit/s up" in err
+    assert "pi" in (tmp_path / "run/fleet.csv").read_text()
+
+
+def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Path) -> None:
+    with party(wanted, tmp_path) as made:
+        out = ["--out", tmp_path / "device"]
+        refused(run("join", made.address, "--name", "0", *out), "--model package.module:factory")
+        refused(run("join", made.address, "--name", "0", *out, "--model", MODEL), "--data package.module:factory")
+        words = ["--data", "network.fleets:three_0", "--model", "learn.tiny:shortcut"]
+        refused(run("join", made.address, "--name", "0", *out, *words), "the server refuses", "fingerprint")
+        refused(run("join", made.address, "--name", "a b", *out), "letters, digits, dots, dashes or underscores")
+
+
+def test_a_server_that_is_not_there_is_told(run: Run, port: int, file: Path, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{port}"
+    refused(run("status", where), where, "cannot be reached")
+    refused(run("probe", file, "--seconds", 0.1, "--link", where), where, "cannot be reached")
+    code, out, err = run("join", where, "--patience", 0.1, "--out", tmp_path / "device")
+    assert (code, out) == (2, "")
+    assert f"server {where} cannot be reached since 0.1 s" in err
+
+
+@pytest.mark.parametrize("words", [["join"], ["status"], ["probe", "demo", "--link"]], ids=lambda words: words[0])
+def test_plain_text_does_not_leave_the_machine(run: Run, words: list[str]) -> None:
+    refused(run(*words, "192.0.2.1:7070"), "--insecure", "--identity")
+    refused(run(*words, "nonsense"), "HOST:PORT")
+
+
+# ---- status and probe --------------------------------------------------------------------------------------------------------------
+def test_status_says_who_is_there(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
+    with party(wanted, tmp_path) as made:
+        made.join("1")
+        fleets.wait_until(lambda: made.server.members[1].present)
+        code, out, err = run("status", made.address)
+        assert (code, err) == (0, "")
+        assert "round 0 of 2 done" in out
+        assert "waiting" in out
+        state = document("status", made.address)
+        made.close()
+        made.leave()
+    assert [(each["name"], each["state"], each["samples"]) for each in state["devices"]] == [
+        ("", "absent", 0),
+        ("1", "waiting", 2),
+        ("", "absent", 0),
+    ]
+    assert (state["round"], state["rounds"], state["algorithm"]) == (0, 2, "sfl")
+
+
+def test_probe_measures_this_machine_and_the_link(
+    run: Run, document: Callable[..., Any], file: Path, wanted: Scenario, tmp_path: Path
+) -> None:
+    found = document("probe", file, "--seconds", 0.1)
+    assert found["seconds_per_mac"] > 0
+    assert found["fluctuation"] > 0
+    with party(wanted, tmp_path) as made:
+        linked = document("probe", file, "--seconds", 0.1, "--link", made.address)
+        code, out, err = run("probe", file, "--seconds", 0.1, "--link", made.address)
+    assert linked["up_bps"] > 1e5
+    assert linked["down_bps"] > 1e5
+    assert (code, err) == (0, "")
+    assert "bit/s" in out
+
+
+# ---- identities --------------------------------------------------------------------------------------------------------------------
+def test_identities_from_the_first_to_the_run(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
+    from airsplit.network.identity import Admission, channel_credentials, server_credentials
+
+    folder = tmp_path / "identity"
+    assert "127.0.0.1" in document("identity", "init", "--folder", folder)["hosts"]
+    for name in "012":
+        code, out, _ = run("identity", "issue", name, "--folder", folder)
+        assert code == 0
+        assert str(folder / "devices" / name) in out
+    assert [each["name"] for each in document("identity", "list", "--folder", folder)] == ["0", "1", "2"]
+    secured = {"credentials": server_credentials(folder), "admission": Admission(folder / "revoked.txt")}
+    with party(wanted, tmp_path, **secured) as made:
+        for name in "12":
+            made.join(name, credentials=channel_credentials(folder / "devices" / name))
+        fleets.wait_until(lambda: all(member.present for member in made.server.members[1:]))
+        state = document("status", made.address, "--identity", folder / "devices/0")
+        assert [each["state"] for each in state["devices"]] == ["absent", "waiting", "waiting"]
+        words = ["--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
+        refused(run("join", made.address, *words, "--identity", folder / "devices/0", "--name", "1"), "a device can only act as itself")
+        refused(run("status", made.address), "cannot be reached")
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        code, _, err = run("join", made.address, *words, "--identity", folder / "devices/0")
+        trained.join(PATIENCE_S)
+        made.leave()
+        assert code == 0, err
+    assert len(made.serving.folder.records()) == 2
+    assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
+    assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [True, False, False]
+    with party(wanted, tmp_path / "again", **secured) as made:
+        refused(run("join", made.address, *words, "--identity", folder / "devices/0"), "revoked")
+
+
+def test_identities_that_are_not_there_are_told(run: Run, file: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    refused(run("serve", file, "--identity", nowhere, "--out", tmp_path / "run"), str(nowhere), "airsplit identity init")
+    for words in (["join", "127.0.0.1:7070"], ["status", "127.0.0.1:7070"], ["probe", file, "--seconds", 0.1, "--link", "127.0.0.1:7070"]):
+        refused(run(*words, "--identity", nowhere), str(nowhere), "airsplit identity issue")
+    for words in (["issue", "0"], ["revoke", "0"], ["list"]):
+        refused(run("identity", *words, "--folder", nowhere), "airsplit identity init")
+    refused(run("join", "127.0.0.1:7070", "--certificate", nowhere), "certificate, key and authority")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["serve"], ["join"], ["probe"], ["status"], ["identity"], *(["identity", each] for each in ("init", "issue", "revoke", "list"))],
+    ids=" ".join,
+)
+def test_help_shows_examples(run: Run, words: list[str]) -> None:
+    code, out, err = run(*words, "--help")
+    assert (code, err) == (0, "")
+    assert "Examples:" in out
+    assert f"airsplit {' '.join(words)}" in out
