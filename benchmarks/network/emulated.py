@@ -104,7 +104,7 @@ class Known(Device):
         return trainee
 
     def _measured(self, stream: Stream, _: Trainee) -> pb.Measurement:
-        link = measure_link(lambda probe: stream.ask(pb.DeviceMessage(probe=probe)))
+        link = measure_link(stream.ask)
         return pb.Measurement(seconds_per_mac=self.pace[0], fluctuation=self.pace[1], samples=1, **link)
 
 

@@ -407,7 +407,7 @@ def strange(rng: random.Random, run: str) -> list[bytes]:
         lambda: [rng.choice(list(IN_A_ROUND.values()))(told)[0]],
         lambda: [told.finished()],
         lambda: [wire(arrived=pb.Arrived(samples=1))],
-        lambda: [wire(probe=pb.Probe(payload=bytes(100), answer_bytes=HUGE))],
+        lambda: [wire(probe=pb.Probe(payload=pb.Tensor(dtype="uint8", shape=[100]), answer_bytes=HUGE))],
         lambda: [frame(piece=hello(name), last=True)],
         lambda: _pieces(hello(name), 3)[:-1],
         lambda: _pieces(nonsense(rng), 50),

@@ -234,7 +234,7 @@ def test_questions_that_are_no_message_are_refused(waiting: Run, method: str) ->
 
 def test_a_question_for_too_many_bytes_is_refused(waiting: Run) -> None:
     with connect(waiting.address, None) as channel, pytest.raises(grpc.RpcError, match="at most") as caught:
-        channel.unary_unary(f"/{SERVICE}/Measure")(pb.Probe(answer_bytes=2**32 - 1).SerializeToString(), timeout=PATIENCE_S)
+        channel.unary_unary(f"/{SERVICE}/Measure")(wire(probe=pb.Probe(answer_bytes=2**32 - 1)), timeout=PATIENCE_S)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 

@@ -234,7 +234,7 @@ def _measured_link(address: str, credentials: grpc.ChannelCredentials | None) ->
 
     channel = connect(address, credentials)
     try:
-        return measure_link(lambda probe: ask_probe(channel, probe, 60.0))
+        return measure_link(lambda probe: ask_probe(channel, probe.frame(), 60.0))
     except grpc.RpcError as error:
         raise _unreachable(address, error) from None
     finally:

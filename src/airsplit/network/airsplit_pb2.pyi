@@ -89,14 +89,12 @@ class ServerMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., skip: _Optional[_Union[Skip, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., assess: _Optional[_Union[Assess, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "run")
+    __slots__ = ("protocol", "name")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
-    run: str
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("run", "device", "devices", "scenario", "fingerprint", "measure")
@@ -118,9 +116,9 @@ class Probe(_message.Message):
     __slots__ = ("payload", "answer_bytes")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     ANSWER_BYTES_FIELD_NUMBER: _ClassVar[int]
-    payload: bytes
+    payload: Tensor
     answer_bytes: int
-    def __init__(self, payload: _Optional[bytes] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, payload: _Optional[_Union[Tensor, _Mapping]] = ..., answer_bytes: _Optional[int] = ...) -> None: ...
 
 class Arrived(_message.Message):
     __slots__ = ("fingerprint", "samples", "test_samples", "versions", "measurement", "memory_bytes")
@@ -199,16 +197,14 @@ class Place(_message.Message):
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., order: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("place", "activations", "labels", "compute_s")
+    __slots__ = ("place", "activations", "labels")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
-    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     place: Place
     activations: _containers.RepeatedCompositeFieldContainer[Tensor]
     labels: Tensor
-    compute_s: float
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., activations: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., labels: _Optional[_Union[Tensor, _Mapping]] = ..., compute_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., activations: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., labels: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Gradient(_message.Message):
     __slots__ = ("place", "gradients", "server_s")
@@ -285,20 +281,18 @@ class Assessed(_message.Message):
     def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ...) -> None: ...
 
 class Move(_message.Message):
-    __slots__ = ("order", "from_split", "split", "begin_from", "layers", "wanted")
+    __slots__ = ("order", "from_split", "split", "begin_from", "layers")
     ORDER_FIELD_NUMBER: _ClassVar[int]
     FROM_SPLIT_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FROM_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
-    WANTED_FIELD_NUMBER: _ClassVar[int]
     order: int
     from_split: int
     split: int
     begin_from: int
     layers: _containers.RepeatedCompositeFieldContainer[NamedTensor]
-    wanted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, order: _Optional[int] = ..., from_split: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ..., wanted: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, order: _Optional[int] = ..., from_split: _Optional[int] = ..., split: _Optional[int] = ..., begin_from: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ...) -> None: ...
 
 class Moved(_message.Message):
     __slots__ = ("order", "layers")

@@ -130,11 +130,13 @@ class Desk:
             measure=self.scenario.network.measure,
         )
 
-    def probed(self, probe: pb.Probe) -> pb.Probe:
+    def probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
         """An answer to a measurement of the link: as many bytes as were asked for."""
         if probe.answer_bytes > LARGEST_PROBE:
             raise Malformed(f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}")
-        return pb.Probe(payload=bytes(probe.answer_bytes))
+        answer = Outgoing(pb.ServerMessage(probe=pb.Probe()))
+        answer.put(answer.message.probe.payload, torch.zeros(probe.answer_bytes, dtype=torch.uint8))
+        return answer
 
     def arrived(self, member: Member, session: Session, message: pb.Arrived) -> None:
         """A device has its model and data, and has measured itself."""

@@ -92,6 +92,8 @@ class Device:
             memory_bytes=self._memory_bytes,
         )
         self._tell("arrived", run=welcome.run, number=welcome.device, samples=trainee.samples)
+        if trainee.may_move:
+            self._tell("may move")
         return trainee.serve(stream, stream.ask(pb.DeviceMessage(arrived=arrived)))
 
     def _prepared(self, welcome: pb.Welcome) -> Trainee:
@@ -132,7 +134,7 @@ class Device:
             cache_key(trainee.profile, trainee.settings.batch_size),
             lambda: measure_compute(trainee.replica, trainee.profile, batch_size=trainee.settings.batch_size, seconds=self._probe_s),
         )
-        link = measure_link(lambda probe: stream.ask(pb.DeviceMessage(probe=probe)))
+        link = measure_link(stream.ask)
         self._tell("measured", seconds_per_mac=compute.seconds_per_mac, fluctuation=compute.fluctuation, **link)
         return _measurement(compute, link)
 

@@ -91,7 +91,7 @@ class Orders:
         work = self._work(member, number, forecast)
         work.state, work.received = MOVING, dict.fromkeys(move.wanted, torch.empty(0))  # what it is to bring
         version, own = self.begin_from(member), self._desk.back_ends.of(member.number)
-        message = pb.Move(order=self.last, from_split=move.from_split, split=move.split, begin_from=version, wanted=move.wanted)
+        message = pb.Move(order=self.last, from_split=move.from_split, split=move.split, begin_from=version)
         order = Outgoing(pb.ServerMessage(move=message))
         order.put_named(order.message.move.layers, {name: own[name] for name in move.given})
         self._give(member, order)

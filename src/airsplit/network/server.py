@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf.message import Message
 
 from airsplit.errors import Diverged, FileProblem, InvalidValue
 from airsplit.fleet import Fleet
@@ -21,7 +20,7 @@ from airsplit.learn.preparation import replica_of
 from airsplit.learn.replica import state_names
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, Named, OneCopy, one_copy_is_enough
-from airsplit.network.codec import Malformed, parsed
+from airsplit.network.codec import Malformed, opened, parsed
 from airsplit.network.desk import Desk
 from airsplit.network.events import Tell, silent
 from airsplit.network.forecast import (
@@ -98,17 +97,17 @@ class Server:
         """How far the training is and who is here, as JSON, for one who is admitted."""
         return self._answered(context, lambda: self._told(parsed(pb.StatusRequest, data)))
 
-    def _told(self, _: pb.StatusRequest) -> pb.StatusReply:
-        return pb.StatusReply(json=json.dumps(self.state()))
+    def _told(self, _: pb.StatusRequest) -> bytes:
+        return pb.StatusReply(json=json.dumps(self.state())).SerializeToString()
 
     def measure(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer a measurement of the link, for one who is admitted."""
-        return self._answered(context, lambda: self.desk.probed(parsed(pb.Probe, data)))
+        return self._answered(context, lambda: self.desk.probed(opened(pb.DeviceMessage, data).message.probe).frame())
 
-    def _answered(self, context: grpc.ServicerContext, answer: Callable[[], Message]) -> bytes:
+    def _answered(self, context: grpc.ServicerContext, answer: Callable[[], bytes]) -> bytes:
         try:
             self.desk.require_admitted(context)
-            return answer().SerializeToString()
+            return answer()
         except Refused as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except Malformed as error:

@@ -137,7 +137,7 @@ class Session:
     def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
         if not self._probing:
             self._probing = self._desk.probing.acquire(timeout=PROBING_S)
-        return Outgoing(pb.ServerMessage(probe=self._desk.probed(probe)))
+        return self._desk.probed(probe)
 
     def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
         """One message of a device that has arrived."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import grpc
+import torch
 
 from airsplit.errors import AirsplitError
 from airsplit.network import airsplit_pb2 as pb
@@ -76,15 +77,19 @@ def told(error: grpc.RpcError) -> AirsplitError | Lost:
     return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
 
 
-def measure_link(ask: Callable[[pb.Probe], object], seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
+def measure_link(ask: Callable[[Outgoing[pb.DeviceMessage]], object], seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
     """The rates of the link, both ways, and the time for there and back: with messages that grow until they take long enough.
 
     What an empty message takes is taken off, so that a rate is what is left for many bytes.
+    ask   sends a probe, and waits for the answer
     """
 
     def timed(up: int, down: int) -> float:
+        probe = Outgoing(pb.DeviceMessage(probe=pb.Probe(answer_bytes=down)))
+        probe.put(probe.message.probe.payload, torch.zeros(up, dtype=torch.uint8))
+        probe = probe.sealed()
         start = time.perf_counter()
-        ask(pb.Probe(payload=bytes(up), answer_bytes=down))
+        ask(probe)
         return time.perf_counter() - start
 
     trip_s = min(timed(0, 0) for _ in range(5))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from airsplit.errors import Diverged, show
+from airsplit.errors import AirsplitError, Diverged, InvalidValue, show
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Dataset
 from airsplit.learn.evaluation import Score, scores
@@ -19,6 +19,7 @@ from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_
 from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
+from airsplit.models.loading import error_line
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.codec import Incoming, Malformed, Outgoing, require_like
 from airsplit.network.events import Tell
@@ -43,11 +44,12 @@ class Trainee:
         own = data is not None and ":" in data
         dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
         rows = np.arange(len(dataset.train)) if own else parts_of(self.settings, dataset, welcome.devices)[self.number]
-        self._dataset, self._rows = dataset, rows
+        self._dataset = dataset
         self._batches = Batches({self.number: rows}, self.settings.batch_size, self.settings.seed)
         self._mix = _mix(dataset, rows)
         self.samples, self.test_samples = len(rows), len(dataset.test)
         self.fronts = Fronts(folder, self.run, self.number)
+        self.may_move = scenario.network.replan
         self._split, self._fresh = 0, True
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
 
@@ -65,10 +67,16 @@ class Trainee:
                     answer = self._move(stream, answer, answer.message.move)
                 else:
                     return self._done(expected_answer(answer, "done"))
+            except NonFinite as seen:
+                raise Diverged(f"training stopped: the {seen} of this device {'is' if str(seen) == 'loss' else 'are'} not finite") from None
+            except (AirsplitError, Lost):
+                raise
             except Skipped as why:
                 self._tell("skipped", why=str(why))
                 self._loaded = None
                 answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.versions())))
+            except Exception as error:
+                raise InvalidValue(f"training stopped: the model fails on this device: {error_line(error)}") from error
 
     def _done(self, done: pb.Done) -> str:
         if done.why:
@@ -122,10 +130,7 @@ class Trainee:
             inputs, labels = self._batch(order.number, step)
             with chance(DEVICE_FORWARD):
                 crossing = device_forward(front, inputs)
-            try:
-                require_finite(crossing)
-            except NonFinite:
-                raise Diverged(f"training stopped in round {order.number}: the activations of this device are not finite") from None
+            require_finite(crossing)
             place = self._place(order, step)
             sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=place)))
             for tensor in crossing:
@@ -211,10 +216,12 @@ class Trainee:
     # ---- layers that move --------------------------------------------------------------------------------------------------------
     def _move(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Move) -> Incoming[pb.ServerMessage]:
         """Cut elsewhere: take over layers from the server, or hand them over."""
+        if not self.may_move:
+            raise Malformed("a server must not move layers that did not say so when the device joined")
         self._begin(order.begin_from, order.from_split)
-        wanted = {name: self.replica.tensors[name].clone() for name in order.wanted}
-        names = set(self.replica.front_keys(order.split)) - set(self.replica.front_keys(self._split))
-        self.replica.load(incoming.named(order.layers, self.replica.taken([name for name in self.replica.tensors if name in names])))
+        had, has = self.replica.front_keys(order.from_split), self.replica.front_keys(order.split)
+        wanted = {name: self.replica.tensors[name].clone() for name in had if name not in has}
+        self.replica.load(incoming.named(order.layers, self.replica.taken([name for name in has if name not in had])))
         self._split, self._fresh, self._loaded = order.split, False, (order.begin_from, order.split)
         self.fronts.keep(order.begin_from, order.split, self.replica.taken(self.replica.front_keys(order.split)))
         self._tell("moved", split=order.split)

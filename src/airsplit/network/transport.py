@@ -90,12 +90,10 @@ def ask_status(channel: grpc.Channel, timeout_s: float) -> str:
     return str(method(pb.StatusRequest(), timeout=timeout_s).json)
 
 
-def ask_probe(channel: grpc.Channel, probe: pb.Probe, timeout_s: float) -> pb.Probe:
-    """Send some bytes to the server, and get some back."""
-    method = channel.unary_unary(
-        f"/{SERVICE}/Measure", request_serializer=pb.Probe.SerializeToString, response_deserializer=pb.Probe.FromString
-    )
-    answer: pb.Probe = method(probe, timeout=timeout_s)
+def ask_probe(channel: grpc.Channel, frame: bytes, timeout_s: float) -> bytes:
+    """Send a probe to the server, as a frame, and get another back."""
+    method: Any = channel.unary_unary(f"/{SERVICE}/Measure")
+    answer: bytes = method(frame, timeout=timeout_s)
     return answer
 
 
