@@ -42,7 +42,7 @@ def compared(ways: dict[str, dict[str, Any]] | None = None) -> str:
     """A table of all ways, and how good the prediction of the plan was."""
     rounds = {name: measured(changes) for name, changes in (ways or WAYS).items()}
     best = np.mean([each["latency_s"] for each in next(iter(rounds.values()))])
-    lines = ["| way | splits | planned s a round | measured s a round | off by | slower than planned |", "|---|---|---|---|---|---|"]
+    lines = ["| way | splits | planned s a round | measured s a round | off by | against the first |", "|---|---|---|---|---|---|"]
     for name, records in rounds.items():
         took, planned = np.mean([each["latency_s"] for each in records]), records[0]["planned_s"]
         splits = "whole model" if name.startswith("FedAvg") else ", ".join(map(str, records[0]["splits"]))

@@ -101,6 +101,16 @@ def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: 
     assert "sent 12.0 kB, received 6.00 kB and spent 6.00 J on transmitting" in said
 
 
+def test_a_run_over_a_network_is_told_as_one(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1)], plan=a_plan() | {"networked": True})))
+    assert "s of training time" in said
+    assert "over a network; planned with what they measured of themselves" in said
+    assert "Times are those of the training over the network" in said
+    assert "irtual" not in said.replace("virtual_time", "")
+    assert "Energy" not in said
+    assert "MHz" not in said
+
+
 def test_computing_is_in_the_energy_where_the_scenario_says_what_it_takes(tmp_path: Path) -> None:
     said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9))))
     assert "spent 1.50 J." in said

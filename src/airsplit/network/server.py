@@ -336,6 +336,7 @@ class Server:
             fleet=self._planned.fleet,
             replanned=self._planned if self._replanned else None,
             iterations=self.settings.iterations_per_round,
+            measured=self.network.measure,
         )
 
     def _work_of_a_step(self) -> Floats:
@@ -383,7 +384,7 @@ class Server:
 
     def plan_document(self) -> dict[str, Any]:
         """What the run folder keeps of the plan."""
-        about = {"device_names": [member.name for member in self.members], "all_split_names": list(self.profile.names)}
+        about = {"device_names": [member.name for member in self.members], "all_split_names": list(self.profile.names), "networked": True}
         return ({} if self._planned.plan is None else self._planned.plan.to_dict()) | about
 
 

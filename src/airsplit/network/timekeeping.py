@@ -27,8 +27,12 @@ def round_record(
     fleet: Fleet,
     replanned: Forecast | None,
     iterations: int,
+    measured: bool,
 ) -> RoundRecord:
-    """The record of a round: `virtual_time_s` is the time that was really spent training."""
+    """The record of a round: `virtual_time_s` is the time that was really spent training.
+
+    measured   whether the fleet is what devices said of themselves: then nobody knows what they transmit with
+    """
     took = [_took(member, latency_s) for member in members]
     columns: dict[str, Any] = {
         name: tuple(few_digits(each[name]) for each in took) for name in ("compute_s", "transmit_s", "server_s", "idle_s")
@@ -36,7 +40,9 @@ def round_record(
     steps = np.array([0 if member.work is None else iterations if member.work.finished else member.work.step for member in members])
     macs = work * steps
     air = np.array([each["transmit_s"] for each in took])
-    energy = dbm_to_watts(fleet.transmit_power_dbm) * air + (0.0 if fleet.joules_per_mac is None else fleet.joules_per_mac * macs)
+    energy = np.zeros(len(members)) if measured else dbm_to_watts(fleet.transmit_power_dbm) * air
+    if fleet.joules_per_mac is not None:
+        energy = energy + fleet.joules_per_mac * macs
     return RoundRecord(
         round=number,
         virtual_time_s=time_s,

@@ -76,7 +76,7 @@ def _row(who: Html, drawn: Html, number: str) -> Html:
 
 def _caption(run: History, shown: Ints) -> str:
     which = "Each bar is a device, with its split" if len(shown) == len(run) else f"The {len(shown)} of {len(run):,} devices that wait most"
-    return f"{which}, summed over {counted(len(run.records), 'round')}; full width: the whole virtual time."
+    return f"{which}, summed over {counted(len(run.records), 'round')}; full width: the whole {run.time}."
 
 
 def _sentence(parts: dict[str, Floats]) -> str:

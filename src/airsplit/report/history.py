@@ -61,6 +61,20 @@ class History:
         return float(self.rounds["virtual_time_s"][-1]) if self.records else 0.0
 
     @property
+    def is_networked(self) -> bool:
+        return self.plan.get("networked") is True
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the devices are real, and were planned for as they measured themselves."""
+        return self.is_networked and self.scenario.network.measure
+
+    @property
+    def time(self) -> str:
+        """What the run's seconds are: of the virtual clock, or of a training over a network."""
+        return "training time" if self.is_networked else "virtual time"
+
+    @property
     def evaluated(self) -> RoundRecord | None:
         """The last round in which the models were tested."""
         return next((r for r in reversed(self.records) if r.test_loss is not None or r.test_accuracy is not None), None)

@@ -43,7 +43,7 @@ def _drawn(run: History, measure: Measure) -> Html:
     time = run.rounds["virtual_time_s"] / unit_s
     panels = [
         ("rounds", number, Axis(span_scale(number[-1], whole=True), "round", _plain)),
-        ("virtual time", time, Axis(span_scale(float(time[-1])), f"virtual time in {unit}", _plain)),
+        (run.time, time, Axis(span_scale(float(time[-1])), f"{run.time} in {unit}", _plain)),
     ]
     entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
     how = f" ({measure.up.label})" if measure.up.label else ""
@@ -120,7 +120,7 @@ def _cell(value: float, form: Callable[[float], str]) -> str:
 
 
 _COLUMNS: dict[str, tuple[str, Callable[[float], Any]]] = {
-    "virtual time": ("virtual_time_s", seconds),
+    "time so far": ("virtual_time_s", seconds),
     "of the round": ("latency_s", seconds),
     "training loss": ("train_loss", lambda v: f"{v:.4g}"),
     "test loss": ("test_loss", lambda v: f"{v:.4g}"),

@@ -42,7 +42,7 @@ def result(run: History) -> Html:
 def _when(run: History) -> str:
     done, wanted = run.records[-1].round, run.scenario.training.rounds
     rounds = counted(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
-    return f"After {rounds} and {seconds(run.virtual_time_s)} of virtual time"
+    return f"After {rounds} and {seconds(run.virtual_time_s)} of {run.time}"
 
 
 def _how_good(run: History) -> str:
@@ -78,6 +78,8 @@ def _points(fraction: float) -> str:
 
 def _at_what_cost(run: History) -> str:
     sent, received = (quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received"))
+    if run.is_measured:
+        return f"Together the devices sent {sent} and received {received}."
     energy = quantity(float(run.totals["energy_j"].sum()), "J")
     return f"Together the devices sent {sent}, received {received} and spent {energy}{_energy_of(run)}."
 
@@ -93,12 +95,18 @@ def _tiles(run: History) -> Html:
     spent = sum(float(run.totals[key].sum()) for key in ("compute_s", "transmit_s", "server_s", "idle_s"))
     tiles = [
         *_tested_tile(run.evaluated),
-        ("Virtual time", seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
+        (run.time.capitalize(), seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
         ("Sent", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
-        ("Energy", quantity(sums["energy_j"], "J"), "transmitting only" if _energy_of(run) else "of all devices"),
+        *_energy_tile(run, sums["energy_j"]),
         ("Waiting", percent(sums["idle_s"] / spent if spent else 0.0, 0), "of the devices' time"),
     ]
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles), class_="tiles")
+
+
+def _energy_tile(run: History, energy_j: float) -> list[tuple[str, str, str]]:
+    if run.is_measured:  # what real devices take nobody has told
+        return []
+    return [("Energy", quantity(energy_j, "J"), "transmitting only" if _energy_of(run) else "of all devices")]
 
 
 def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
@@ -122,8 +130,11 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     scenario, training = run.scenario, run.scenario.training
     yield "Model", _model(scenario)
     yield "Algorithm", _algorithm(scenario)
-    yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
-    yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
+    if run.is_measured:
+        yield "Devices", f"{len(run):,}, over a network; planned with what they measured of themselves and of their links"
+    else:
+        yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
+        yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
     yield "Data", together(name(training.dataset), f", {_partition(training)}")
     yield (
         "Training",

@@ -50,5 +50,7 @@ def _main(run: History, version: str) -> Html:
     under = f"{training.dataset} · {training.partition} · {len(run.records):,} of {training.rounds:,} rounds"
     top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
     sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), participation(run), new_plans(run))
-    foot = "Times are virtual: what the devices would have taken, not this computer. Every number is in rounds.jsonl or plan.json."
+    virtual = "Times are virtual: what the devices would have taken, not this computer."
+    times = virtual if run.time == "virtual time" else "Times are those of the training over the network, evaluations left out."
+    foot = f"{times} Every number is in rounds.jsonl or plan.json."
     return together(tag("main", top, *(tag("section", inside) for inside in sections if inside)), tag("footer", foot))
