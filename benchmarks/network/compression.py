@@ -18,7 +18,7 @@ CHANGES = {"fleet.devices": 8, "training.rounds": 15, "training.evaluate_every":
 
 def table() -> str:
     """Accuracy after the last round, over seeds; all with the same splits."""
-    lines = ["| compression | bits | accuracy after 15 rounds | seeds from | loss | bytes up |", "|---|---|---|---|---|---|"]
+    lines = ["| compression | bits | accuracy after 15 rounds | over the seeds | loss | bytes up |", "|---|---|---|---|---|---|"]
     for name, bits in COMPRESSIONS.items():
         last = [_last(name, seed) for seed in range(SEEDS)]
         right = np.array([record.test_accuracy for record in last])

@@ -26,7 +26,7 @@ def _module(name: str, *words: str) -> Callable[[], str]:
         done = subprocess.run([sys.executable, *_where(name), *words], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr[-2000:]}")
-        return done.stdout.strip()
+        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("# ") and "wrote this." not in line).strip()
 
     return run
 
