@@ -184,13 +184,7 @@ class RunFolder:
 
     def locked(self) -> closing[Lock]:
         """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            return closing(Lock(self.path / ".lock"))
-        except BlockingIOError:
-            raise FileProblem(f"run folder {str(self.path)!r} is in use by another process; wait for it, or name another folder") from None
-        except OSError as error:
-            raise FileProblem(f"run folder {str(self.path)!r} cannot be written: {error.strerror}") from None
+        return folder_lock(self.path, "run folder")
 
     def append(self, record: RoundRecord) -> None:
         """Add a record; it is on the disk when this returns."""
@@ -201,6 +195,17 @@ class RunFolder:
                 os.fsync(stream.fileno())
         except OSError as error:
             raise FileProblem(f"records of the run {str(self.rounds_file)!r} cannot be written: {error.strerror}") from None
+
+
+def folder_lock(folder: Path, what: str) -> closing[Lock]:
+    """Keeps other processes from working in a folder; `what` says in an error what it is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return closing(Lock(folder / ".lock"))
+    except BlockingIOError:
+        raise FileProblem(f"{what} {str(folder)!r} is in use by another process; wait for it, or name another folder") from None
+    except OSError as error:
+        raise FileProblem(f"{what} {str(folder)!r} cannot be written: {error.strerror}") from None
 
 
 class Lock:

@@ -90,6 +90,7 @@ class Serving:
                     self.folder.append(record)
                     self.server.save(self.folder.checkpoint)
                     yield record
+                self.server.orders.wait(self.server.all_here, LAST_WORDS_S)  # who is on the way back is to hear that it is over
                 why = ""
             finally:
                 self.server.orders.end(why)

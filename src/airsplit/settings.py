@@ -330,7 +330,8 @@ class NetworkSettings(Section):
     measure          plan with what the devices measure when they join; false: with the fleet and clock of the scenario
     pacing           keep every device to its planned rate, up and down
     min_devices      a round needs so many, at its beginning and at its end
-    deadline_factor, grace_s    a device is dropped from a round after so many times its planned time, and so many seconds
+    deadline_factor, grace_s    a device is dropped from a round after so many times its planned time, and so many seconds;
+                     after `longest_s` in any case
     replan           change splits and shares between rounds when that promises to save this part of the time: `replan_gain`
     memory_bytes     what the server may use; not given: what is free when it starts
     """
@@ -342,6 +343,7 @@ class NetworkSettings(Section):
     min_devices: int = 1
     deadline_factor: float = 5.0
     grace_s: float = 30.0
+    longest_s: float = 3600.0
     replan: bool = False
     replan_gain: float = 0.1
     memory_bytes: int | None = None
@@ -351,6 +353,7 @@ class NetworkSettings(Section):
         require_integer("network.min_devices", self.min_devices, low=1)
         require_number("network.deadline_factor", self.deadline_factor, low=1)
         require_number("network.grace_s", self.grace_s, above=0)
+        require_number("network.longest_s", self.longest_s, above=0)
         require_number("network.replan_gain", self.replan_gain, low=0, below=1)
         if self.memory_bytes is not None:
             require_integer("network.memory_bytes", self.memory_bytes, low=1)

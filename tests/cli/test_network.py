@@ -97,11 +97,11 @@ def test_serve_trains_and_leaves_a_run_folder(
 
 
 def test_serve_prints_events_as_lines_of_json(
-    capfd: pytest.CaptureFixture[str], file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
     devices(3)
     assert main(["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "run"), "--json"]) == 0
-    out, err = capfd.readouterr()
+    out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
     kinds = [each["event"] for each in events]
     assert kinds[0] == "listening"
@@ -201,7 +201,7 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
         fleets.assert_same_tensors(made.state(k), simulated.state.of(k))
 
 
-def test_join_prints_events_as_lines_of_json(capfd: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path) -> None:
+def test_join_prints_events_as_lines_of_json(capsys: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path) -> None:
     with party(wanted, tmp_path) as made:
         made.join("1", "2")
         trained = threading.Thread(target=made.train, daemon=True)
@@ -210,7 +210,7 @@ def test_join_prints_events_as_lines_of_json(capfd: pytest.CaptureFixture[str], 
         assert main(["join", made.address, *words]) == 0
         trained.join(PATIENCE_S)
         made.leave()
-    out, err = capfd.readouterr()
+    out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
     assert [(each["event"], each.get("round")) for each in events] == [("arrived", None), ("trained", 1), ("trained", 2)]
     assert err == ""

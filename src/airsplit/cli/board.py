@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -29,6 +29,7 @@ TOLD = {
     "arrived": "{device} is here, with {samples} samples",
     "left": "{device} is gone",
     "refused": "{device} is refused: {why}",
+    "begins anew": "{device} has not what it had after round {lost}, and begins anew",
     "dropped": "round {round} goes on without {device}: {why}",
     "repeated": "round {round} is repeated: {finished} devices finished, {needed} are needed",
     "planned": "planned: a round takes about {latency_s:.3g} s",
@@ -62,6 +63,7 @@ class Board:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json, self._live = as_json, False
+        self._out = sys.stdout  # as it is now: while training, what users' code prints goes to stderr
         self._lock = threading.Lock()
         self._last: RoundRecord | None = None
         self._rounds, self._lines = 0, list[str]()
@@ -70,7 +72,7 @@ class Board:
         """An event, from any thread."""
         with self._lock:
             if self._as_json:
-                _print_event(event, facts)
+                _print_event(event, facts, self._out)
             elif (text := sentence(event, facts, TOLD)) is not None:
                 self._lines = [*self._lines[-4:], text]
                 if not self._live:
@@ -81,7 +83,7 @@ class Board:
         with self._lock:
             self._last = record
             if self._as_json:
-                _print_event("round", json.loads(record.to_json()))
+                _print_event("round", json.loads(record.to_json()), self._out)
             elif not self._live:
                 note(self._round_line(record))
 
@@ -115,7 +117,7 @@ class Board:
         """All rounds are done."""
         summary = run_summary(RunFolder(folder).records())
         if self._as_json:
-            _print_event("done", {"folder": str(folder)} | summary)
+            _print_event("done", {"folder": str(folder)} | summary, self._out)
         else:
             print_parts(run_report(summary, folder, "of training"))
 
@@ -135,15 +137,16 @@ def state_table(state: dict[str, Any]) -> list[Any]:
 
 def device_teller(as_json: bool) -> Callable[..., None]:
     """Tells what a device is at: lines on stderr, or events as JSON on stdout."""
+    out = sys.stdout
 
     def tell(event: str, **facts: Any) -> None:
         if as_json:
-            _print_event(event, facts)
+            _print_event(event, facts, out)
         elif (text := sentence(event, facts, TOLD_BY_DEVICE)) is not None:
             note(text)
 
     return tell
 
 
-def _print_event(event: str, facts: dict[str, Any]) -> None:
-    print(json.dumps({"event": event} | facts, allow_nan=False), file=sys.__stdout__, flush=True)
+def _print_event(event: str, facts: dict[str, Any], out: TextIO) -> None:
+    print(json.dumps({"event": event} | facts, allow_nan=False), file=out, flush=True)

@@ -58,7 +58,6 @@ def serve(
     """
     with sources.network_extra():
         from airsplit.network.identity import Admission, server_credentials
-        from airsplit.network.transport import require_safe
         from airsplit.serving import Serving
 
     from airsplit.cli.run_tables import folder_for
@@ -66,12 +65,10 @@ def serve(
     changes = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
     chosen = sources.scenario(scenario, None, [*(set or []), *changes])
     secured = identity is not None or certificate is not None
-    require_safe(listen, secured, insecure)
+    _require_safe(listen, secured, insecure)
     credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
     folder = folder_for(scenario, resume=resume) if out is None else out
-    if insecure and not secured:
-        note(f"warning: {WARNING}")
     from airsplit.cli.board import Board
 
     board = Board(as_json=as_json)
@@ -89,6 +86,15 @@ def serve(
         )
         _train(serving, board, folder)
     board.finish(folder)
+
+
+def _require_safe(address: str, secured: bool, insecure: bool) -> None:
+    """Plain text stays on this machine, or is asked for and warned of."""
+    from airsplit.network.transport import require_safe
+
+    require_safe(address, secured, insecure)
+    if insecure and not secured:
+        note(f"warning: {WARNING}")
 
 
 def _train(serving: Serving, board: Any, folder: Path) -> None:
@@ -143,13 +149,12 @@ def join(
     with sources.network_extra():
         from airsplit.network.device import Device
         from airsplit.network.identity import channel_credentials
-        from airsplit.network.transport import require_safe
 
     secured = identity is not None or certificate is not None
-    require_safe(address, secured, insecure)
+    _require_safe(address, secured, insecure)
     credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     called = name if name is not None else "" if secured else _host_name()
-    where = called or (identity.resolve().name if identity is not None else "device")
+    where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")
     from airsplit.cli.board import device_teller
 
     device = Device(
@@ -203,12 +208,11 @@ def probe(
     with sources.network_extra():
         from airsplit.network.identity import channel_credentials
         from airsplit.network.probe import measure_compute
-        from airsplit.network.transport import require_safe
 
     chosen = sources.scenario(scenario, None, set or [])
     secured = identity is not None or certificate is not None
     if link is not None:
-        require_safe(link, secured, insecure)
+        _require_safe(link, secured, insecure)
     from airsplit.learn.preparation import replica_of
 
     with sources.what_is_printed_as_notes():
@@ -261,10 +265,10 @@ def status(
         import grpc
 
         from airsplit.network.identity import channel_credentials
-        from airsplit.network.transport import ask_status, connect, require_safe
+        from airsplit.network.transport import ask_status, connect
 
     secured = identity is not None or certificate is not None
-    require_safe(address, secured, insecure)
+    _require_safe(address, secured, insecure)
     credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     channel = connect(address, credentials)
     try:

@@ -34,6 +34,7 @@ MAX_DIMS = 16
 MAX_ELEMENTS = 1 << 40
 HEADER_BYTES = 1 << 10
 """What a message may have besides its tensors' numbers, for each tensor."""
+HEADER_LIMIT = 4 << 20
 ALIGNED = 8
 """Numbers begin at multiples of so many bytes in the frame."""
 TORCH_ALIGNED = 64
@@ -208,6 +209,8 @@ def opened(kind: type[P], data: bytes | bytearray) -> Incoming[P]:
     if data[at : at + 1] != b"\x12":
         raise Malformed("bytes that are no frame: there is no message in them")
     size, start = _read_varint(data, at + 1)
+    if size > HEADER_LIMIT:  # parsed, it takes many times as much
+        raise Malformed(f"a message without its numbers must have at most {HEADER_LIMIT} bytes, got {size}")
     if start + size != len(data):
         raise Malformed(f"a frame of {start + size} bytes was announced, got {len(data)}")
     return Incoming(parsed(kind, bytes(memoryview(data)[start:])), payload)

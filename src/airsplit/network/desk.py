@@ -54,8 +54,8 @@ MOST_SAMPLES = 10**9
 MEASURED = {
     "seconds_per_mac": (1e-18, 1.0),
     "fluctuation": (1e-3, 1e30),
-    "up_bps": (1.0, 1e13),
-    "down_bps": (1.0, 1e13),
+    "up_bps": (1e3, 1e13),
+    "down_bps": (1e3, 1e13),
     "round_trip_s": (0.0, 1e3),
     "distance": (0.0, 1.0),
 }
@@ -101,7 +101,7 @@ class Desk:
                 member.work.drop("it connected anew")
             self.changed.notify_all()
         if old is not None:
-            old.close()
+            old.replace()
         self.tell("connected", device=name, number=member.number)
         return member
 
@@ -163,11 +163,13 @@ class Desk:
         with self.changed:
             if member.session is not session:
                 return
-            member.session = None
+            member.session, name = None, member.name
             if member.work is not None and member.work.state in AT_WORK:
                 member.work.drop("its connection broke")
+            if not member.samples:  # it never arrived: its place is free again
+                member.name = ""
             self.changed.notify_all()
-        self.tell("left", device=member.name, number=member.number)
+        self.tell("left", device=name, number=member.number)
 
     def refused(self, member: Member, session: Session, why: str) -> None:
         """A device said what it must not."""
@@ -286,17 +288,21 @@ class Desk:
         E, fedavg = self._settings.iterations_per_round, self._settings.algorithm == "fedavg"
         if not fedavg and work.step != E:
             raise Malformed(f"a round has {E} steps, the device finished after {work.step}")
-        _require_times(message, time.monotonic() - work.began)
+        elapsed_s, back = time.monotonic() - work.began, work.back
+        _require_times(message, elapsed_s)
         if fedavg:
+            message.transmit_s = max(0.0, elapsed_s - message.compute_s)  # there and back: the device cannot know
             work.received = incoming.named(message.model, self.replica.tensors)
             work.losses = [message.train_loss]
-        elif work.back is not None and not all(map(is_finite, work.back.trained().values())):
+        elif back is not None and not all(map(is_finite, back.trained().values())):
             self._diverged(member, work, "its weights on the server are not finite")
             return False
         with self.changed:
             if work.state != TRAINING:
                 return False
             work.finished, work.state, work.ended = message, TRAINED, time.monotonic()
+            if not fedavg:
+                member.versions |= {(work.round, self.back_ends.splits[member.number])}
             self.changed.notify_all()
         self.tell("finished", device=member.name, number=member.number, round=work.round)
         return True
@@ -313,7 +319,7 @@ class Desk:
         work.evaluated += 1
         if work.evaluated > math.ceil(member.test_samples / self._settings.batch_size):
             raise Malformed(f"a device with {member.test_samples} test samples sent more of them")
-        work.deadline = time.monotonic() + work.allowed_s
+        work.deadline = min(time.monotonic() + work.allowed_s, work.assess_until)
         split = self.back_ends.splits[member.number]
         arrived, labels = self._batch(member, incoming, message.activations, message.labels, training=False)
         if not all(map(is_finite, arrived)):

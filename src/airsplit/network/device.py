@@ -16,6 +16,7 @@ from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute
 from airsplit.network.streams import Lost, Stream, measure_link
 from airsplit.network.trainee import Trainee, expected_answer
 from airsplit.network.transport import PROTOCOL, connect
+from airsplit.results import folder_lock
 from airsplit.scenario import Scenario
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
@@ -56,6 +57,10 @@ class Device:
 
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
         """Take part until the server says that it is over; what it said."""
+        with folder_lock(self.folder, "device's folder"):
+            return self._run(address, credentials)
+
+    def _run(self, address: str, credentials: grpc.ChannelCredentials | None) -> str:
         pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter
         while True:
             stream = Stream(connect(address, credentials))

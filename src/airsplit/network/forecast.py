@@ -56,7 +56,7 @@ class Forecast:
 
     def allowed_s(self, device: int, network: NetworkSettings) -> float:
         """Seconds after which a device is dropped from a round."""
-        return network.deadline_factor * float(self.late_s[device]) + network.grace_s
+        return min(network.deadline_factor * float(self.late_s[device]) + network.grace_s, network.longest_s)
 
 
 def measured_fleet(scenario: Scenario, names: Sequence[str], measured: Sequence[Mapping[str, float]]) -> Fleet:

@@ -27,12 +27,15 @@ class Fronts:
 
     def __init__(self, folder: Path, run: str, device: int) -> None:
         self._folder, self._run, self._device = folder, run, device
-        self.versions: list[tuple[int, int]] = _read(folder)["versions"] if self.stored_run(folder) == run else []
+        self.versions: list[tuple[int, int]] = _read(folder)["versions"] if self.stored(folder) == (run, device) else []
 
     @staticmethod
-    def stored_run(folder: Path) -> str:
-        """The run of the checkpoint in a folder; empty where there is none."""
-        return str(_read(folder)["run"]) if (folder / FRONT_FILE).exists() else ""
+    def stored(folder: Path) -> tuple[str, int]:
+        """The run of the checkpoint in a folder, and the device's number in it; none where there is none."""
+        if not (folder / FRONT_FILE).exists():
+            return "", -1
+        about = _read(folder)
+        return about["run"], about["device"]
 
     def keep(self, version: int, split: int, tensors: Mapping[str, Tensor]) -> None:
         """Add a version; it is on the disk when this returns."""
@@ -75,7 +78,7 @@ def _read(folder: Path) -> dict[str, Any]:
         versions = [
             (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
         ]
-        return {"run": str(about["run"]), "versions": versions}
+        return {"run": str(about["run"]), "device": require_integer("device", about["device"], low=0), "versions": versions}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(
             f"device's checkpoint {str(folder / FRONT_FILE)!r} is not whole: {error}; delete the folder to begin anew"

@@ -30,7 +30,6 @@ class Work:
 
     deadline   on the monotonic clock
     step       the iteration that is expected next
-    kept       whether what it trained is part of the round
     diverged   whether it was dropped because the training itself met a number that is not finite
     one_copy   where gradients of the common layers are added up, if there is but one copy of them
     """
@@ -42,7 +41,6 @@ class Work:
     why: str = ""
     back: BackEnd | None = None
     step: int = 0
-    kept: bool = False
     diverged: bool = False
     one_copy: OneCopy | None = None
     losses: list[float] = field(default_factory=list)
@@ -53,6 +51,7 @@ class Work:
     received_bytes: int = 0
     began: float = 0.0
     allowed_s: float = 0.0
+    assess_until: float = 0.0
     evaluated: int = 0
     ended: float = 0.0
 

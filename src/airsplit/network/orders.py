@@ -21,6 +21,10 @@ LOOK_S = 0.2
 """How often the server looks at its clock while it waits for devices."""
 
 
+PATIENCE = 20
+"""An evaluation may take so many times as long as a device has for a round."""
+
+
 class Stopped(Exception):
     """The server was asked to stop."""
 
@@ -76,7 +80,8 @@ class Orders:
     def assess(self, member: Member, number: int, forecast: Forecast) -> None:
         """An evaluation; the caller has the lock, and the device is here."""
         work = self._work(member, number, forecast) if member.work is None else member.work
-        work.allowed_s = forecast.allowed_s(member.number, self._network)  # again with every message
+        work.allowed_s = forecast.allowed_s(member.number, self._network)  # again with every message, but not for ever
+        work.assess_until = time.monotonic() + PATIENCE * work.allowed_s
         work.state, work.deadline, work.order, work.round = ASSESSING, time.monotonic() + work.allowed_s, self.last, number
         order = Outgoing(pb.ServerMessage(assess=pb.Assess(round=number, order=self.last, begin_from=self.begin_from(member))))
         if self._fedavg:
@@ -138,6 +143,7 @@ class Orders:
                 for member in busy:
                     if member.work is not None and now > member.work.deadline:
                         member.work.drop(f"it was not done after {now - member.work.began:.1f} s")
+                        member.has_model = -1  # it may never read the order that carried it
                         self._tell("dropped", device=member.name, number=member.number, round=member.work.round, why=member.work.why)
                 self._desk.changed.wait(LOOK_S)
 

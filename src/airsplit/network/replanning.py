@@ -45,6 +45,10 @@ class Watch:
             ratio = work.finished.transmit_s / float(planned_s)
             self._slower[k] = ratio if ratio > SLOWER else 1.0
 
+    def forget_links(self) -> None:
+        """A new plan is made: what links have shown is in its fleet."""
+        self._slower[:] = 1.0
+
     def refitted(self, fleet: Fleet) -> Fleet:
         """The fleet as it has shown itself to be."""
         pace, fluctuation = fleet.seconds_per_mac.copy(), fleet.fluctuation.copy()

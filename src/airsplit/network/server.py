@@ -142,7 +142,7 @@ class Server:
         """Wait for all devices, then plan with what they have measured; not where a run is taken up."""
         if self.forecast is not None:
             return
-        self._wait_for(self._all_here, self._missing)
+        self._wait_for(self.all_here, self._missing)
         if self.network.measure:
             names = [member.name for member in self.members]
             self._fleet = measured_fleet(self.scenario, names, [member.measurement for member in self.members])
@@ -161,7 +161,7 @@ class Server:
         """Train the rounds that are left.  A record comes when its round is over; `save` keeps it."""
         self.prepare()
         if 0 < self.round < self.settings.rounds:  # taken up: a round without those who are on their way would be theirs to lose
-            self.orders.wait(self._all_here, self.network.grace_s)
+            self.orders.wait(self.all_here, self.network.grace_s)
         while self.round < self.settings.rounds:
             yield self._advance(self.round + 1)
 
@@ -169,7 +169,6 @@ class Server:
         self._replanned = self.network.replan and number > 1 and self._replan()
         asked = [self.members[k] for k in participants(self.settings, number, len(self.members))]
         for _ in range(ATTEMPTS):
-            began = time.monotonic()
             trained = self._train(number, asked)
             if len(trained) >= self._needed(asked):
                 break
@@ -178,7 +177,8 @@ class Server:
             self._tell("repeated", round=number, finished=len(trained), needed=self._needed(asked))
         else:
             raise Unattended(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
-        latency = max(member.work.ended for member in trained if member.work) - began
+        works = [member.work for member in trained if member.work is not None]
+        latency = max(work.ended for work in works) - min(work.began for work in works)
         loss = self._average(trained)
         self._compare(number, trained, latency)
         self._evaluate(number, trained)
@@ -229,7 +229,7 @@ class Server:
             assert work is not None  # noqa: S101 - it has trained
             loss += weight * (sum(work.losses) / len(work.losses))
             results[member.number] = work.received if work.back is None else work.back.trained()
-            work.back, work.kept, work.received = None, True, {}
+            work.back, work.received = None, {}
         with self.desk.compute:
             self.desk.back_ends.merge(results, weights.tolist(), [member.number for member in trained])
             if self._one_copy is not None:
@@ -241,7 +241,6 @@ class Server:
         """Let devices evaluate their models, where that is due."""
         for member in trained:
             member.version = number
-            member.versions |= {(number, self.orders.split_of(member))}
             member.has_model = -1
         if not is_evaluated(self.settings, number):
             return
@@ -276,6 +275,7 @@ class Server:
             return False
         splits = self._moved(new.splits.tolist())
         self._fleet, self.forecast = fleet, new
+        self._watch.forget_links()
         if splits != new.splits.tolist():  # not every device could be moved
             self.forecast = expected(self.scenario, self.profile, fleet, before.clock, np.array(splits), new.shares)
         self._tell("replanned", gain=gain, latency_s=self.forecast.latency_s, splits=splits, shares=new.shares.tolist())
@@ -289,7 +289,10 @@ class Server:
         self.orders.last += 1
         some = [self.members[k] for k in moves]
         with self.desk.changed:
-            versions = {member.number: self.orders.move(member, self.round, self._planned, moves[member.number]) for member in some}
+            for member in some:
+                member.work = None
+            here = [member for member in some if _free(member)]  # planning takes a while: some may have left
+            versions = {member.number: self.orders.move(member, self.round, self._planned, moves[member.number]) for member in here}
         self.orders.wait_for_work(some, MOVING)
         arrived: list[Named] = [{} for _ in self.members]
         after = list(splits)
@@ -306,7 +309,8 @@ class Server:
         ends.move(after, arrived, (weights / weights.sum()).tolist())
         return after
 
-    def _all_here(self) -> bool:
+    def all_here(self) -> bool:
+        """Whether all devices are connected."""
         return all(member.present for member in self.members)
 
     def _wait_for(self, until: Callable[[], bool], missing: Callable[[], str]) -> None:

@@ -30,9 +30,11 @@ SILENCE_S = 10.0
 
 MESSAGES_PER_S = 20_000
 """More than any device has use for."""
+LAST_WORD_S = 2.0
+"""How long a stream that was replaced stays open to be told so."""
 PROBES = 64
 PROBING_S = 20.0
-"""How long a device waits at most until the one before it has measured its link."""
+"""How long a device has at most to measure its link by itself, and waits until the one before it has done so."""
 
 
 class Session:
@@ -45,20 +47,30 @@ class Session:
         self._desk = desk
         self._member: Member | None = None
         self.idle = False  # whether the device waits for an order
-        self._second, self._messages, self._probing = 0, 0, False
+        self._second, self._messages = 0, 0
+        self._probing, self._probed_before, self._probes_lock = False, False, threading.Lock()
+        self._replaced = False
         self._silence = threading.Timer(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
         self._silence.daemon = True
         context.add_callback(lambda: self.orders.put(None))
 
-    def close(self) -> None:
-        """End the stream from outside."""
+    def replace(self) -> None:
+        """End the stream: another has come in its place.  One that still listens is told so, and does not come back."""
+        self._replaced = True
         self.orders.put(None)
-        self.context.cancel()
+        last = threading.Timer(LAST_WORD_S, self.context.cancel)
+        last.daemon = True
+        last.start()
+
+    def _require_own(self) -> None:
+        if self._replaced:
+            raise Unwelcome("another device has connected under this name; names must differ")
 
     def converse(self, arriving: Iterator[bytes]) -> Iterator[bytes]:
         """Answers to a device's messages; the stream ends with a status that says why."""
         self._silence.start()
         try:
+            self._desk.require_admitted(self.context)  # before anything is read
             for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving), self._desk.limit_bytes)):
                 for data in paced(answer, self.bucket):
                     self._count("received_bytes", data)
@@ -74,9 +86,10 @@ class Session:
                 self._desk.left(self._member, self)
 
     def _end_probing(self) -> None:
-        if self._probing:
-            self._desk.probing.release()
-            self._probing = False
+        with self._probes_lock:
+            if self._probing:
+                self._desk.probing.release()
+                self._probing = False
 
     def _end(self, error: AirsplitError) -> None:
         codes = {Refused: grpc.StatusCode.PERMISSION_DENIED, Unwelcome: grpc.StatusCode.FAILED_PRECONDITION}
@@ -135,14 +148,16 @@ class Session:
         return self._desk.greet(self, hello.name)
 
     def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
-        if not self._probing:
-            self._probing = self._desk.probing.acquire(timeout=PROBING_S)
+        if not self._probed_before:  # who does not get its turn in time measures all the same
+            self._probed_before, self._probing = True, self._desk.probing.acquire(timeout=PROBING_S)
+            turn = threading.Timer(PROBING_S, self._end_probing)
+            turn.daemon = True
+            turn.start()
         return self._desk.probed(probe)
 
     def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
         """One message of a device that has arrived."""
-        if member.session is not self:
-            raise Malformed("the device has connected anew; this connection is no longer its own")
+        self._require_own()
         message = incoming.message
         if body == "ready":
             self._desk.ready(member, message.ready)
@@ -172,6 +187,7 @@ class Session:
         while order is not None and not self.orders.empty():  # a device that was late finds several: the last one counts
             order = self.orders.get()
         self.idle = False
+        self._require_own()
         if order is not None:
             yield order
 

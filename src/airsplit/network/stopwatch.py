@@ -7,12 +7,16 @@ from collections.abc import Callable
 
 from airsplit.network import airsplit_pb2 as pb
 
+MOST = 1000
+"""So many of a round's last steps are told one by one."""
+
 
 class Stopwatch:
     """Where the time of a round goes: computing, the server, and the rest of each question, which is on the air."""
 
-    def __init__(self) -> None:
+    def __init__(self, laps: int = 2) -> None:
         self._steps: list[float] = []
+        self._laps = laps  # of computing in a step
         self._compute_s = self._transmit_s = self._server_s = 0.0
 
     def computing(self) -> _Lap:
@@ -31,8 +35,7 @@ class Stopwatch:
         self._transmit_s += seconds - server_s
 
     def finished(self, place: pb.Place) -> pb.Finished:
-        halves = self._steps
-        steps = [a + b for a, b in zip(halves[::2], halves[1::2], strict=False)]
+        steps = [sum(self._steps[at : at + self._laps]) for at in range(0, len(self._steps), self._laps)][-MOST:]
         return pb.Finished(
             place=place, compute_s=self._compute_s, transmit_s=self._transmit_s, server_s=self._server_s, step_compute_s=steps
         )

@@ -148,7 +148,7 @@ class Trainee:
 
     def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
         """Federated averaging: train the whole model, and send it back."""
-        clock, whole = Stopwatch(), len(self.replica.outline.splits)
+        clock, whole = Stopwatch(laps=1), len(self.replica.outline.splits)
         if order.model:
             self._model_now = incoming.named(order.model, self.replica.tensors)
         self.replica.load(self._model_now)
