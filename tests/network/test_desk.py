@@ -1,0 +1,112 @@
+"""Who has which place at the server, and what is kept of whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+import torch
+
+from airsplit.errors import FileProblem
+from airsplit.learn.preparation import replica_of
+from airsplit.network import airsplit_pb2 as pb
+from airsplit.network.codec import HEADER_LIMIT, Malformed, Outgoing, opened
+from airsplit.network.desk import Desk, told_scenario
+from airsplit.network.device import Device
+from airsplit.network.events import silent
+from airsplit.network.fronts import Fronts
+from airsplit.network.members import Unwelcome
+from airsplit.network.sessions import Session
+from airsplit.results import folder_lock
+from network import fleets
+
+
+class Context:
+    """As much of a stream's context as a session needs before anything is said."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def add_callback(self, callback: object) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise grpc.RpcError(f"{code}: {details}")
+
+
+@pytest.fixture
+def desk() -> Desk:
+    replica, profile = replica_of(fleets.scenario())
+    return Desk(fleets.scenario(), replica, profile, 2, None, silent)
+
+
+def session(desk: Desk) -> Session:
+    return Session(desk, Context())  # type: ignore[arg-type]
+
+
+def arrived(desk: Desk, **changes: object) -> pb.Arrived:
+    return pb.Arrived(**{"fingerprint": desk.profile.fingerprint, "samples": 5, "test_samples": 5} | changes)  # type: ignore[arg-type]
+
+
+def test_who_never_arrived_leaves_its_place_to_others(desk: Desk) -> None:
+    first, second = session(desk), session(desk)
+    one = desk.greet(first, "one")
+    desk.greet(second, "two")
+    with pytest.raises(Unwelcome, match="this run has its 2 devices"):
+        desk.greet(session(desk), "three")
+    with pytest.raises(Unwelcome, match="the device's model must be the server's"):
+        desk.arrived(one, first, arrived(desk, fingerprint="another"))
+    desk.left(one, first)
+    assert desk.greet(session(desk), "three").number == one.number
+
+
+def test_who_has_arrived_keeps_its_place_while_it_is_away(desk: Desk) -> None:
+    first = session(desk)
+    one = desk.greet(first, "one")
+    desk.arrived(one, first, arrived(desk))
+    desk.left(one, first)
+    desk.greet(session(desk), "two")
+    with pytest.raises(Unwelcome):
+        desk.greet(session(desk), "three")
+    assert desk.greet(session(desk), "one") is one
+
+
+def test_one_who_was_replaced_is_told_so(desk: Desk) -> None:
+    first = session(desk)
+    member = desk.greet(first, "one")
+    desk.greet(session(desk), "one")
+    with pytest.raises(Unwelcome, match="another device has connected under this name"):
+        list(first._answered(member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(ready=pb.Ready())).frame()), "ready"))
+    with pytest.raises(Unwelcome):
+        list(first._ordered())
+
+
+def test_a_device_is_told_nothing_of_files_or_of_other_devices(tmp_path: Path) -> None:
+    wanted = fleets.scenario().replace(**{"model.weights": str(tmp_path / "x.safetensors"), "cell.bandwidth_hz": 12345.0})
+    told = told_scenario(wanted).to_toml()
+    assert str(tmp_path) not in told
+    assert "12345" not in told
+    assert told_scenario(wanted).training == wanted.training
+
+
+def test_a_message_must_not_be_all_header() -> None:
+    message = pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (HEADER_LIMIT // 8 + 1)))
+    with pytest.raises(Malformed, match="without its numbers"):
+        opened(pb.DeviceMessage, Outgoing(message).frame())
+
+
+def test_the_layers_of_another_device_or_run_are_not_taken_for_ones_own(tmp_path: Path) -> None:
+    Fronts(tmp_path, "run", 0).keep(3, 2, {"model:0.weight": torch.ones(2)})
+    assert Fronts(tmp_path, "run", 0).versions == [(3, 2)]
+    assert Fronts(tmp_path, "run", 1).versions == []
+    assert Fronts(tmp_path, "another", 0).versions == []
+
+
+def test_two_devices_do_not_share_a_folder(tmp_path: Path) -> None:
+    device = Device(name="one", folder=tmp_path)
+    with folder_lock(tmp_path, "device's folder"), pytest.raises(FileProblem, match=r"device's folder .* is in use"):
+        device.run("127.0.0.1:1")
