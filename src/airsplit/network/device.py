@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from airsplit.errors import AirsplitError, InvalidValue
+from airsplit.errors import AirsplitError, FileProblem, InvalidValue
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.events import Tell, silent
 from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute, measure_compute
 from airsplit.network.streams import Lost, Stream, measure_link
 from airsplit.network.trainee import Trainee, expected_answer
 from airsplit.network.transport import PROTOCOL, connect
-from airsplit.results import folder_lock
+from airsplit.results import Lock, folder_lock
 from airsplit.scenario import Scenario
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+LOCK_S = 2.0
 
 
 class Device:
@@ -57,8 +59,19 @@ class Device:
 
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
         """Take part until the server says that it is over; what it said."""
-        with folder_lock(self.folder, "device's folder"):
+        with self._locked():
             return self._run(address, credentials)
+
+    def _locked(self) -> closing[Lock]:
+        """The device's folder to itself; one that is started again waits a little for the one before it to end."""
+        end = time.monotonic() + LOCK_S
+        while True:
+            try:
+                return folder_lock(self.folder, "device's folder")
+            except FileProblem:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
 
     def _run(self, address: str, credentials: grpc.ChannelCredentials | None) -> str:
         pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter
