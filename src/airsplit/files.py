@@ -64,11 +64,11 @@ def beside(target: Path) -> Iterator[Path]:
         Path(temporary).unlink(missing_ok=True)
 
 
-def put_in_place(file: Path, target: Path) -> None:
+def put_in_place(file: Path, target: Path, mode: int = 0o644) -> None:
     """Let a file take the place of another in its folder, so that either is there whole, also after a power cut."""
     try:
         _sync(file)
-        file.chmod(0o644)
+        file.chmod(mode)
         file.replace(target)
         _sync(target.parent)
     except OSError as error:

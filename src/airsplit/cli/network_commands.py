@@ -97,6 +97,17 @@ def _require_safe(address: str, secured: bool, insecure: bool) -> None:
         note(f"warning: {WARNING}")
 
 
+def _device_credentials(
+    address: str, identity: Path | None, certificate: Path | None, key: Path | None, authority: Path | None, insecure: bool
+) -> grpc.ChannelCredentials | None:
+    """What a device shows to the server; None for plain text."""
+    from airsplit.network.identity import channel_credentials
+
+    secured = identity is not None or certificate is not None
+    _require_safe(address, secured, insecure)
+    return channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+
+
 def _train(serving: Serving, board: Any, folder: Path) -> None:
     """Train until all rounds are done, or the process is asked to stop."""
     from airsplit.network.orders import Stopped
@@ -148,12 +159,9 @@ def join(
     """
     with sources.network_extra():
         from airsplit.network.device import Device
-        from airsplit.network.identity import channel_credentials
 
-    secured = identity is not None or certificate is not None
-    _require_safe(address, secured, insecure)
-    credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
-    called = name if name is not None else "" if secured else _host_name()
+    credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
+    called = name if name is not None else _host_name() if credentials is None else ""
     where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")
     from airsplit.cli.board import device_teller
 
@@ -206,22 +214,16 @@ def probe(
       airsplit probe my.toml --link 192.168.1.10:7070 --identity kitchen-pi
     """
     with sources.network_extra():
-        from airsplit.network.identity import channel_credentials
         from airsplit.network.probe import measure_compute
 
     chosen = sources.scenario(scenario, None, set or [])
-    secured = identity is not None or certificate is not None
-    if link is not None:
-        _require_safe(link, secured, insecure)
+    credentials = None if link is None else _device_credentials(link, identity, certificate, key, authority, insecure)
     from airsplit.learn.preparation import replica_of
 
     with sources.what_is_printed_as_notes():
         replica, profile = replica_of(chosen)
     measured = measure_compute(replica, profile, batch_size=chosen.training.batch_size, seconds=seconds)
-    ways = {}
-    if link is not None:
-        credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
-        ways = _measured_link(link, credentials)
+    ways = {} if link is None else _measured_link(link, credentials)
     if as_json:
         print(json_text(json.loads(measured.to_json()) | {"yardstick": measured.yardstick} | ways))
         return
@@ -264,12 +266,9 @@ def status(
     with sources.network_extra():
         import grpc
 
-        from airsplit.network.identity import channel_credentials
         from airsplit.network.transport import ask_status, connect
 
-    secured = identity is not None or certificate is not None
-    _require_safe(address, secured, insecure)
-    credentials = channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+    credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     channel = connect(address, credentials)
     try:
         state = _checked_state(ask_status(channel, 10.0))

@@ -17,7 +17,7 @@ from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
-from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors
+from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors, is_finite
 from airsplit.models.loading import error_line
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
@@ -130,17 +130,13 @@ class Crew:
         return Diverged(f"training stopped at {where}: the {seen} {'is' if seen == 'loss' else 'are'} not finite; {self._cause(inputs)}")
 
     def _cause(self, inputs: Tensors) -> str:
-        if not all(_finite(tensor) for tensor in inputs):
+        if not all(is_finite(tensor) for tensor in inputs):
             return "its inputs are not finite either: look at the data of this device"
         rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
-        if not all(_finite(tensor) for tensor in self.replica.tensors.values()):
+        if not all(is_finite(tensor) for tensor in self.replica.tensors.values()):
             return f"its weights are not finite either, because an earlier step overflowed: {rate}"
         return f"its weights and inputs are finite, so the numbers overflow on their way through the model: {rate}, or normalise the data"
 
 
 def _numbers(which: Bools) -> list[int]:
     return [int(k) for k in np.flatnonzero(which)]
-
-
-def _finite(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from airsplit.errors import Diverged
 from airsplit.fleet import Fleet
@@ -17,7 +16,7 @@ from airsplit.learn import checkpoint
 from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
-from airsplit.learn.evaluation import scores
+from airsplit.learn.evaluation import scores, summary
 from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
@@ -25,6 +24,7 @@ from airsplit.learn.replica import kind_and_name, state_names
 from airsplit.learn.seeding import seeded
 from airsplit.learn.sfl import averages_fronts
 from airsplit.learn.state import State
+from airsplit.learn.step import is_finite
 from airsplit.learn.virtual_time import RoundCosts, Terms, draw_fluctuations, time_round
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
@@ -137,11 +137,11 @@ class Training:
         """Raise where a round has left a number that is not finite: its checkpoint would be of no use."""
         stuck = f"training stopped after round {number}: {{}} not finite, because a gradient was not; {self._way_out()}"
         for name, tensor in (*self.state.common.items(), *self.state.personal.items()):
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            if not is_finite(tensor):
                 _, layer = kind_and_name(name)
                 if name in self.state.common:
                     raise Diverged(stuck.format(f"{layer}, which is common to all devices, is"))
-                bad = next(k for k, own in enumerate(tensor) if not bool(torch.isfinite(own).all()))
+                bad = next(k for k, own in enumerate(tensor) if not is_finite(own))
                 raise Diverged(stuck.format(f"{layer} of device {self.device_names[bad]} is"))
 
     def _way_out(self) -> str:
@@ -163,8 +163,8 @@ class Training:
             )
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
         if self._mixes is not None:
-            fields |= _summary("test_accuracy", [score.accuracy for score in found])
-            fields |= _summary("own_accuracy", [score.accuracy_on(self._mixes[k]) for k, score in zip(devices, found, strict=True)])
+            fields |= summary("test_accuracy", [score.accuracy for score in found])
+            fields |= summary("own_accuracy", [score.accuracy_on(self._mixes[k]) for k, score in zip(devices, found, strict=True)])
         return fields
 
     # ---- stopping and going on -------------------------------------------------------------------------------------------------
@@ -202,13 +202,6 @@ def _mixes(labels: Any, parts: list[Ints], classes: int) -> Floats:
     counts = label_counts(labels, parts, classes).astype(np.float64)
     shares: Floats = counts / counts.sum(axis=1, keepdims=True)
     return shares
-
-
-def _summary(name: str, values: list[float | None]) -> dict[str, float]:
-    known = [value for value in values if value is not None]
-    if not known:
-        return {}
-    return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": min(known)}
 
 
 def _columns(costs: RoundCosts) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from airsplit.learn.data import Samples
@@ -40,6 +41,18 @@ class Score:
         if not known.any():
             return None
         return float((mix[known] * self.right[known] / self.present[known]).sum() / mix[known].sum())
+
+
+def summary(name: str, values: Sequence[float | None]) -> dict[str, float]:
+    """The fields of a record that tell a number of several models: mean, spread and worst; none where nobody has it.
+
+    >>> summary("own_accuracy", [0.5, None, 1.0])
+    {'own_accuracy': 0.75, 'own_accuracy_spread': 0.25, 'own_accuracy_worst': 0.5}
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return {}
+    return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": min(known)}
 
 
 def scores(replica: Replica, state: State, devices: Sequence[int], test: Samples, classes: int | None) -> list[Score]:

@@ -95,8 +95,7 @@ class BackEnd:
     def __init__(self, replica: Replica, split: int, tensors: Named) -> None:
         self.tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         self._replica, self._back = replica, replica.halves(split)[1]
-        named = {kind_and_name(each): tensor for each, tensor in self.tensors.items()}
-        self._model = {name: tensor for (kind, name), tensor in named.items() if kind == MODEL}
+        self._model = _of_the_model(self.tensors)
         self._leaves = {name: tensor.requires_grad_() for name, tensor in self._model.items() if name in replica.trained}
 
     def step(self, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
@@ -104,8 +103,7 @@ class BackEnd:
         for leaf in self._leaves.values():
             leaf.grad = None
         value, gradients = server_step(self._run, self._replica.loss, arrived, labels)
-        used = {name: leaf for name, leaf in self._leaves.items() if leaf.grad is not None}
-        descend(self._replica, {name: leaf.grad for name, leaf in used.items() if leaf.grad is not None}, self.tensors)
+        descend(self._replica, _gradients(self._leaves), self.tensors)
         return value, gradients
 
     def _run(self, *arrived: Tensor) -> Any:
@@ -119,11 +117,10 @@ class BackEnd:
 def score(replica: Replica, split: int, tensors: Named, arrived: Tensors, labels: Tensor) -> tuple[float, Tensor | None]:
     """How good a device's model is on some samples: the mean loss and, for a classifier, which answers are right."""
     back = replica.halves(split)[1]
-    model = {name: tensor for each, tensor in tensors.items() for kind, name in [kind_and_name(each)] if kind == MODEL}
     back.eval()
     try:
         with torch.no_grad():
-            output = functional_call(back, model, arrived)
+            output = functional_call(back, _of_the_model(tensors), arrived)
             loss = float(replica.loss(output, labels))
             classes = labels.dim() == 1 and not labels.is_floating_point()
             return loss, right_answers(output, labels) if classes else None
@@ -165,22 +162,27 @@ class SharingBackEnd(BackEnd):
 
     def __init__(self, replica: Replica, split: int, common: Named, own: Named) -> None:
         super().__init__(replica, split, own)
-        self._shared = {name: tensor.detach().requires_grad_() for name, tensor in _parameters(replica, common).items()}
-        self._model |= {name: tensor for each, tensor in common.items() for kind, name in [kind_and_name(each)] if kind == MODEL}
-        self._model |= self._shared
+        named = _of_the_model(common)
+        self._shared = {name: tensor.detach().requires_grad_() for name, tensor in named.items() if name in replica.trained}
+        self._model |= named | self._shared
         self.gradients: Named = {}
 
     def step(self, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
         for leaf in self._shared.values():
             leaf.grad = None
         value, gradients = super().step(arrived, labels)
-        self.gradients = {name: leaf.grad for name, leaf in self._shared.items() if leaf.grad is not None}
+        self.gradients = _gradients(self._shared)
         return value, gradients
 
 
-def _parameters(replica: Replica, tensors: Named) -> Named:
+def _of_the_model(tensors: Named) -> Named:
+    """The model's own among these, by their names in the model; what the optimiser remembers is left out."""
     named = ((*kind_and_name(each), tensor) for each, tensor in tensors.items())
-    return {name: tensor for kind, name, tensor in named if kind == MODEL and name in replica.trained}
+    return {name: tensor for kind, name, tensor in named if kind == MODEL}
+
+
+def _gradients(leaves: Named) -> Named:
+    return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
 
 def descend(replica: Replica, gradients: Mapping[str, Tensor], tensors: Named) -> None:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from airsplit.errors import FileProblem, InvalidValue, show
-from airsplit.files import beside, read_table, read_text, write_text
+from airsplit.files import beside, put_in_place, read_table, read_text, write_text
 
 SERVER, DEVICE = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 SKEW = timedelta(minutes=10)  # small devices keep time badly
@@ -151,23 +151,10 @@ def write_key(path: Path, key: PrivateKeyTypes) -> None:
     """Write a key whole or not at all; nobody but its owner can open the file, not even while it is written."""
     with beside(path) as file:  # which is made for its owner alone
         try:
-            with file.open("wb") as stream:
-                os.fchmod(stream.fileno(), 0o600)
-                stream.write(key_pem(key))
-                stream.flush()
-                os.fsync(stream.fileno())
-            file.replace(path)
-            _sync_folder(path.parent)
+            file.write_bytes(key_pem(key))
         except OSError as error:
             raise FileProblem(f"{str(path)!r} cannot be written: {error.strerror}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        put_in_place(file, path, mode=0o600)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------------

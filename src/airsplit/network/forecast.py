@@ -19,7 +19,7 @@ from airsplit.network.codec import HEADER_BYTES
 from airsplit.network.transport import LARGEST_MESSAGE
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
-from airsplit.planning.problem import problem_of
+from airsplit.planning.problem import Problem, problem_of
 from airsplit.profiles import Profile
 from airsplit.quantities import quantity
 from airsplit.scenario import Scenario
@@ -90,8 +90,12 @@ def real_clock(scenario: Scenario, server_seconds_per_mac: float) -> Clock:
 
 def require_plannable(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> None:
     """Raise where no plan can be made whatever devices measure, before any of them is waited for."""
-    chosen = scenario.plan_arguments() | {"clock": clock}
-    problem_of(profile, fleet, **{key: value for key, value in chosen.items() if key != "method"})
+    _problem(profile, fleet, scenario.plan_arguments() | {"clock": clock})
+
+
+def _problem(profile: Profile, fleet: Fleet, arguments: Mapping[str, Any]) -> Problem:
+    """What `plan` would solve with these arguments."""
+    return problem_of(profile, fleet, **{key: value for key, value in arguments.items() if key != "method"})
 
 
 def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> Forecast:
@@ -114,7 +118,7 @@ def expected(
         last = float((shift + scale).max())
     else:
         chosen = scenario.plan_arguments("exact") | {"clock": clock, "min_split": int(splits.min()), "max_split": int(splits.max())}
-        law = problem_of(profile, fleet, **{key: value for key, value in chosen.items() if key != "method"}).law(splits - 1, shares)
+        law = _problem(profile, fleet, chosen).law(splits - 1, shares)
         shift, scale, last = E * law.shift_s, E * law.scale_s, E * law.expected_max_s
     down = link.down.rate_bps(shares) if link.down is not None else np.full(len(fleet), np.inf)
     late = shift + scale * -np.log1p(-LATE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -50,17 +50,14 @@ class Session:
         self._second, self._messages = 0, 0
         self._probing, self._probed_before, self._probes_lock = False, False, threading.Lock()
         self._replaced = False
-        self._silence = threading.Timer(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
-        self._silence.daemon = True
+        self._silence = _later(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
         context.add_callback(lambda: self.orders.put(None))
 
     def replace(self) -> None:
         """End the stream: another has come in its place.  One that still listens is told so, and does not come back."""
         self._replaced = True
         self.orders.put(None)
-        last = threading.Timer(LAST_WORD_S, self.context.cancel)
-        last.daemon = True
-        last.start()
+        _later(LAST_WORD_S, self.context.cancel)
 
     def _require_own(self) -> None:
         if self._replaced:
@@ -68,7 +65,6 @@ class Session:
 
     def converse(self, arriving: Iterator[bytes]) -> Iterator[bytes]:
         """Answers to a device's messages; the stream ends with a status that says why."""
-        self._silence.start()
         try:
             self._desk.require_admitted(self.context)  # before anything is read
             for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving), self._desk.limit_bytes)):
@@ -150,9 +146,7 @@ class Session:
     def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
         if not self._probed_before:  # who does not get its turn in time measures all the same
             self._probed_before, self._probing = True, self._desk.probing.acquire(timeout=PROBING_S)
-            turn = threading.Timer(PROBING_S, self._end_probing)
-            turn.daemon = True
-            turn.start()
+            _later(PROBING_S, self._end_probing)
         return self._desk.probed(probe)
 
     def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
@@ -190,6 +184,14 @@ class Session:
         self._require_own()
         if order is not None:
             yield order
+
+
+def _later(seconds: float, call: Callable[[], object]) -> threading.Timer:
+    """Make a call after a while, unless the timer is cancelled; a process that ends does not wait for it."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _body(message: pb.DeviceMessage, wanted: str) -> Any:

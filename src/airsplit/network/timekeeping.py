@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from airsplit.fleet import Fleet
+from airsplit.learn.evaluation import summary
 from airsplit.network.forecast import Forecast
 from airsplit.network.members import Member
 from airsplit.results import RoundRecord, few_digits
@@ -77,7 +78,5 @@ def _scores(members: Sequence[Member]) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {"test_loss": float(np.mean([each.test_loss for each in found]))}
     for name in ("test_accuracy", "own_accuracy"):
-        values = [getattr(each, name) for each in found if each.HasField(name)]
-        if values:
-            fields |= {name: float(np.mean(values)), f"{name}_spread": float(np.std(values)), f"{name}_worst": min(values)}
+        fields |= summary(name, [getattr(each, name) for each in found if each.HasField(name)])
     return fields
