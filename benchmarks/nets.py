@@ -57,3 +57,8 @@ def mlp() -> nn.Sequential:
 
 def pixels() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return _samples(100, 784), _samples(10, 784)
+
+
+def coloured() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Noise in the shape of CIFAR-10, 128 images for each of 100 devices."""
+    return _samples(12_800, 3, 32, 32), _samples(10, 3, 32, 32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -29,6 +30,7 @@ COMPRESSIONS = {"none": 32, "fp16": 16, "bf16": 16, "int8": 8}
 """Ways to send activations and gradients, and the bits of an element."""
 LOSSES = ("cross-entropy",)
 OPTIMISERS = ("sgd", "adam")
+PRECISIONS = ("fp32", "bf16")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
 WEIGHTINGS = ("uniform", "samples")
 
@@ -276,7 +278,12 @@ class TrainingSettings(Section):
     replan_every: int | None = None
     evaluate_every: int = 1
     evaluate_devices: int | None = None
+    evaluate_samples: int | None = None
+    evaluate_all_at_end: bool = False
     checkpoint_every: int = 1
+    device: str = "cpu"
+    precision: str = "fp32"
+    compile: bool = False
     fast_paths: bool = True
     seed: int = 0
 
@@ -294,6 +301,11 @@ class TrainingSettings(Section):
         require_choice("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
         require_choice("training.optimiser", self.optimiser, OPTIMISERS)
+        require_choice("training.precision", self.precision, PRECISIONS)
+        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", self.device):
+            raise InvalidValue(f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}')
+        if self.compile and self.device == "cpu":
+            raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')
         _require_reference("training.dataset", self.dataset, DATASETS)
         _require_reference("training.loss", self.loss, LOSSES)
         if self.partition == "given" and ":" not in self.dataset:
@@ -305,7 +317,7 @@ class TrainingSettings(Section):
         for key, high in (("iterations_per_round", 10**6), ("batch_size", 10**9)):
             require_integer(f"training.{key}", getattr(self, key), low=1, high=high)
         counts = ("rounds", "labels_per_device", "samples_per_device", "average_fronts_every", "replan_every")
-        for key in (*counts, "evaluate_every", "evaluate_devices", "checkpoint_every"):
+        for key in (*counts, "evaluate_every", "evaluate_devices", "evaluate_samples", "checkpoint_every"):
             if getattr(self, key) is not None:
                 require_integer(f"training.{key}", getattr(self, key), low=1)
         require_integer("training.seed", self.seed, low=0)
@@ -396,7 +408,7 @@ def unknown_key(table: str, key: str) -> UnknownName:
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
     hint = f"; did you mean {f'{table}.' if table else ''}{near[0]}?" if near else "."
-    hint = f"; it belongs to {' or '.join(homes)}." if homes else hint
+    hint = f"; it belongs to {' or '.join(homes)}." if homes and not difflib.get_close_matches(key, near, cutoff=0.9) else hint
     name = f"{table}.{key}" if table else f"[{key}]"
     return UnknownName(f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}")
 

@@ -114,7 +114,7 @@ def test_evaluating_changes_nothing_of_the_training() -> None:
 def test_some_devices_can_stand_for_all() -> None:
     training, records = finished(splits=[2, 3, 1, 2, 2], rounds=3, evaluate_devices=2)
     _, every = finished(splits=[2, 3, 1, 2, 2], rounds=3)
-    some = evaluated_devices(training.settings, len(training.fleet))
+    some = evaluated_devices(training.settings, len(training.fleet), 1)
     assert len(some) == 2
     for record, all_of_them in zip(records, every, strict=True):
         assert record.train_loss == all_of_them.train_loss

@@ -61,7 +61,7 @@ def test_personal_tensors_exist_for_each_device_and_common_ones_once(algorithm: 
 
 def test_every_device_begins_with_the_model_as_it_is() -> None:
     one = replica(optimiser=Sgd(0.1, momentum=0.9))
-    state = State.begun(one, 3, 4)
+    state = State.begun(one, 3, range(4))
     for k in range(4):
         of = state.of(k)
         assert of.keys() == one.tensors.keys()
@@ -73,7 +73,7 @@ def test_every_device_begins_with_the_model_as_it_is() -> None:
 
 def test_what_a_device_keeps_is_its_own() -> None:
     one = replica()
-    state = State.begun(one, 2, 3)
+    state = State.begun(one, 2, range(3))
     state.keep(1, {"model:0.bias": torch.full((7,), 5.0)})
     assert state.own(1)["model:0.bias"].tolist() == [5.0] * 7
     for k in (0, 2):
@@ -84,7 +84,7 @@ def test_what_a_device_keeps_is_its_own() -> None:
 def begun(optimiser: Any) -> tuple[Replica, State]:
     """Four devices, cut at 3, each with tensors of its own."""
     one = replica("norm_mlp", optimiser)
-    state = State.begun(one, 4, 4)
+    state = State.begun(one, 4, range(4))
     rng = torch.Generator().manual_seed(0)
     for tensor in state.personal.values():
         if tensor.is_floating_point():

@@ -18,7 +18,7 @@ from airsplit.cli import network_commands, sources
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import json_text, note, print_parts
-from airsplit.errors import AirsplitError, UnknownName, require_choice, show
+from airsplit.errors import AirsplitError, UnknownName, require_choice, require_integer, show
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
 from airsplit.planning.methods import METHODS
@@ -149,6 +149,50 @@ def plan(
     from airsplit.cli.plan_tables import comparison, plan_report
 
     print_parts(*(comparison(planned) if method == "all" else plan_report(planned[0])))
+
+
+@app.command()
+def clock(
+    scenario: Scenario,
+    rounds: Annotated[int | None, typer.Option(help="How many; else training.rounds.", metavar="N")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how long the rounds of a run take, without training it.
+
+    Draws what a run would draw and waits when it would wait: the latencies
+    are the same.  Needs neither data nor weights, and takes a moment, so ask
+    for many rounds, or for a million devices.
+
+    \b
+    Examples:
+      airsplit clock paper-alexnet
+      airsplit clock paper-alexnet --rounds 1000 --plot clock.png
+      airsplit clock demo --set training.algorithm=fedavg
+      airsplit clock my.toml --set training.dropout_probability=0.1
+      airsplit clock paper-alexnet --set fleet.devices=1000000
+    """
+    if rounds is not None:
+        require_integer("--rounds", rounds, low=1)
+    if plot is not None:
+        from airsplit.figures.profile_picture import picture_format
+
+        picture_format(plot)  # before anything slow
+    from airsplit.cli import clock_tables
+    from airsplit.cli.progress import now_and_then
+    from airsplit.what_if import clock_run
+
+    chosen, tell = sources.scenario(scenario, None, set or []), clock_tables.after_a_while(now_and_then(note))
+    with sources.what_is_printed_as_notes():
+        found = clock_run(chosen, rounds=rounds, tell=tell)
+    if plot is not None:
+        clock_tables.draw(found, plot)
+        note(f"wrote {plot}")
+    if as_json:
+        print(json_text(found.to_dict()))
+    else:
+        print_parts(*clock_tables.clock_report(found))
 
 
 @app.command()

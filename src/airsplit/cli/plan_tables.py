@@ -12,7 +12,9 @@ from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
 from airsplit.fleet import Fleet
 from airsplit.planning.plans import Plan
-from airsplit.quantities import at_most_percent, bar, digits, percent, seconds
+from airsplit.profiles import Profile
+from airsplit.quantities import at_most_percent, bar, counted, digits, percent, seconds
+from airsplit.scenario import Scenario
 from airsplit.units import Floats
 
 MOST_ROWS = 40
@@ -33,18 +35,14 @@ def _title(planned: Planned) -> Text:
 
 def header(planned: Planned) -> str:
     """What was planned, on one line."""
-    scenario, fleet = planned.scenario, planned.fleet
-    devices = "1 device" if len(fleet) == 1 else f"{len(fleet):,} devices"
-    barrier = "waiting after every " + scenario.clock.barrier
-    parts = [
-        planned.profile.model or scenario.model.name,
-        devices,
-        *_radio(fleet),
-        _limit(planned),
-        _batch(planned.plan),
-        barrier,
-    ]
-    return " · ".join(parts)
+    scenario, profile = planned.scenario, planned.profile
+    rest = [split_limit(scenario, profile), _batch(planned.plan), "waiting after every " + scenario.clock.barrier]
+    return " · ".join([*who_and_where(scenario, profile, planned.fleet), *rest])
+
+
+def who_and_where(scenario: Scenario, profile: Profile, fleet: Fleet) -> list[str]:
+    """The first words of a headline: the model, how many devices, and their radio."""
+    return [profile.model or scenario.model.name, counted(len(fleet), "device"), *_radio(fleet)]
 
 
 def _radio(fleet: Fleet) -> list[str]:
@@ -55,8 +53,9 @@ def _radio(fleet: Fleet) -> list[str]:
     return [f"{cell.bandwidth_hz / 1e6:g} MHz", f"noise {noise}"]
 
 
-def _limit(planned: Planned) -> str:
-    limit, profile = planned.scenario.plan.max_split, planned.profile
+def split_limit(scenario: Scenario, profile: Profile) -> str:
+    """How deep a device may be cut, in words."""
+    limit = scenario.plan.max_split
     if isinstance(limit, tuple):
         return "a limit on each split"
     deepest = profile.deepest_averaging_split() if limit is None else profile.split_of(limit)

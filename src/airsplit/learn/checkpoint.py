@@ -158,11 +158,11 @@ def restore(folder: Path, replica: Replica, progress: Progress) -> State:
         if split > deepest:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
     for name, like in replica.fixed.items():
-        stored = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
+        stored = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype).to(like.device)
         if not torch.equal(like, stored):
             like.copy_(stored)
     personal = set(replica.front_keys(progress.boundary))
-    state = State({}, {}, progress.boundary)
+    state = State({}, {}, progress.boundary, range(len(progress.splits)))
     for name, like in replica.tensors.items():
         if name in personal:
             state.personal[name] = fitting(folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype)

@@ -1,6 +1,7 @@
 """The fast path for E = 1: all devices' activations go through the common layers as one batch.
 
 With one iteration a round and an optimiser that is linear, the mean of the devices' steps is one step on the mean gradient.
+On a GPU the fronts are stacked and go at once, too.
 Weights come out the same up to rounding.  Where they would not, `usable` says no, and why, once.
 """
 
@@ -10,15 +11,28 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 from torch.nn import functional
 
+from airsplit.learn.convolutions import PatchedConvolutions
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.losses import Loss, cross_entropy, logits_of
 from airsplit.learn.replica import MODEL, key, kind_and_name
+from airsplit.learn.stacked import (
+    by_batch_size,
+    descend,
+    in_equal_parts,
+    parted,
+    per_device,
+    require_finite_losses,
+    stacked_batches,
+    trained_in,
+)
+from airsplit.learn.stacked import usable as usable_at_once
 from airsplit.learn.state import State
 from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
 from airsplit.models.cutting import Half, side_of
@@ -30,21 +44,22 @@ SAMPLES_AT_ONCE = 256
 PROBED_SAMPLES = 3
 
 
-def usable(crew: Crew, state: State, task: Task) -> bool:
+def usable(crew: Crew, state: State, task: Task, mine: list[int]) -> bool:
     """Whether the round can be trained as one batch; warns once where it could but for the model or the optimiser."""
     if not crew.settings.fast_paths or task.iterations_per_round != 1:
         return False
     between = (int(task.splits.min()), state.boundary)
     if between not in crew.obstacles:
-        with crew.told(task.finishing[0], task, 0):
-            obstacle = crew.obstacles[between] = _obstacle(crew, state, task)
-        if obstacle:
+        with crew.ranks.together(), crew.told(task.finishing[0], task, 0):
+            obstacle = _obstacle(crew, state, task, mine[0]) if mine else None
+        if obstacle and not crew.accelerator.stacks:
             warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
+        crew.obstacles[between] = (obstacle or "another process says so") if crew.ranks.any(obstacle is not None) else None
     return crew.obstacles[between] is None
 
 
-def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
-    """Why one batch through the common layers would not be the same; None where it is."""
+def _obstacle(crew: Crew, state: State, task: Task, first: int) -> str | None:
+    """Why one batch through the common layers would not be the same; None where it is.  `first` is a device to try it with."""
     if not crew.replica.optimiser.linear:
         return "the optimiser's mean step is not its step on the mean gradient"
     if not state.common:
@@ -66,15 +81,15 @@ def _obstacle(crew: Crew, state: State, task: Task) -> str | None:
         return "layers draw random numbers that some devices have themselves and the server has for others"
     if any(name in crew.replica.statistics for name in state.common):
         return "common layers keep statistics of their batches"
-    return _mixing(crew, state, task, front, back)
+    return _mixing(crew, state, task, first, front, back)
 
 
-def _mixing(crew: Crew, state: State, task: Task, front: nn.Module, back: nn.Module) -> str | None:
+def _mixing(crew: Crew, state: State, task: Task, first: int, front: nn.Module, back: nn.Module) -> str | None:
     """Try it with a few samples and others like them: whether they come out of the common layers as they do by themselves.
 
     The weights are noise meanwhile: a layer that begins at zero would hide what is before it.
     """
-    replica, first = crew.replica, task.finishing[0]
+    replica = crew.replica
     with torch.no_grad(), crew.chance(first, task, 0):
         replica.load(state.of(first))
         inputs, labels = crew.batch(first, task, 0)
@@ -120,30 +135,40 @@ def _sides(crew: Crew, boundary: int) -> tuple[nn.Module, nn.Module]:
     return crew.replica.halves(boundary) if boundary else (_Uncut(), crew.replica.model)
 
 
-def train_as_one_batch(crew: Crew, state: State, task: Task) -> float:
+def train_as_one_batch(crew: Crew, state: State, task: Task, mine: list[int]) -> float:
     """One iteration of every device, and one step of the common layers on the mean gradient: the mean loss."""
-    replica = crew.replica
+    replica, loss = crew.replica, 0.0
+    train = _train_stacked if usable_at_once(crew, state, task, mine) else _train_some
     replica.load(state.common)
     replica.clear()
-    loss = 0.0
-    for devices in _groups(crew, task):
-        with crew.told(devices[0], task, 0):
-            loss += _train_some(crew, state, task, devices)
+    with crew.ranks.together():
+        for devices in _groups(crew, mine):
+            with crew.told(devices[0], task, 0):
+                loss += train(crew, state, task, devices)
+    _add_up_gradients(crew)
     replica.descend()
     state.keep_common(replica)
-    return loss
+    return crew.ranks.total(loss)
 
 
-def _groups(crew: Crew, task: Task) -> Iterator[list[int]]:
-    """Devices that go together, so that no batch grows too large."""
-    group, samples = list[int](), 0
-    for k in task.finishing:
-        if group and samples + crew.batch_size(k) > SAMPLES_AT_ONCE:
-            yield group
-            group, samples = [], 0
-        group.append(k)
-        samples += crew.batch_size(k)
-    yield group
+def _groups(crew: Crew, mine: Sequence[int]) -> Iterator[list[int]]:
+    """Devices that go together, with batches of the same size, so that no batch grows too large."""
+    for size, alike in by_batch_size(crew, mine).items():
+        samples = crew.accelerator.room(3 * crew.passing_bytes, on_cpu=SAMPLES_AT_ONCE)
+        yield from in_equal_parts(alike, max(1, samples // size))
+
+
+def _add_up_gradients(crew: Crew) -> None:
+    """The sum of what the processes have found; those that have no gradient of a layer have none to add."""
+    if crew.ranks.size == 1:
+        return
+    parameters = list(crew.replica.trained.values())
+    known = torch.tensor([float(p.grad is not None) for p in parameters])
+    crew.ranks.add_up([known])
+    used = [p for p, count in zip(parameters, known.tolist(), strict=True) if count]
+    for p in used:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    crew.ranks.add_up([p.grad for p in used if p.grad is not None])
 
 
 def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
@@ -151,14 +176,15 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
     front, back = _sides(crew, state.boundary)
     inputs, labels = crew.batches(devices, task, 0)
     runs, at = [], 0
-    for k in devices:
-        rows = slice(at, at + crew.batch_size(k))
-        runs.append(_FrontRun(crew, state, task, front, k, rows, tuple(tensor[rows] for tensor in inputs)))
-        at = rows.stop
-    arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
-    output = back(*arrived)
-    lost = _losses(crew.replica.loss, output if isinstance(output, Tensor) else logits_of(output), labels, runs)
-    mean = lost @ torch.as_tensor(task.weights[devices], dtype=lost.dtype)
+    with crew.accelerator.autocast():
+        for k in devices:
+            rows = slice(at, at + crew.batch_size(k))
+            runs.append(_FrontRun(crew, state, task, front, k, rows, tuple(tensor[rows] for tensor in inputs)))
+            at = rows.stop
+        arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
+        output = back(*arrived)
+        lost = _losses(crew.replica.loss, output if isinstance(output, Tensor) else logits_of(output), labels, runs)
+    mean = lost @ torch.as_tensor(task.weights[devices], dtype=lost.dtype, device=lost.device)
     value = float(mean.detach())
     if not math.isfinite(value):
         _explain(crew, task, runs, lost)
@@ -166,6 +192,67 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
     for run in runs:
         run.descend([tensor.grad for tensor in arrived], float(task.weights[run.device]))
     return value
+
+
+def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
+    """The same with all fronts at once, and what is found is added to the gradients of the common layers."""
+    replica = crew.replica
+    if (known := ("one batch", state.boundary)) not in crew.made:
+        crew.made[known] = crew.accelerator.sped_up(_StackedFronts(crew, state).gradients)
+    rows = state.rows(devices)
+    own, kept = parted(replica, rows)
+    common, _ = parted(replica, replica.taken(state.common))
+    weights = torch.as_tensor(task.weights[devices], dtype=torch.float32, device=crew.accelerator.device)
+    losses, of_own, of_common = crew.made[known](own, kept, common, *stacked_batches(crew, task, devices, 0), weights)
+    require_finite_losses(crew, state, task, devices, losses[None])
+    descend(replica, rows, dict(zip(trained_in(replica, rows), of_own, strict=True)))
+    state.keep_rows(devices, rows)
+    for name, gradient in zip(trained_in(replica, state.common), of_common, strict=True):
+        parameter = replica.trained[name]
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    return float(losses.double() @ weights.double())
+
+
+class _Unweighted(torch.autograd.Function):
+    """What crosses to the common layers: back comes the gradient of the device's own loss, without its weight in the mean."""
+
+    @staticmethod
+    def forward(ctx: Any, crossing: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(weights)
+        return crossing.view_as(crossing)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        return gradient / weights.view(-1, *[1] * (gradient.dim() - 1)).to(gradient.dtype), None
+
+
+class _StackedFronts:
+    """The gradients of stacked fronts, with one batch through the common layers."""
+
+    def __init__(self, crew: Crew, state: State) -> None:
+        self._front, self._back = _sides(crew, state.boundary)
+        self._own, self._common = (trained_in(crew.replica, tensors) for tensors in (state.personal, state.common))
+        self._loss, self._accelerator = crew.replica.loss, crew.accelerator
+
+    def gradients(
+        self, own: list[Tensor], kept: dict[str, Tensor], common: list[Tensor], inputs: Tensors, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, list[Tensor | None], list[Tensor | None]]:
+        """The loss of each device, the gradients of its own layers, and those of the weighted mean of the common ones."""
+        own, common = ([leaf.detach().requires_grad_() for leaf in leaves] for leaves in (own, common))
+        with self._accelerator.autocast(), PatchedConvolutions():
+            crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if own or kept else inputs
+            crossing = tuple(_Unweighted.apply(tensor, weights) for tensor in crossing)  # type: ignore[no-untyped-call]
+            output = functional_call(self._back, dict(zip(self._common, common, strict=True)), tuple(c.flatten(0, 1) for c in crossing))
+            scores = output if isinstance(output, Tensor) else logits_of(output)
+            losses = vmap(self._loss)(per_device(scores, len(labels)), labels).reshape(-1)
+        found = torch.autograd.grad((losses * weights).sum(), [*own, *common], allow_unused=True)
+        return losses.detach(), list(found[: len(own)]), list(found[len(own) :])
+
+    def _crossing(self, own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors) -> Tensors:
+        crossing: Tensors = functional_call(self._front, dict(zip(self._own, own, strict=True)) | kept, inputs)
+        return crossing
 
 
 def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -> Tensor:
@@ -186,7 +273,7 @@ class _FrontRun:
     def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int, rows: slice, inputs: Tensors) -> None:
         self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
-        self._own = {name: stacked.data[device] for name, stacked in state.personal.items()}
+        self._own = {name: stacked.data[state.held.index(device)] for name, stacked in state.personal.items()}
         named = ((*kind_and_name(each), tensor) for each, tensor in self._own.items())
         model = {name: tensor for kind, name, tensor in named if kind == MODEL}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}

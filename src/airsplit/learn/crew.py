@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from airsplit.errors import AirsplitError, Diverged, InvalidValue
+from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
+from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors, is_finite
@@ -60,7 +63,14 @@ class Task:
 
 
 class Crew:
-    """K devices that share one replica.  `names` are for messages; `compression` is of what crosses the cut."""
+    """K devices that share one replica.
+
+    samples      where the replica is
+    names        for messages
+    compression  of what crosses the cut
+    obstacles    to the fast paths, as they say it; None where there is none
+    made         what fast paths make once
+    """
 
     def __init__(
         self,
@@ -70,9 +80,13 @@ class Crew:
         settings: TrainingSettings,
         names: Sequence[str],
         compression: str = "none",
+        accelerator: Accelerator = CPU,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.replica, self.settings, self.names, self.compression = replica, settings, names, compression
-        self.obstacles: dict[tuple[int, int], str | None] = {}  # to the fast path, by the range of splits: see common_batch
+        self.accelerator, self.ranks = accelerator, ranks
+        self.obstacles: dict[tuple[object, ...], str | None] = {}
+        self.made: dict[tuple[object, ...], Any] = {}
         self._samples = samples
         self._batches = Batches(parts, settings.batch_size, settings.seed)
 
@@ -84,11 +98,16 @@ class Crew:
         """What several devices train on, one behind the other."""
         since_start = (task.number - 1) * task.iterations_per_round + iteration
         rows = [self._batches.rows(device, since_start) for device in devices]
-        return self._samples.batch(torch.as_tensor(np.concatenate(rows)))
+        return self._samples.batch(torch.as_tensor(np.concatenate(rows)).to(self.accelerator.device))
 
     def batch_size(self, device: int) -> int:
         """How many samples its batches have."""
         return self._batches.size(device)
+
+    @cached_property
+    def passing_bytes(self) -> int:
+        """What a sample leaves behind on its way through the model, for the way back."""
+        return 4 * int(self.replica.outline.profile().stored_elements[-1])
 
     def train(self, device: int, task: Task) -> float:
         """All iterations of a device, on whatever the replica has loaded: the mean loss."""
@@ -101,7 +120,8 @@ class Crew:
         try:
             with self.told(device, task, iteration):
                 chance = partial(self.chance, device, task, iteration)
-                return self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
+                with self.accelerator.autocast():
+                    return self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
         except NonFinite as seen:
             raise self.diverged(str(seen), device, task, iteration, inputs) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ _AT_ONCE = 256  # images that are resized together
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples as they are stored, on the CPU, and how they become what the model takes.
+    """Samples as they are stored, and how they become what the model takes.
 
     inputs   one tensor for each input of the model, each n × …
     labels   n × …: whole numbers, or floats to be fitted
@@ -39,6 +39,15 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def to(self, device: torch.device) -> Samples:
+        """The same samples on a device."""
+        return replace(self, inputs=tuple(stored.to(device) for stored in self.inputs), labels=self.labels.to(device))
+
+    def some(self, rows: Ints) -> Samples:
+        """Only these."""
+        at = torch.as_tensor(rows, device=self.labels.device)
+        return replace(self, inputs=tuple(stored[at] for stored in self.inputs), labels=self.labels[at])
 
     def batch(self, rows: Tensor | slice) -> tuple[Tensors, Tensor]:
         """The inputs of these rows, as the model takes them, and their labels."""

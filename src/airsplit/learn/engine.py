@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from airsplit.errors import Diverged
-from airsplit.fleet import Fleet
 from airsplit.learn import checkpoint
+from airsplit.learn.accelerator import accelerator_of
 from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.evaluation import scores, summary
-from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
+from airsplit.learn.participation import evaluated_devices, evaluated_samples, is_evaluated
 from airsplit.learn.partition import label_counts
-from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
+from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels
+from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import kind_and_name, state_names
+from airsplit.learn.schedule import Agreed, Schedule
 from airsplit.learn.seeding import seeded
-from airsplit.learn.sfl import averages_fronts
 from airsplit.learn.state import State
-from airsplit.learn.step import is_finite
-from airsplit.learn.virtual_time import RoundCosts, Terms, draw_fluctuations, time_round
-from airsplit.planning.methods import plan
-from airsplit.planning.plans import Plan
-from airsplit.randomness import generator
+from airsplit.learn.step import are_finite, is_finite
+from airsplit.learn.virtual_time import RoundCosts
 from airsplit.results import RoundRecord, few_digits
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
@@ -38,48 +38,60 @@ class Training:
     """A run: everything is loaded, planned and checked when it is made; `rounds` trains.
 
     data   the folder with data sets; None: the usual one
+    ranks  the processes that train together; each makes its own Training, and gets the same records
     """
 
-    def __init__(self, scenario: Scenario, *, data: str | os.PathLike[str] | None = None) -> None:
-        self.settings = settings = scenario.training
-        self.fleet, self.clock = scenario.make_fleet(), scenario.make_clock()
-        self.replica, self.profile = replica_of(scenario)
-        self.scenario = scenario.resolved(self.profile)
+    def __init__(self, scenario: Scenario, *, data: str | os.PathLike[str] | None = None, ranks: Ranks = ALONE) -> None:
+        self.settings, self.ranks = scenario.training, ranks
+        settings = scenario.training
+        self.accelerator = accelerator_of(settings, ranks.local)
+        self.fleet = scenario.make_fleet()  # before anything slow
+        self.replica, self.profile = replica_of(scenario, self.accelerator.device)
+        self.schedule = Schedule(scenario, self.profile, self.fleet)
+        self.scenario, self.clock, self.plan = self.schedule.scenario, self.schedule.clock, self.schedule.plan
         self.algorithm = ALGORITHMS[settings.algorithm]
-        self.round, self.virtual_time_s = 0, 0.0
-        self.plan = self._plan(1)
+        self.algorithm.require_fit(ranks.size)
+        self.round = 0
         dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)
         parts = parts_of(settings, dataset, len(self.fleet))
         self._samples = np.array([len(part) for part in parts])
         self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
         compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
-        self._crew = Crew(self.replica, dataset.train, parts, settings, self.device_names, compression)
-        self._test, self._classes = dataset.test, dataset.classes
+        self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
         self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
-        self.state = State.begun(self.replica, self.algorithm.boundary(self.splits), len(self.fleet))
+        samples = dataset.train.to(self.accelerator.device)
+        self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
+        if self.accelerator.device.type != "cpu":
+            for each in (samples, self._test):
+                require_labels(self.replica, each)
+        ranks.spread([*self.replica.tensors.values(), *self.replica.fixed.values()])
+        self.state = State.begun(self.replica, self.algorithm.boundary(self.splits), ranks.share(len(self.fleet)))
 
-    # ---- plan and channels ---------------------------------------------------------------------------------------------------
-    def _plan(self, round_number: int) -> Plan:
-        """Plan for the channels at the beginning of a round, and keep to it from there on."""
-        self.planned_round, self.planned_time_s = round_number, self.virtual_time_s
-        made = plan(self.profile, self._fleet_at(round_number, self.virtual_time_s), **self.scenario.plan_arguments())
-        self.splits, self.shares = made.splits, made.shares
-        return made
+    # ---- the schedule's ------------------------------------------------------------------------------------------------------
+    @property
+    def virtual_time_s(self) -> float:
+        return self.schedule.virtual_time_s
 
-    def _fleet_at(self, round_number: int, time_s: float) -> Fleet:
-        """The devices with their channels in a round: fixed, drawn anew, or replayed."""
-        if self.fleet.trace is not None:
-            return self.fleet.at(time_s)
-        return self.fleet.redrawn(self.settings.seed, round_number) if self.scenario.fleet.redraw_fading else self.fleet
+    @property
+    def splits(self) -> Ints:
+        """Where each device is cut now."""
+        return self.schedule.agreed.splits
+
+    @splits.setter
+    def splits(self, splits: Ints) -> None:
+        self.schedule.agreed = replace(self.schedule.agreed, splits=splits)
+
+    @property
+    def shares(self) -> Floats:
+        """What each device has of the band now."""
+        return self.schedule.agreed.shares
 
     def _replan_if_due(self, number: int) -> bool:
-        every = self.settings.replan_every
-        if every is None or number == 1 or (number - 1) % every:
+        if self.schedule.replan_if_due(number) is None:
             return False
-        self._plan(number)
         boundary = self.algorithm.boundary(self.splits)
         if boundary != self.state.boundary:
-            self.state.move(self.replica, boundary, self._weights(np.ones(len(self.fleet), dtype=bool)).tolist())
+            self.state.move(self.replica, boundary, self._weights(np.ones(len(self.fleet), dtype=bool)).tolist(), self.ranks)
         return True
 
     # ---- rounds --------------------------------------------------------------------------------------------------------------
@@ -92,11 +104,13 @@ class Training:
         planned = self._replan_if_due(number)
         task = self._task(number)
         loss = self.algorithm.round(self._crew, self.state, task)
-        self.replica.require_constants()
-        self._require_finite(number)
-        costs = self._costs(task)
+        with self.ranks.together():
+            self.replica.require_constants()
+            self._require_finite(number)
+        costs = self.schedule.costs(number, task.iterations)
         evaluated = self._evaluate(number)
-        self.round, self.virtual_time_s = number, self.virtual_time_s + costs.latency_s
+        self.round = number
+        self.schedule.virtual_time_s += costs.latency_s
         return RoundRecord(
             round=number,
             virtual_time_s=self.virtual_time_s,
@@ -111,13 +125,8 @@ class Training:
         )
 
     def _task(self, number: int) -> Task:
-        E, K, seed = self.settings.iterations_per_round, len(self.fleet), self.settings.seed
-        lost = generator(seed, "dropout", number).random(K) < self.settings.dropout_probability
-        moment = generator(seed, "moment of dropout", number).integers(0, E, K)
-        asked = np.zeros(K, dtype=bool)
-        asked[participants(self.settings, number, K)] = True
-        iterations = np.where(asked, np.where(lost, moment, E), 0)
-        return Task(number, self.splits, asked, iterations, self._weights(iterations == E), E)
+        E, turnout = self.settings.iterations_per_round, self.schedule.turnout(number)
+        return Task(number, self.splits, turnout.asked, turnout.iterations, self._weights(turnout.iterations == E), E)
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
@@ -125,23 +134,17 @@ class Training:
         total = weights.sum()
         return weights / total if total else weights
 
-    def _costs(self, task: Task) -> RoundCosts:
-        planned_for = self._fleet_at(self.planned_round, self.planned_time_s)
-        bits, batch = self.scenario.element_bits, self.settings.batch_size
-        fronts = averages_fronts(self.settings.average_fronts_every, task.number)
-        charges = self.algorithm.charges(Terms(self.profile, planned_for, self.clock, self.splits, self.shares, batch, bits, fronts))
-        draws = draw_fluctuations(self.settings.seed, task.number, task.iterations_per_round, len(self.fleet))
-        return time_round(charges, self._fleet_at(task.number, self.virtual_time_s), self.clock, draws, task.iterations)
-
     def _require_finite(self, number: int) -> None:
         """Raise where a round has left a number that is not finite: its checkpoint would be of no use."""
+        if are_finite((*self.state.common.values(), *self.state.personal.values())):
+            return
         stuck = f"training stopped after round {number}: {{}} not finite, because a gradient was not; {self._way_out()}"
         for name, tensor in (*self.state.common.items(), *self.state.personal.items()):
             if not is_finite(tensor):
                 _, layer = kind_and_name(name)
                 if name in self.state.common:
                     raise Diverged(stuck.format(f"{layer}, which is common to all devices, is"))
-                bad = next(k for k, own in enumerate(tensor) if not is_finite(own))
+                bad = next(k for k, own in zip(self.state.held, tensor, strict=True) if not is_finite(own))
                 raise Diverged(stuck.format(f"{layer} of device {self.device_names[bad]} is"))
 
     def _way_out(self) -> str:
@@ -152,9 +155,11 @@ class Training:
         """The fields of a record that say how good the models are; none where that is not due."""
         if not is_evaluated(self.settings, number):
             return {}
-        devices = evaluated_devices(self.settings, len(self.fleet))
+        devices = evaluated_devices(self.settings, len(self.fleet), number)
+        rows = evaluated_samples(self.settings, len(self._test), number)
+        test = self._test if len(rows) == len(self._test) else self._test.some(rows)
         with seeded(self.settings.seed, "evaluation", number):
-            found = scores(self.replica, self.state, devices, self._test, self._classes)
+            found = scores(self.replica, self.state, devices, test, self._classes, self.accelerator, self.ranks)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         if bad is not None:
             rate = self._way_out()
@@ -169,8 +174,12 @@ class Training:
 
     # ---- stopping and going on -------------------------------------------------------------------------------------------------
     def save(self, folder: Path) -> None:
-        """Replace the checkpoint in a folder."""
-        checkpoint.save(folder, self.state, self.replica, self._progress())
+        """Replace the checkpoint in a folder, which only the first of several processes needs to have."""
+        whole = {name: self.ranks.gathered(stacked, len(self.fleet)) for name, stacked in self.state.personal.items()}
+        with self.ranks.together():
+            if self.ranks.is_first:
+                personal = {name: stacked for name, stacked in whole.items() if stacked is not None}
+                checkpoint.save(folder, replace(self.state, personal=personal), self.replica, self._progress())
 
     def _progress(self) -> Progress:
         return Progress(
@@ -179,21 +188,27 @@ class Training:
             boundary=self.state.boundary,
             splits=self.splits.tolist(),
             shares=self.shares.tolist(),
-            planned_round=self.planned_round,
-            planned_time_s=self.planned_time_s,
+            planned_round=self.schedule.agreed.round,
+            planned_time_s=self.schedule.agreed.time_s,
             fingerprint=self.profile.fingerprint,
             names=state_names(self.replica.model),
         )
 
     def restore(self, folder: Path) -> bool:
         """Go on from the checkpoint in a folder; False where there is none."""
-        progress = checkpoint.progress_of(folder)
-        if progress is None:
+        with self.ranks.together():
+            found = checkpoint.progress_of(folder) if self.ranks.is_first else None
+        text = self.ranks.told(json.dumps(asdict(found)) if found is not None else "")
+        if not text:
             return False
-        self.state = checkpoint.restore(folder, self.replica, progress)
-        self.round, self.virtual_time_s = progress.round, progress.virtual_time_s
-        self.splits, self.shares = np.array(progress.splits), np.array(progress.shares)
-        self.planned_round, self.planned_time_s = progress.planned_round, progress.planned_time_s
+        progress = Progress(**json.loads(text))
+        with self.ranks.together():
+            whole = checkpoint.restore(folder, self.replica, progress) if self.ranks.is_first else None
+        self.ranks.spread(list(self.replica.fixed.values()))
+        self.state = State.dealt(whole, self.replica, progress.boundary, len(self.fleet), self.ranks)
+        self.round, self.schedule.virtual_time_s = progress.round, progress.virtual_time_s
+        agreed = Agreed(np.array(progress.splits), np.array(progress.shares), progress.planned_round, progress.planned_time_s)
+        self.schedule.agreed = agreed
         return True
 
 

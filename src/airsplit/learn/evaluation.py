@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
+from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.data import Samples
 from airsplit.learn.losses import right_answers
+from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
 from airsplit.units import Floats
 
 BATCH = 250
+BATCH_ON_GPU = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,32 +60,49 @@ def summary(name: str, values: Sequence[float | None]) -> dict[str, float]:
     return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": min(known)}
 
 
-def scores(replica: Replica, state: State, devices: Sequence[int], test: Samples, classes: int | None) -> list[Score]:
+def scores(
+    replica: Replica,
+    state: State,
+    devices: Sequence[int],
+    test: Samples,
+    classes: int | None,
+    accelerator: Accelerator = CPU,
+    ranks: Ranks = ALONE,
+) -> list[Score]:
     """A score for each of these devices; one for all where nothing is personal."""
-    if not state.personal:
-        replica.load(state.common)
-        return [_score(replica, test, classes)] * len(devices)
-    found = []
-    for k in devices:
-        replica.load(state.of(k))
-        found.append(_score(replica, test, classes))
-    return found
+    size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
+    batches = [slice(at, at + size) for at in range(0, len(test), size)]
+    rows = torch.zeros(len(devices) if state.personal else 1, 1 + 2 * (classes or 0), dtype=torch.float64, device=accelerator.device)
+    with torch.no_grad(), accelerator.autocast(), evaluating(replica.model):
+        if not state.personal:
+            replica.load(state.common)
+            _count(replica, test, batches[ranks.rank :: ranks.size], rows[0])
+        for row, k in zip(rows, devices, strict=False) if state.personal else ():
+            if k in state.held:
+                replica.load(state.of(k))
+                _count(replica, test, batches, row)
+    ranks.add_up([rows])
+    found = [Score(row[0] / len(test), *np.split(row[1:], 2)) for row in rows.cpu().numpy()]
+    return found if state.personal else found * len(devices)
 
 
-def _score(replica: Replica, test: Samples, classes: int | None) -> Score:
-    loss = 0.0
-    right, present = torch.zeros(classes or 0), torch.zeros(classes or 0)
-    replica.model.eval()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    model.eval()
     try:
-        with torch.no_grad():
-            for at in range(0, len(test), BATCH):
-                inputs, labels = test.batch(slice(at, at + BATCH))
-                output = replica.model(*inputs)
-                loss += float(replica.loss(output, labels)) * len(labels)
-                hit = None if classes is None else right_answers(output, labels)
-                if hit is not None:
-                    right += torch.bincount(labels[hit], minlength=classes or 0)
-                    present += torch.bincount(labels, minlength=classes or 0)
+        yield
     finally:
-        replica.model.train()
-    return Score(loss / len(test), right.double().numpy(), present.double().numpy())
+        model.train()
+
+
+def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tensor) -> None:
+    """Add to a row: the loss of all samples together, and of each class how many are right and how many there are."""
+    right, present = row[1:].tensor_split(2)
+    for rows in batches:
+        inputs, labels = test.batch(rows)
+        output = replica.model(*inputs)
+        row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
+        hit = right_answers(output, labels) if len(present) else None
+        if hit is not None:
+            right.index_add_(0, labels, hit.double())
+            present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))

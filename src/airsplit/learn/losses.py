@@ -37,9 +37,15 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     try:
         return functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
     except IndexError:
-        most, classes = int(labels.max()), scores.shape[-1]
+        require_classes(int(labels.max()), scores.shape[-1])
+        raise
+
+
+def require_classes(label: int, classes: int) -> None:
+    """Raise where a label is beyond the classes that a model tells apart."""
+    if label >= classes:
         raise InvalidValue(
-            f"labels must be below the number of classes that the model tells apart, {classes}, got {most}; give the model more classes"
+            f"labels must be below the number of classes that the model tells apart, {classes}, got {label}; give the model more classes"
         ) from None
 
 

@@ -84,11 +84,17 @@ class Adam:
     def _step(self, w: Tensor, gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor) -> None:
         if self.weight_decay:
             gradient = gradient.add(w, alpha=self.weight_decay)
-        t = float(steps.add_(1))
+        steps.add_(1)
         first.lerp_(gradient, 1 - 0.9)
         second.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        spread = (second.sqrt() / math.sqrt(1 - 0.999**t)).add_(1e-8)
-        w.addcdiv_(first, spread, value=-self.learning_rate / (1 - 0.9**t))
+        if steps.dim():  # of many devices, stacked: each has its own
+            several = steps.view(-1, *[1] * (w.dim() - 1))
+            spread = (second.sqrt() / (1 - 0.999**several).sqrt().to(w.dtype)).add_(1e-8)
+            w.sub_(first / spread * (self.learning_rate / (1 - 0.9**several)).to(w.dtype))
+        else:
+            t = float(steps)
+            spread = (second.sqrt() / math.sqrt(1 - 0.999**t)).add_(1e-8)
+            w.addcdiv_(first, spread, value=-self.learning_rate / (1 - 0.9**t))
 
 
 def optimiser_of(settings: TrainingSettings) -> Optimiser:

@@ -12,8 +12,10 @@ from torch import nn
 
 from airsplit.errors import FileProblem, InvalidValue
 from airsplit.inputs import InputSpec
-from airsplit.learn.data import Dataset, load_dataset
-from airsplit.learn.losses import loss_of
+from airsplit.learn.accelerator import CPU
+from airsplit.learn.data import Dataset, Samples, load_dataset
+from airsplit.learn.evaluation import evaluating
+from airsplit.learn.losses import cross_entropy, logits_of, loss_of, require_classes
 from airsplit.learn.optimisers import optimiser_of
 from airsplit.learn.partition import dealt
 from airsplit.learn.replica import Replica
@@ -27,11 +29,15 @@ from airsplit.settings import ModelSettings, TrainingSettings
 from airsplit.units import Ints
 
 
-def replica_of(scenario: Scenario) -> tuple[Replica, Profile]:
-    """The scenario's model, ready to be trained, and its profile."""
+def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[Replica, Profile]:
+    """The scenario's model on a device, ready to be trained, and its profile.
+
+    It is made on the CPU wherever it goes, so that it begins with the same weights.
+    """
     found = _outlined(scenario.model, scenario.training.seed)
     profile = replace(found.profile(), model=scenario.model.name)
     scenario.require_model(profile)
+    found.model.to(device)
     return Replica(found, optimiser_of(scenario.training), loss_of(scenario.training.loss)), profile
 
 
@@ -76,6 +82,17 @@ def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder
     """The scenario's data, as the model takes it: the same for every seed."""
     with seeded(0, "data"):
         return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
+
+
+def require_labels(replica: Replica, samples: Samples) -> None:
+    """Raise where a label is beyond the classes that the model tells apart: a GPU does not say so, and is of no use afterwards."""
+    if replica.loss is not cross_entropy or samples.labels.is_floating_point() or not len(samples):
+        return
+    inputs, labels = samples.batch(slice(0, 2))
+    with torch.no_grad(), evaluating(replica.model):
+        output = logits_of(replica.model(*inputs))
+    if output.shape[:-1] == labels.shape:
+        require_classes(int(samples.labels.max()), output.shape[-1])
 
 
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:

@@ -69,7 +69,8 @@ class Replica:
         self.halves = lru_cache(maxsize=None)(self._halves)
 
     def _begun(self, slot: str, parameter: Tensor) -> Tensor:
-        return torch.zeros((), dtype=torch.float64) if slot in self.optimiser.counters else torch.zeros_like(parameter).detach()
+        counts = slot in self.optimiser.counters
+        return torch.zeros((), dtype=torch.float64, device=parameter.device) if counts else torch.zeros_like(parameter).detach()
 
     def _halves(self, split: int) -> tuple[Front, Back]:
         return halves(self.outline, split)

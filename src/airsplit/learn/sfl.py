@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from airsplit.learn import common_batch, stacked
 from airsplit.learn.algorithm import Algorithm
-from airsplit.learn.common_batch import train_as_one_batch, usable
 from airsplit.learn.crew import Crew, Task
+from airsplit.learn.participation import averages_fronts
 from airsplit.learn.state import Mean, State
-from airsplit.learn.virtual_time import Charges, Terms, split_charges
 from airsplit.units import Ints
 
 
 def train_side_by_side(crew: Crew, state: State, task: Task) -> float | None:
     """Every device trains E iterations from the common layers and its own; then the common layers are averaged.
 
-    In memory one device comes after the other: load, train, add to the mean, drop.
+    In memory one device, or a group of them, comes after the other: load, train, add to the mean, drop.
     """
     if not task.finishing:
         return None
-    if usable(crew, state, task):
-        return train_as_one_batch(crew, state, task)
-    replica, mean, loss = crew.replica, Mean(), 0.0
-    for k in task.finishing:
+    mine = [k for k in task.finishing if k in state.held]
+    if common_batch.usable(crew, state, task, mine):
+        return common_batch.train_as_one_batch(crew, state, task, mine)
+    mean = Mean()
+    with crew.ranks.together():
+        train = stacked.train_stacked if stacked.usable(crew, state, task, mine) else _train_one_by_one
+        loss = train(crew, state, task, mine, mean)
+    mean.add_up(state.common, crew.ranks, first=task.finishing[0] in state.held)
+    mean.into(state.common)
+    return crew.ranks.total(loss)
+
+
+def _train_one_by_one(crew: Crew, state: State, task: Task, mine: list[int], mean: Mean) -> float:
+    """E iterations of these devices, one after the other: their part of the mean loss."""
+    replica, loss = crew.replica, 0.0
+    for k in mine:
         weight = float(task.weights[k])
         replica.load(state.of(k))
         loss += weight * crew.train(k, task)
         state.keep(k, replica.taken(state.personal))
         mean.add(replica.taken(state.common), weight)
-    mean.into(state.common)
     return loss
 
 
@@ -40,11 +51,6 @@ def sfl_round(crew: Crew, state: State, task: Task) -> float | None:
     return loss
 
 
-def averages_fronts(every: int | None, round_number: int) -> bool:
-    """Whether a round ends with the personal layers being averaged."""
-    return every is not None and round_number % every == 0
-
-
 def average_fronts(crew: Crew, state: State, task: Task) -> None:
     """Average each personal layer among the devices that hold it themselves, and among those for whom the server holds it."""
     fronts = {split: set(crew.replica.front_keys(split)) for split in set(task.splits[task.finishing].tolist())}
@@ -53,17 +59,19 @@ def average_fronts(crew: Crew, state: State, task: Task) -> None:
         alike[frozenset(split for split, inside in fronts.items() if name in inside)].append(name)
     for holding, names in alike.items():
         for on_device in (True, False):
-            _average_among([k for k in task.finishing if (int(task.splits[k]) in holding) == on_device], names, state, task)
+            devices = [k for k in task.finishing if (int(task.splits[k]) in holding) == on_device]
+            if len(devices) > 1:
+                _average_among(devices, names, crew, state, task)
 
 
-def _average_among(devices: list[int], names: list[str], state: State, task: Task) -> None:
-    if len(devices) < 2:
-        return
+def _average_among(devices: list[int], names: list[str], crew: Crew, state: State, task: Task) -> None:
     total, mean = float(task.weights[devices].sum()), Mean()
-    for k in devices:
-        mean.add({name: state.personal[name][k] for name in names}, float(task.weights[k]) / total)
-    for k in devices:
-        mean.into({name: state.personal[name][k] for name in names})
+    mine = {k: {name: tensor for name, tensor in state.own(k).items() if name in names} for k in devices if k in state.held}
+    for k, own in mine.items():
+        mean.add(own, float(task.weights[k]) / total)
+    mean.add_up({name: crew.replica.tensors[name] for name in names}, crew.ranks, first=devices[0] in state.held)
+    for own in mine.values():
+        mean.into(own)
 
 
 def deepest(splits: Ints) -> int:
@@ -71,9 +79,4 @@ def deepest(splits: Ints) -> int:
     return int(splits.max())
 
 
-def sfl_charges(terms: Terms) -> Charges:
-    """E iterations; where fronts are averaged, their weights too."""
-    return split_charges(terms, weights_too=terms.fronts_averaged)
-
-
-SFL = Algorithm("sfl", deepest, sfl_round, sfl_charges)
+SFL = Algorithm("sfl", deepest, sfl_round)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.state import State
-from airsplit.learn.virtual_time import Charges, Terms, split_charges
 
 
 def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
@@ -18,9 +17,4 @@ def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
     return sum(losses)
 
 
-def sequential_charges(terms: Terms) -> Charges:
-    """The sum over devices, each alone with the whole band, and the front handed over."""
-    return split_charges(terms, weights_too=True, turns=True)
-
-
-SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, sequential_charges)
+SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, in_turns=True)

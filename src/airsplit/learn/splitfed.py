@@ -14,7 +14,6 @@ from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.sfl import deepest, train_side_by_side
 from airsplit.learn.state import Mean, State
-from airsplit.learn.virtual_time import Charges, Terms, split_charges
 from airsplit.randomness import generator
 from airsplit.units import Ints
 
@@ -27,7 +26,8 @@ def one_server_round(crew: Crew, state: State, task: Task) -> float | None:
     replica, present = crew.replica, np.flatnonzero(task.iterations > 0)
     names = replica.front_keys(deepest(task.splits))
     replica.load(state.common)
-    fronts = State({}, {name: torch.stack([state.common[name]] * len(present)) for name in names}, deepest(task.splits))
+    copies = {name: torch.stack([state.common[name]] * len(present)) for name in names}
+    fronts = State({}, copies, deepest(task.splits), range(len(present)))
     losses = np.zeros(len(task.splits))
     for iteration in range(task.iterations_per_round):
         for at in _order(crew, task, iteration, present):
@@ -53,10 +53,5 @@ def _order(crew: Crew, task: Task, iteration: int, present: Ints) -> list[int]:
     return [place[int(k)] for k in order if task.iterations[k] > iteration]
 
 
-def splitfed_charges(terms: Terms) -> Charges:
-    """As SFL, and the front's weights once a round."""
-    return split_charges(terms, weights_too=True)
-
-
-SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side, splitfed_charges)
-SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, splitfed_charges)
+SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side)
+SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, in_turns=True)

@@ -6,7 +6,7 @@ Its three parts are what a real network puts on two machines; together they give
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -87,12 +87,26 @@ def split_step(
 
 
 def require_finite(tensors: Sequence[Tensor]) -> None:
-    if not all(map(is_finite, tensors)):
+    if not are_finite(tensors):
         raise NonFinite("activations")
 
 
+def are_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all numbers are finite: by the largest of each, which takes a tenth of the time of torch.isfinite.
+
+    They are looked at together: to look stops a GPU.
+    """
+    largest = [_largest(tensor) for tensor in tensors if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())]
+    return not largest or all(map(math.isfinite, torch.stack(largest).tolist()))
+
+
+def _largest(tensor: Tensor) -> Tensor:
+    return tensor.detach().abs().amax().double()
+
+
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite: by the largest of them, which takes a tenth of the time of torch.isfinite."""
-    if not tensor.numel() or not (tensor.is_floating_point() or tensor.is_complex()):
-        return True
-    return math.isfinite(float(tensor.detach().abs().amax()))
+    """
+    >>> is_finite(torch.tensor([1.0, float("nan")]))
+    False
+    """
+    return are_finite([tensor])

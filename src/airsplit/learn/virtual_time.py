@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from airsplit.profiles import Profile
 from airsplit.radio import Link
 from airsplit.randomness import generator
 from airsplit.units import Floats, Ints, bits_to_bytes, dbm_to_watts
+
+MOST_NUMBERS = 1 << 20
+"""Of a matrix of iterations × devices, so many at a time, and at least one iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,8 @@ class RoundCosts:
     """What one round took: of each device, and `latency_s` of all together.
 
     idle_s is the time in which a device that takes part waits for others.  energy_j counts computing where the fleet has
-    joules_per_mac, and transmitting: power × seconds on the air.
+    joules_per_mac, and transmitting: power × seconds on the air.  last are the numbers of the devices that were done last: in each
+    iteration where all wait after each, else in the round; where devices take turns, of the one whose turn was the longest.
     """
 
     latency_s: float
@@ -73,6 +79,7 @@ class RoundCosts:
     received_bytes: Ints
     macs: Floats
     energy_j: Floats
+    last: Ints
 
 
 def split_charges(terms: Terms, *, weights_too: bool = False, turns: bool = False) -> Charges:
@@ -109,6 +116,31 @@ def whole_charges(terms: Terms) -> Charges:
     return Charges(work, nothing, nothing, bits, bits, shares, nothing, "round")
 
 
+def sfl_charges(terms: Terms) -> Charges:
+    """E iterations; where fronts are averaged, their weights too."""
+    return split_charges(terms, weights_too=terms.fronts_averaged)
+
+
+def splitfed_charges(terms: Terms) -> Charges:
+    """As SFL, and the front's weights once a round."""
+    return split_charges(terms, weights_too=True)
+
+
+def sequential_charges(terms: Terms) -> Charges:
+    """The sum over devices, each alone with the whole band, and the front handed over."""
+    return split_charges(terms, weights_too=True, turns=True)
+
+
+CHARGES: dict[str, Callable[[Terms], Charges]] = {
+    "sfl": sfl_charges,
+    "fedavg": whole_charges,
+    "split-learning": sequential_charges,
+    "splitfed-v1": splitfed_charges,
+    "splitfed-v2": splitfed_charges,
+}
+"""What a round of each algorithm asks of the devices."""
+
+
 def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floats:
     """Shares in whole blocks: what each device needs for the earliest finish, and what is left to whoever would be last."""
 
@@ -129,11 +161,37 @@ def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floa
 
 def draw_fluctuations(seed: int, round_number: int, iterations: int, devices: int) -> Floats:
     """X ~ Exp(1) of every iteration and device; device k draws the same in a fleet of 20 and of 100."""
-    rows = [generator(seed, "compute time", round_number, e).exponential(size=devices) for e in range(iterations)]
-    return np.stack(rows)
+    return Draws(seed, round_number, iterations, devices)[:]
 
 
-def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Floats, iterations: Ints) -> RoundCosts:
+class Rows(Protocol):
+    """E × K numbers of which a few rows are looked at at a time: an array, or something that makes them when they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice, /) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What `draw_fluctuations` gives, drawn when it is asked for: a million devices fit, however many the iterations."""
+
+    seed: int
+    round_number: int
+    iterations: int
+    devices: int
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __getitem__(self, rows: slice, /) -> Floats:
+        numbers = range(*rows.indices(self.iterations))
+        made = np.empty((len(numbers), self.devices))
+        for row, e in zip(made, numbers, strict=True):
+            generator(self.seed, "compute time", self.round_number, e).standard_exponential(out=row)
+        return made
+
+
+def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Rows, iterations: Ints) -> RoundCosts:
     """What a round costs.
 
     fluctuations  E × K draws of Exp(1)
@@ -145,20 +203,20 @@ def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Float
     >>> two, none = np.ones(2), np.zeros(2)
     >>> charges = Charges(two, 8 * two, none, none, none, two / 2, none, "iteration")
     >>> costs = time_round(charges, fleet, Clock(), np.array([[0.5, 0.25]]), np.array([1, 1]))
-    >>> costs.compute_s.tolist(), costs.transmit_s.tolist(), costs.latency_s, costs.idle_s.tolist()
-    ([1.5, 2.25], [2.0, 2.0], 4.25, [0.75, 0.0])
+    >>> costs.compute_s.tolist(), costs.transmit_s.tolist(), costs.latency_s, costs.idle_s.tolist(), costs.last.tolist()
+    ([1.5, 2.25], [2.0, 2.0], 4.25, [0.75, 0.0], [1])
     """
     E, link, c = len(fluctuations), fleet.link(downlink=clock.downlink), charges.work
-    runs = np.arange(E)[:, None] < iterations  # E × K
     ends = iterations == E
     air = link.seconds(charges.up_bits, charges.down_bits, charges.shares)
     once = np.where(ends, link.seconds(charges.up_once_bits, charges.down_once_bits, charges.shares), 0.0)
-    compute = (fleet.seconds_per_mac * c + c / fleet.fluctuation * fluctuations) * runs
-    each = compute + (air + charges.server_s) * runs
-    latency, idle = _waiting(charges.waits, each, once, runs, ends)
+    steps = _Steps(fleet.seconds_per_mac * c, c / fleet.fluctuation, air + charges.server_s, iterations)
+    for first in range(0, E, max(1, MOST_NUMBERS // len(fleet))):
+        steps.add(first, fluctuations[first : first + max(1, MOST_NUMBERS // len(fleet))])
+    latency, idle, last = _waiting(charges.waits, steps, once, ends)
     return RoundCosts(
         latency_s=latency,
-        compute_s=compute.sum(axis=0),
+        compute_s=steps.compute_s,
         transmit_s=air * iterations + once,
         server_s=charges.server_s * iterations,
         idle_s=idle,
@@ -166,22 +224,46 @@ def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Float
         received_bytes=_bytes(charges.down_bits * iterations + charges.down_once_bits * ends),
         macs=c * iterations,
         energy_j=_energy(charges, fleet, link, iterations, ends),
+        last=last,
     )
 
 
-def _waiting(waits: str, each: Floats, once: Floats, runs: NDArray[np.bool_], ends: NDArray[np.bool_]) -> tuple[float, Floats]:
-    """How long the round takes, and how long each device waits in it."""
-    busy = each.sum(axis=0) + once
-    if waits == "turns":
-        latency = float(busy.sum())
-    elif waits == "round":
-        latency = float(busy.max())
-    else:
-        steps = each.max(axis=1)
-        waited = np.where(runs, steps[:, None] - each, 0.0).sum(axis=0)
-        last = float(once.max())
-        return float(steps.sum()) + last, waited + np.where(ends, last - once, 0.0)
-    return latency, np.where(ends, latency - busy, 0.0)
+class _Steps:
+    """The iterations of a round, added up a few at a time.
+
+    least_s, more_s, beside_s      of each device: computing without fluctuation, with each unit of it more, and not computing
+    compute_s, busy_s, waited_s    of each device: in all; waited is for the last after every iteration
+    slowest_s, slowest             of each iteration: how long the last device took, and which one that is
+    """
+
+    def __init__(self, least_s: Floats, more_s: Floats, beside_s: Floats, iterations: Ints) -> None:
+        self.least_s, self.more_s, self.beside_s, self.iterations = least_s, more_s, beside_s, iterations
+        self.compute_s, self.busy_s, self.waited_s = (np.zeros(len(iterations)) for _ in range(3))
+        self.slowest_s, self.slowest = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+    def add(self, first: int, fluctuations: Floats) -> None:
+        """Some iterations from the `first` on."""
+        rows = np.arange(len(fluctuations))
+        runs = first + rows[:, None] < self.iterations
+        compute = (self.least_s + self.more_s * fluctuations) * runs
+        each = compute + self.beside_s * runs
+        slowest = each.argmax(axis=1)
+        slowest_s = each[rows, slowest]
+        self.compute_s += compute.sum(axis=0)
+        self.busy_s += each.sum(axis=0)
+        self.waited_s += np.where(runs, slowest_s[:, None] - each, 0.0).sum(axis=0)
+        self.slowest_s, self.slowest = np.append(self.slowest_s, slowest_s), np.append(self.slowest, slowest)
+
+
+def _waiting(waits: str, steps: _Steps, once: Floats, ends: NDArray[np.bool_]) -> tuple[float, Floats, Ints]:
+    """How long the round takes, how long each device waits in it, and who is last."""
+    longest = int(steps.iterations.max())  # of the iterations after these nobody runs one
+    if waits == "iteration":
+        last_s = float(once.max())
+        return float(steps.slowest_s.sum()) + last_s, steps.waited_s + np.where(ends, last_s - once, 0.0), steps.slowest[:longest]
+    busy = steps.busy_s + once
+    latency = float(busy.sum() if waits == "turns" else busy.max())
+    return latency, np.where(ends, latency - busy, 0.0), np.array([busy.argmax()] if longest else [], dtype=np.int64)
 
 
 def _energy(charges: Charges, fleet: Fleet, link: Link, iterations: Ints, ends: NDArray[np.bool_]) -> Floats:

@@ -244,7 +244,7 @@ class Server:
             member.has_model = -1
         if not is_evaluated(self.settings, number):
             return
-        chosen = [self.members[k] for k in evaluated_devices(self.settings, len(self.members))]
+        chosen = [self.members[k] for k in evaluated_devices(self.settings, len(self.members), number)]
         with self.desk.changed:
             some = [member for member in chosen if _free(member)]
             for member in some:

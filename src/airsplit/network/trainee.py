@@ -177,7 +177,7 @@ class Trainee:
         if self.settings.algorithm == "fedavg":
             self._model_now = incoming.named(order.model, self.replica.tensors)
             with seeded(self.settings.seed, "evaluation", order.round):
-                found = scores(self.replica, State(self._model_now, {}, 0), [0], self._dataset.test, self._dataset.classes)[0]
+                found = scores(self.replica, State(self._model_now, {}, 0, range(1)), [0], self._dataset.test, self._dataset.classes)[0]
         else:
             self._begin(order.begin_from, order.split)
             found = self._scored(stream, order)

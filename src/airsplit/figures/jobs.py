@@ -1,0 +1,271 @@
+"""Jobs: the trainings behind the figures of accuracy at the scale of the paper, and the file in which those that are done are kept.
+
+Together they take an hour or two of a large GPU, so each is appended to the file as it ends, and never done twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airsplit.errors import FileProblem
+from airsplit.files import read_text
+from airsplit.learn.parallel import in_parallel
+from airsplit.results import RoundRecord
+from airsplit.scenario import Scenario
+from airsplit.trials import Trials
+
+SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
+EPOCHS = {"mnist": 8, "cifar10": 20}
+PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
+BATCH_SIZE = 32
+EVALUATIONS = 25
+KEPT = (
+    "round",
+    "virtual_time_s",
+    "latency_s",
+    "train_loss",
+    "test_accuracy",
+    "test_accuracy_spread",
+    "test_accuracy_worst",
+    "own_accuracy",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training of alexnet32 at width 1.  Every device is cut at `split`; all the training set is dealt to the devices.
+
+    epochs   how often each device goes through its samples
+    """
+
+    dataset: str
+    algorithm: str
+    learning_rate: float
+    iterations_per_round: int
+    devices: int = 20
+    split: int = 4
+    partition: str = "iid"
+    average_fronts_every: int | None = None
+    epochs: int = 0
+    seed: int = 0
+
+    @property
+    def rounds(self) -> int:
+        batches = SAMPLES[self.dataset] // self.devices // BATCH_SIZE
+        return max(1, round((self.epochs or EPOCHS[self.dataset]) * batches / self.iterations_per_round))
+
+    def scenario(self, device: str = "cpu") -> Scenario:
+        """As `airsplit run` takes it."""
+        changes: dict[str, Any] = {
+            "model.arguments": {"width": 1.0},
+            "fleet.devices": self.devices,
+            "plan.method": "fixed",
+            "plan.split": self.split,
+            "plan.max_split": None,
+            "training.algorithm": self.algorithm,
+            "training.average_fronts_every": self.average_fronts_every,
+            "training.dataset": self.dataset,
+            "training.rounds": self.rounds,
+            "training.iterations_per_round": self.iterations_per_round,
+            "training.batch_size": BATCH_SIZE,
+            "training.learning_rate": self.learning_rate,
+            "training.momentum": 0.9,
+            "training.evaluate_every": max(1, self.rounds // EVALUATIONS),
+            "training.evaluate_devices": 10,
+            "training.evaluate_samples": 2000,
+            "training.evaluate_all_at_end": True,
+            "training.seed": self.seed,
+            "training.precision": "bf16",
+            "training.device": device,
+        }
+        return Scenario.load("demo").replace(**changes | PARTITIONS[self.partition])
+
+
+class Done:
+    """The trainings that are done, one a line."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._found: dict[Job, tuple[RoundRecord, ...]] = {}
+        if file.exists():
+            for number, line in enumerate(read_text(file, what="trainings", limit_bytes=1 << 28).splitlines(), start=1):
+                self._read(number, line)
+
+    def _read(self, number: int, line: str) -> None:
+        try:
+            data = json.loads(line)
+            self._found[Job(**data["job"])] = tuple(RoundRecord(**record) for record in data["records"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise FileProblem(f"trainings {str(self.file)!r}, line {number}: {error}") from None
+
+    def __contains__(self, job: Job) -> bool:
+        return job in self._found
+
+    def __getitem__(self, job: Job) -> tuple[RoundRecord, ...]:
+        return self._found[job]
+
+    def add(self, job: Job, result: Mapping[str, Any]) -> None:
+        """Write one down; it is on the disk when this returns."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"job": asdict(job)} | dict(result), allow_nan=False) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._found[job] = tuple(RoundRecord(**record) for record in result["records"])
+
+    def trials(self, jobs: Sequence[Job]) -> Trials:
+        """The runs of jobs that differ in their seed only."""
+        return Trials(tuple(self[job] for job in jobs))
+
+
+def trained(
+    jobs: Iterable[Job],
+    done: Done,
+    *,
+    device: str = "cpu",
+    compiled: bool = False,
+    data: str | None = None,
+    at_a_time: int = 1,
+    until: float | None = None,
+) -> Iterator[str]:
+    """Train what is missing, several at a time, and say what is done.
+
+    until   the moment, as of time.monotonic, after which no more are begun
+    """
+    missing = [job for job in dict.fromkeys(jobs) if job not in done]
+    work = partial(_train, device=device, compiled=compiled, data=data, until=until)
+    told = 0
+    for results in in_parallel(work, missing, jobs=at_a_time) if missing else ():
+        for number in list(results)[told:]:
+            result = results[number]
+            if result is not None:
+                done.add(missing[number], result)
+                accuracy = result["records"][-1]["test_accuracy"]
+                yield f"{len(results)} of {len(missing)}: {missing[number]} took {result['seconds']:.0f} s, accuracy {accuracy:.4f}"
+        told = len(results)
+
+
+def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: float | None) -> dict[str, Any] | None:
+    from airsplit.errors import Diverged
+    from airsplit.learn.engine import Training  # torch: only where something is trained
+
+    if until is not None and time.monotonic() > until:
+        return None
+    start = time.perf_counter()
+    scenario = job.scenario(device)
+    if compiled:
+        scenario = scenario.replace(**{"training.compile": True})
+    records = list[dict[str, Any]]()
+    try:
+        for record in Training(scenario, data=data).rounds():
+            if record.test_accuracy is not None:
+                records.append({name: getattr(record, name) for name in KEPT})
+    except Diverged as error:
+        return {"records": records or [_nothing()], "diverged": str(error), "seconds": time.perf_counter() - start}
+    return {"records": records, "seconds": round(time.perf_counter() - start, 1)} | _machine(device)
+
+
+def _nothing() -> dict[str, Any]:
+    """The record of a training that went wrong before its first evaluation: as good as guessing."""
+    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None, "test_accuracy": 0.1}
+
+
+def _machine(device: str) -> dict[str, Any]:
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+    return {"machine": name, "torch": torch.__version__}
+
+
+# ---- which there are -----------------------------------------------------------------------------------------------------------
+Tuned = Mapping[tuple[str, str], tuple[float, int]]
+"""Learning rate and iterations a round, for each data set and algorithm."""
+
+DATASETS = ("mnist", "cifar10")
+DEVICES = (5, 20, 100)
+SPLITS = (4, 10, 15)
+SEEDS = (0, 1, 2)
+
+
+def with_seeds(job: Job) -> list[Job]:
+    """Three seeds for 20 devices, one elsewhere."""
+    return [replace(job, seed=seed) for seed in (SEEDS if job.devices == 20 else SEEDS[:1])]
+
+
+def job_of(tuned: Tuned, dataset: str, algorithm: str, **others: Any) -> Job:
+    """A job with the learning rate and iterations that were found for it."""
+    rate, iterations = tuned[dataset, algorithm]
+    return Job(dataset, algorithm, rate, iterations, **others)
+
+
+def searched(dataset: str, algorithm: str) -> list[Job]:
+    """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
+    epochs = {"mnist": 1, "cifar10": 3}[dataset]
+    grid = [(rate, iterations) for iterations in (1, 10, 50) for rate in (0.003, 0.01, 0.03)]
+    return [Job(dataset, algorithm, rate, iterations, epochs=epochs, seed=100) for rate, iterations in grid]
+
+
+def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
+    """What the search found: the highest accuracy by the virtual time at which the first of the tries has seen all samples."""
+    jobs = searched(dataset, algorithm)
+    ended = min(done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0)
+    reached = {job: Trials((done[job],)).accuracy_by(ended, 0.1)[0] for job in jobs}
+    chosen = max(jobs, key=lambda job: reached[job])
+    return chosen.learning_rate, chosen.iterations_per_round
+
+
+def of_figures(dataset: str, tuned: Tuned) -> list[Job]:
+    """All that the figures show of a data set, what is needed most first."""
+    several = [
+        *of_figure_9(dataset, tuned),
+        *of_figure_10(dataset, tuned),
+        *of_figure_14(dataset, tuned),
+    ]
+    return sorted(dict.fromkeys(several), key=lambda job: job.seed)
+
+
+def of_figure_9(dataset: str, tuned: Tuned) -> list[Job]:
+    """SFL and FedAvg for several numbers of devices."""
+    return [
+        seeded
+        for devices in DEVICES
+        for algorithm in ("sfl", "fedavg")
+        for seeded in with_seeds(job_of(tuned, dataset, algorithm, devices=devices))
+    ]
+
+
+def of_figure_10(dataset: str, tuned: Tuned) -> list[Job]:
+    """SFL at several splits, with both partitions."""
+    return [
+        seeded
+        for partition in PARTITIONS
+        for split in SPLITS
+        for seeded in with_seeds(job_of(tuned, dataset, "sfl", split=split, partition=partition))
+    ]
+
+
+def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
+    """Besides: SFL at another split and with fronts that are averaged, all layers averaged (SplitFed), and FedAvg; one seed.
+
+    SplitFed V1 averages all layers after every round: it trains as FedAvg does with as many iterations.
+    """
+    kinds: list[dict[str, Any]] = [
+        {"algorithm": "sfl", "split": 8},
+        {"algorithm": "sfl", "split": 4, "average_fronts_every": FRONTS_EVERY},
+        {"algorithm": "sfl", "split": 15, "average_fronts_every": FRONTS_EVERY},
+        {"algorithm": "fedavg"},
+    ]
+    found = [job_of(tuned, dataset, **kind, partition=partition) for partition in PARTITIONS for kind in kinds]
+    rate, iterations = tuned[dataset, "sfl"]
+    return found + [Job(dataset, "fedavg", rate, iterations, partition=partition) for partition in PARTITIONS]
+
+
+FRONTS_EVERY = 10
+"""Rounds after which SFL averages fronts, in figure 14."""

@@ -1,0 +1,90 @@
+"""Accelerator: where numbers are computed, in what precision, and how much fits there at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from airsplit.errors import InvalidValue
+from airsplit.settings import TrainingSettings
+
+USED_MEMORY = 0.5
+"""Of what is free on a GPU: what a step needs is an estimate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Accelerator:
+    """A processor or a GPU.
+
+    device     torch's name for it
+    precision  "fp32": as torch is set; "bf16": matrix products and convolutions in bfloat16, weights and sums in float32
+    compiles   whether steps of many devices are compiled
+    stacks     whether many devices are trained at once, their weights stacked: it pays where one device leaves most of it idle
+    """
+
+    device: torch.device
+    precision: str = "fp32"
+    compiles: bool = False
+    stacks: bool = False
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A context in which models compute with this precision."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def room(self, bytes_each: int, *, on_cpu: int) -> int:
+        """How many things of a size fit at a time, at least one; on a CPU so many, because its caches are the limit."""
+        if self.device.type != "cuda":
+            return on_cpu
+        free = torch.cuda.mem_get_info(self.device)[0]
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)  # free to us, not to others
+        return max(1, int(USED_MEMORY * (free + kept) / bytes_each))
+
+    def sped_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled where that is wanted."""
+        return Compiled(function) if self.compiles else function
+
+
+CPU = Accelerator(torch.device("cpu"))
+
+
+def accelerator_of(settings: TrainingSettings, local_rank: int = 0) -> Accelerator:
+    """What a scenario wants; an error where it is not there.
+
+    local_rank   which of the processes on this machine asks: "cuda" gives each a GPU of its own, as far as there are some
+    """
+    device = torch.device(settings.device)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if not count:
+            raise InvalidValue(f'training.device "{device}" needs a GPU, but torch {torch.__version__} sees none; set it to "cpu"')
+        device = torch.device("cuda", local_rank % count if device.index is None else device.index)
+        if device.index is not None and device.index >= count:
+            raise InvalidValue(f'training.device "{device}" must be one of {count}, counted from 0; set it to "cuda:0"')
+    return Accelerator(device, settings.precision, settings.compile, stacks=device.type == "cuda")
+
+
+class Compiled:
+    """A function of tensors, compiled for each combination of their shapes.
+
+    It is run once to record what it does in torch's basic operations, the backward pass included; so whatever a model's
+    Python does is done only then.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._made = function, dict[Any, Callable[..., Any]]()
+
+    def __call__(self, *given: Any) -> Any:
+        leaves, layout = tree_flatten(given)
+        key = (layout, *((tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves))
+        if key not in self._made:
+            from torch.fx.experimental.proxy_tensor import make_fx
+
+            copies = tree_map_only(Tensor, torch.clone, given)  # recording runs it, and it may change what it is given
+            self._made[key] = torch.compile(make_fx(self._function)(*copies), dynamic=False)
+        return self._made[key](*given)

@@ -1,0 +1,181 @@
+"""airsplit clock, in process."""
+
+import json
+import re
+
+import pytest
+
+import airsplit as air
+from airsplit.results import RunFolder
+from airsplit.settings import ALGORITHMS
+from airsplit.what_if import PLAIN
+
+
+def test_the_table_names_everything_that_a_newcomer_asks(run):
+    code, out, err = run("clock", "paper-alexnet", "--rounds", "200")
+    assert (code, err) == (0, "")
+    for word in ("alexnet", "20 devices", "sfl", "median", "95 %", "computing", "on the air", "waiting", "virtual time", "planned", "sent"):
+        assert word in out, word
+    assert "Latency of a round of 5 iterations of 32 samples, over 200 rounds" in out
+    assert "E[max]; these rounds took" in out
+    assert "note" not in out
+
+
+def test_every_printed_latency_names_its_batch(run):
+    _, out, _ = run("clock", "demo", "--rounds", "3")
+    for line in out.splitlines():
+        if re.match(r"(virtual time|mean|planned) ", line):
+            assert "5 iterations of 16 samples" in line
+    assert "3 rounds say little about the outer quantiles" in out
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_has_its_clock(run, algorithm):
+    code, out, err = run("clock", "demo", "--set", f"training.algorithm={algorithm}", "--rounds", "2")
+    assert (code, err) == (0, "")
+    assert f" · {algorithm} · " in out
+    assert ("planned" in out) == (algorithm == "sfl")
+    assert ("splits up to" in out) == (algorithm != "fedavg")
+    waiting = {"split-learning": "one device after the other", "fedavg": "waiting after every round"}
+    assert waiting.get(algorithm, "waiting after every iteration") in out
+
+
+def test_what_a_plan_does_not_know_of_is_said(run):
+    said = "a plan is for all devices"
+    assert said not in run("clock", "demo", "--rounds", "2")[1]
+    for setting in ("training.participation=0.5", "training.dropout_probability=0.1", "fleet.redraw_fading=true"):
+        assert said in run("clock", "demo", "--rounds", "2", "--set", setting)[1]
+    _, out, _ = run("clock", "demo", "--rounds", "20", "--set", "training.participation=0.5", "--set", "clock.server_seconds_per_mac=1e-9")
+    assert "not taking part" in out
+    assert "served" in out
+
+
+def test_one_device_waits_for_nobody(run):
+    code, out, _ = run("clock", "demo", "--set", "fleet.devices=1", "--rounds", "1")
+    assert code == 0
+    assert "1 device · " in out
+    assert "Who the others wait for" not in out
+    assert "for 1 round of" in out
+
+
+def test_devices_that_have_names_keep_them(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text("name,seconds_per_mac,fluctuation,full_band_rate_bps\nkitchen,4e-8,5e9,6e7\nattic,3e-10,7e9,8e6\n")
+    (tmp_path / "my.toml").write_text('[model]\nname = "alexnet"\n[fleet]\nfile = "fleet.csv"\n')
+    code, out, _ = run("clock", tmp_path / "my.toml", "--rounds", "9")
+    assert code == 0
+    assert "kitchen" in out
+
+
+def test_a_large_fleet_is_summed_up(run):
+    code, out, err = run("clock", "paper-alexnet", "--set", "fleet.devices=30000", "--rounds", "2")
+    assert (code, err) == (0, "")
+    assert "30,000 devices" in out
+    assert len(out.splitlines()) < 40
+
+
+def test_json_is_one_document_under_the_names_of_the_attributes(document):
+    found = document("clock", "demo", "--rounds", "4")
+    assert list(found) == [*PLAIN, "latency_s", "devices"]
+    assert (found["rounds"], len(found["latency_s"]), len(found["devices"]["last"])) == (4, 4, 20)
+    assert sum(found["mean_time_shares"].values()) == pytest.approx(1)
+
+
+def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
+    settings = ("training.rounds=2", "fleet.devices=3", "training.dropout_probability=0.2", "training.samples_per_device=32")
+    wanted = ("demo", *(word for setting in settings for word in ("--set", setting)))
+    assert run("run", *wanted, "--out", tmp_path / "run")[0] == 0
+    records = RunFolder(tmp_path / "run").records()
+    found = document("clock", *wanted)
+    assert found["latency_s"] == [record.latency_s for record in records]
+    assert found["virtual_time_s"] == records[-1].virtual_time_s
+    resolved = document("clock", tmp_path / "run" / "scenario.toml")  # with the profile's fingerprint, which must be the same
+    assert resolved["latency_s"] == found["latency_s"]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize(
+    "changes", [("fleet.devices=3",), ("fleet.devices=100", "training.participation=0.2"), ("training.algorithm=fedavg",)]
+)
+def test_a_picture_is_drawn(run, tmp_path, changes, rounds):
+    words = [word for change in changes for word in ("--set", change)]
+    code, out, err = run("clock", "demo", "--rounds", rounds, "--plot", tmp_path / "clock.png", *words)
+    assert (code, err) == (0, f"airsplit: wrote {tmp_path / 'clock.png'}\n")
+    assert "virtual time" in out
+    assert (tmp_path / "clock.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_picture_has_the_same_bytes(run, tmp_path):
+    for name in ("one.svg", "two.svg"):
+        assert run("clock", "demo", "--plot", tmp_path / name, "--json")[0] == 0
+    text = (tmp_path / "one.svg").read_text()
+    assert text == (tmp_path / "two.svg").read_text()
+
+
+def test_the_help_has_examples_and_no_broken_lines(run):
+    code, out, err = run("clock", "--help")
+    assert (code, err) == (0, "")
+    assert "Examples:\n    airsplit clock" in out
+    assert max(map(len, out.splitlines())) <= 80
+    listed = [line.split()[0] for line in run("--help")[1].splitlines() if re.match(r"  [a-z]+  ", line)]
+    assert listed.index("plan") + 1 == listed.index("clock") == listed.index("run") - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("demo", "--rounds", "0"), "--rounds must be a whole number >= 1, got 0"),
+        (("demo", "--rounds", "many"), "--rounds"),
+        (("demo", "--plot", "clock.jpeg"), "must end in .png, .svg or .pdf"),
+        (("dmo",), "did you mean 'demo'?"),
+        (("demo", "--set", "training.algorithm=sgd"), "training.algorithm"),
+        (("demo", "--set", "fleet.file=none.csv"), "none.csv"),
+        (("demo", "--set", "plan.max_split=pool9"), "pool9"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
+    code, out, err = run("clock", *words)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert message in err
+
+
+def test_a_picture_that_cannot_be_written_is_one_line_and_leaves_nothing(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, out, err = run("clock", "demo", "--rounds", "1", "--plot", tmp_path / "file" / "clock.png")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "clock.png" in err
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(run, tmp_path, monkeypatch):
+    (tmp_path / "impatient_net.py").write_text("raise KeyboardInterrupt\n")
+    (tmp_path / "my.toml").write_text('[model]\nname = "impatient_net:make"\ninput_shape = [8]\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    code, out, err = run("clock", tmp_path / "my.toml")
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_what_takes_long_is_told_of(run, monkeypatch):
+    from airsplit.cli import clock_tables
+
+    monkeypatch.setattr(clock_tables, "QUIET_S", 0.0)
+    code, _, err = run("clock", "demo", "--rounds", "3")
+    assert code == 0
+    assert "airsplit: round 1 of 3, virtual time" in err
+
+
+def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(run, tmp_path, monkeypatch):
+    net = "from torch import nn\n\ndef make():\n    print('hello')\n    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))\n"
+    (tmp_path / "talking_net.py").write_text(net)
+    (tmp_path / "my.toml").write_text('[model]\nname = "talking_net:make"\ninput_shape = [8]\n[fleet]\ndevices = 2\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    code, out, err = run("clock", tmp_path / "my.toml", "--json")
+    assert (code, err) == (0, "hello\n")
+    assert json.loads(out)["rounds"] == 20
+
+
+def test_the_document_is_what_python_gives(document):
+    from airsplit.what_if import clock_run
+
+    found = clock_run(air.Scenario.load("demo"), rounds=2).to_dict()
+    assert document("clock", "demo", "--rounds", "2") == json.loads(json.dumps(found))
