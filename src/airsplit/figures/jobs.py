@@ -25,7 +25,8 @@ SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
 EPOCHS = {"mnist": 8, "cifar10": 20}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 BATCH_SIZE = 32
-EVALUATIONS = 25
+SEARCHED_EPOCHS = 3
+EVALUATIONS = 15
 KEPT = (
     "round",
     "virtual_time_s",
@@ -42,7 +43,7 @@ KEPT = (
 class Job:
     """One training of alexnet32 at width 1.  Every device is cut at `split`; all the training set is dealt to the devices.
 
-    epochs   how often each device goes through its samples
+    epochs   how often each device goes through its samples; 0: as often as in the figures
     """
 
     dataset: str
@@ -77,10 +78,10 @@ class Job:
             "training.batch_size": BATCH_SIZE,
             "training.learning_rate": self.learning_rate,
             "training.momentum": 0.9,
-            "training.evaluate_every": max(1, self.rounds // EVALUATIONS),
+            "training.evaluate_every": max(1, self.rounds // (EVALUATIONS if self.epochs == 0 else EVALUATIONS // 2)),
             "training.evaluate_devices": 10,
             "training.evaluate_samples": 2000,
-            "training.evaluate_all_at_end": True,
+            "training.evaluate_all_at_end": self.epochs == 0,
             "training.seed": self.seed,
             "training.precision": "bf16",
             "training.device": device,
@@ -207,9 +208,8 @@ def job_of(tuned: Tuned, dataset: str, algorithm: str, **others: Any) -> Job:
 
 def searched(dataset: str, algorithm: str) -> list[Job]:
     """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
-    epochs = {"mnist": 1, "cifar10": 3}[dataset]
-    grid = [(rate, iterations) for iterations in (1, 10, 50) for rate in (0.003, 0.01, 0.03)]
-    return [Job(dataset, algorithm, rate, iterations, epochs=epochs, seed=100) for rate, iterations in grid]
+    grid = [(rate, iterations) for iterations in (1, 10, 100) for rate in (0.0005, 0.001, 0.002)]
+    return [Job(dataset, algorithm, rate, iterations, epochs=SEARCHED_EPOCHS, seed=100) for rate, iterations in grid]
 
 
 def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:

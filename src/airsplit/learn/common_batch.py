@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from airsplit.learn.convolutions import PatchedConvolutions
 from airsplit.learn.crew import Crew, Task
+from airsplit.learn.folding import Folding, best_algorithms
 from airsplit.learn.losses import Loss, cross_entropy, logits_of
 from airsplit.learn.replica import MODEL, key, kind_and_name
 from airsplit.learn.stacked import (
@@ -202,8 +202,9 @@ def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> 
     rows = state.rows(devices)
     own, kept = parted(replica, rows)
     common, _ = parted(replica, replica.taken(state.common))
-    weights = torch.as_tensor(task.weights[devices], dtype=torch.float32, device=crew.accelerator.device)
-    losses, of_own, of_common = crew.made[known](own, kept, common, *stacked_batches(crew, task, devices, 0), weights)
+    weights = torch.as_tensor(task.weights[devices], device=crew.accelerator.device)
+    with best_algorithms():
+        losses, of_own, of_common = crew.made[known](own, kept, common, *stacked_batches(crew, task, devices, 0), weights)
     require_finite_losses(crew, state, task, devices, losses[None])
     descend(replica, rows, dict(zip(trained_in(replica, rows), of_own, strict=True)))
     state.keep_rows(devices, rows)
@@ -211,7 +212,7 @@ def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> 
         parameter = replica.trained[name]
         if gradient is not None:
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    return float(losses.double() @ weights.double())
+    return float(losses.double() @ weights)
 
 
 class _Unweighted(torch.autograd.Function):
@@ -241,13 +242,13 @@ class _StackedFronts:
     ) -> tuple[Tensor, list[Tensor | None], list[Tensor | None]]:
         """The loss of each device, the gradients of its own layers, and those of the weighted mean of the common ones."""
         own, common = ([leaf.detach().requires_grad_() for leaf in leaves] for leaves in (own, common))
-        with self._accelerator.autocast(), PatchedConvolutions():
+        with self._accelerator.autocast(), Folding():
             crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if own or kept else inputs
             crossing = tuple(_Unweighted.apply(tensor, weights) for tensor in crossing)  # type: ignore[no-untyped-call]
             output = functional_call(self._back, dict(zip(self._common, common, strict=True)), tuple(c.flatten(0, 1) for c in crossing))
             scores = output if isinstance(output, Tensor) else logits_of(output)
             losses = vmap(self._loss)(per_device(scores, len(labels)), labels).reshape(-1)
-        found = torch.autograd.grad((losses * weights).sum(), [*own, *common], allow_unused=True)
+        found = torch.autograd.grad((losses * weights.to(losses.dtype)).sum(), [*own, *common], allow_unused=True)
         return losses.detach(), list(found[: len(own)]), list(found[len(own) :])
 
     def _crossing(self, own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors) -> Tensors:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from airsplit.learn.accelerator import Accelerator
-from airsplit.learn.convolutions import PatchedConvolutions
 from airsplit.learn.crew import Crew, Task
+from airsplit.learn.folding import Folding, best_algorithms, full_precision
 from airsplit.learn.replica import MODEL, Replica, key, kind_and_name
 from airsplit.learn.state import Mean, State
 from airsplit.learn.step import Tensors, split_step
@@ -49,7 +49,8 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
     if any(call.random for call in crew.replica.outline.training.tape.calls):
         return "layers draw random numbers, of each device by itself"
     try:
-        return None if _comes_out_alike(crew, state, task, device) else "that trains the model otherwise"
+        with full_precision():
+            return None if _comes_out_alike(crew, state, task, device) else "that trains the model otherwise"
     except Exception as error:  # a model may be unfit for it in any way
         return f"the model cannot be vmapped ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
 
@@ -128,10 +129,11 @@ class Gradients:
             output = functional_call(self._model, dict(zip(self._names, own, strict=True)) | kept, inputs)
             return self._loss(output, labels).reshape(())
 
-        with self._accelerator.autocast(), PatchedConvolutions():
-            losses = vmap(lost, randomness="error")(leaves, buffers, inputs, labels)
-        # a model's loss depends on its own weights only, so the gradients of the sum are those of each
-        return losses.detach(), list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
+        with best_algorithms():
+            with self._accelerator.autocast(), Folding():
+                losses = vmap(lost, randomness="error")(leaves, buffers, inputs, labels)
+            # a model's loss depends on its own weights only, so the gradients of the sum are those of each
+            return losses.detach(), list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
 
 
 def train_stacked(crew: Crew, state: State, task: Task, mine: list[int], mean: Mean) -> float:
