@@ -86,5 +86,6 @@ class Compiled:
             from torch.fx.experimental.proxy_tensor import make_fx
 
             copies = tree_map_only(Tensor, torch.clone, given)  # recording runs it, and it may change what it is given
-            self._made[key] = torch.compile(make_fx(self._function)(*copies), dynamic=False)
+            recorded = make_fx(lambda *tensors: self._function(*tensors))(*copies)
+            self._made[key] = torch.compile(recorded, dynamic=False)
         return self._made[key](*given)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn import functional
 
 from airsplit.learn.crew import Crew, Task
@@ -35,6 +35,7 @@ from airsplit.learn.stacked import (
 from airsplit.learn.stacked import usable as usable_at_once
 from airsplit.learn.state import State
 from airsplit.learn.step import NonFinite, Tensors, require_finite, sent
+from airsplit.learn.substitution import Substituted
 from airsplit.models.cutting import Half, side_of
 from airsplit.models.tape import Call
 
@@ -174,12 +175,15 @@ def _add_up_gradients(crew: Crew) -> None:
 def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
     """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up."""
     front, back = _sides(crew, state.boundary)
+    if (known := ("front", state.boundary)) not in crew.made:
+        crew.made[known] = Substituted(front, crew.replica.changing)
     inputs, labels = crew.batches(devices, task, 0)
     runs, at = [], 0
     with crew.accelerator.autocast():
         for k in devices:
             rows = slice(at, at + crew.batch_size(k))
-            runs.append(_FrontRun(crew, state, task, front, k, rows, tuple(tensor[rows] for tensor in inputs)))
+            own = tuple(tensor[rows].clone() for tensor in inputs)  # a front may change its inputs
+            runs.append(_FrontRun(crew, state, task, crew.made[known], k, rows, own))
             at = rows.stop
         arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
         output = back(*arrived)
@@ -233,7 +237,9 @@ class _StackedFronts:
     """The gradients of stacked fronts, with one batch through the common layers."""
 
     def __init__(self, crew: Crew, state: State) -> None:
-        self._front, self._back = _sides(crew, state.boundary)
+        front, back = _sides(crew, state.boundary)
+        self._front, self._back = (Substituted(side, crew.replica.changing) for side in (front, back))
+        self._is_cut = state.boundary > 0
         self._own, self._common = (trained_in(crew.replica, tensors) for tensors in (state.personal, state.common))
         self._loss, self._accelerator = crew.replica.loss, crew.accelerator
 
@@ -243,16 +249,16 @@ class _StackedFronts:
         """The loss of each device, the gradients of its own layers, and those of the weighted mean of the common ones."""
         own, common = ([leaf.detach().requires_grad_() for leaf in leaves] for leaves in (own, common))
         with self._accelerator.autocast(), Folding():
-            crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if own or kept else inputs
+            crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if self._is_cut else inputs
             crossing = tuple(_Unweighted.apply(tensor, weights) for tensor in crossing)  # type: ignore[no-untyped-call]
-            output = functional_call(self._back, dict(zip(self._common, common, strict=True)), tuple(c.flatten(0, 1) for c in crossing))
+            output = self._back(dict(zip(self._common, common, strict=True)), [tensor.flatten(0, 1) for tensor in crossing])
             scores = output if isinstance(output, Tensor) else logits_of(output)
             losses = vmap(self._loss)(per_device(scores, len(labels)), labels).reshape(-1)
         found = torch.autograd.grad((losses * weights.to(losses.dtype)).sum(), [*own, *common], allow_unused=True)
         return losses.detach(), list(found[: len(own)]), list(found[len(own) :])
 
     def _crossing(self, own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors) -> Tensors:
-        crossing: Tensors = functional_call(self._front, dict(zip(self._own, own, strict=True)) | kept, inputs)
+        crossing: Tensors = self._front(dict(zip(self._own, own, strict=True)) | kept, inputs)
         return crossing
 
 
@@ -271,15 +277,15 @@ class _FrontRun:
     rows   where its samples are among those of all
     """
 
-    def __init__(self, crew: Crew, state: State, task: Task, front: nn.Module, device: int, rows: slice, inputs: Tensors) -> None:
+    def __init__(self, crew: Crew, state: State, task: Task, front: Substituted, device: int, rows: slice, inputs: Tensors) -> None:
         self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
         self._own = {name: stacked.data[state.held.index(device)] for name, stacked in state.personal.items()}
         named = ((*kind_and_name(each), tensor) for each, tensor in self._own.items())
         model = {name: tensor for kind, name, tensor in named if kind == MODEL}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
-        with crew.chance(device, task, 0) if _draws(front) else nullcontext():
-            self.crossing: Tensors = functional_call(front, model, inputs) if model else front(*inputs)
+        with crew.chance(device, task, 0) if _draws(front.module) else nullcontext():
+            self.crossing: Tensors = front(model, inputs)
 
     def descend(self, gradients: list[Tensor | None], weight: float) -> None:
         """Backward through the front, and the optimiser's step on it; the gradients came with the device's weight."""

@@ -30,7 +30,7 @@ class Folding(TorchFunctionMode):
         given = kwargs or {}
         if function is torch.conv2d and not given and _suits(*args):
             return _Convolution.apply(*_cast(*args[:3]), *args[3:])  # type: ignore[no-untyped-call]
-        if function in POOLING and _is_stacked(args[0]) and args[0].dim() == 4 and not given.get("return_indices"):
+        if function in POOLING and args and _is_stacked(args[0]) and args[0].dim() == 4 and not given.get("return_indices"):
             return _Pooling.apply(args[0], partial(_pooled, function, args[1:], given))  # type: ignore[no-untyped-call]
         return function(*args, **given)
 
@@ -53,7 +53,7 @@ def _is_stacked(tensor: Tensor) -> bool:
 def _cast(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
     """As autocast would: it does not look into functions like the one below."""
     kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not torch.is_autocast_enabled(kind) or x.dtype == torch.float64:
         return x, weight, bias
     dtype = torch.get_autocast_dtype(kind)
     return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, weight, bias))

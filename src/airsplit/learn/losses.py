@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,6 +29,7 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     2.3026
     """
     scores = logits_of(output)
+    scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
     if scores.shape[:-1] != labels.shape:
         want, got = f"{(*labels.shape, 'classes')}", tuple(scores.shape)
         raise InvalidValue(

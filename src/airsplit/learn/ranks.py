@@ -1,45 +1,73 @@
 """Ranks: the processes that train together.  Each trains its share of the devices; what is common is added up among them.
 
 One process is the usual case, ALONE.  More are started by torchrun: it says in the environment who is who.
+What they send each other are numbers and bytes; nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import os
+import time
+import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from airsplit.errors import AirsplitError
+from airsplit.errors import AirsplitError, InvalidValue, require_integer, show
+from airsplit.models.loading import error_line
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+MEETING = timedelta(minutes=5)
+"""How long processes wait for each other at the beginning: torchrun starts them at the same time."""
+
+PATIENCE = timedelta(days=1)
+"""How long one waits for another that trains.  A process that died is noticed at once, whatever this is."""
+
+MESSAGE_BYTES = 1 << 25
+"""Small tensors travel together, in messages of about this size; a larger one travels alone, and is not copied."""
 
 
 class FailedElsewhere(AirsplitError):
     """Another process has stopped, and says why."""
 
 
+class OutOfTouch(AirsplitError):
+    """Another process cannot be reached: it died, or the network did."""
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The processes, and which one this is.
 
-    rank     this one, from 0; the first keeps the run folder, and prints
-    size     how many there are
-    local    which of those on this machine
-    restart  how often torchrun has started them again
+    rank   this one, from 0; the first keeps the run folder, and prints
+    size   how many there are
+    local  which of those on this machine
+    store  torchrun's notice board, which outlives the processes; None where there is none
+    group  by which they speak; None: torch's default
+    gpus   by which their GPUs speak; None: what is on a GPU goes by way of the CPU
     """
 
     rank: int = 0
     size: int = 1
     local: int = 0
-    restart: int = 0
+    store: Store | None = field(default=None, repr=False, compare=False)
+    group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    gpus: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
+    # ---- who trains which device ---------------------------------------------------------------------------------------------
     def share(self, devices: int) -> range:
         """The devices of this process: neighbours, and about as many as the others have.
 
@@ -51,121 +79,295 @@ class Ranks:
     def share_of(self, rank: int, devices: int) -> range:
         return range(rank * devices // self.size, (rank + 1) * devices // self.size)
 
+    def holder(self, device: int, devices: int) -> int:
+        """The process that has a device.
+
+        >>> [Ranks(0, 3).holder(device, 7) for device in range(7)]
+        [0, 0, 1, 1, 2, 2, 2]
+        """
+        return next(rank for rank in range(self.size) if device in self.share_of(rank, devices))
+
+    # ---- tensors -------------------------------------------------------------------------------------------------------------
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Make each tensor the sum of what the processes have; everybody calls it, with tensors of the same shapes."""
         if self.size == 1:
             return
-        alike = dict[tuple[torch.dtype, torch.device], list[Tensor]]()
-        for tensor in tensors:
-            alike.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-        for several in alike.values():
-            whole = torch.cat([tensor.detach().flatten() for tensor in several])  # one message, not one for each layer
-            dist.all_reduce(whole)
-            for tensor, part in zip(several, torch.split(whole, [tensor.numel() for tensor in several]), strict=True):
-                tensor.detach().copy_(part.view_as(tensor))
+        with torch.no_grad(), in_touch():
+            for several in _messages(tensors):
+                if len(several) == 1 and several[0].is_contiguous():
+                    self._sum(several[0].detach())
+                    continue
+                whole = torch.cat([tensor.detach().flatten() for tensor in several])
+                self._sum(whole)
+                for tensor, part in zip(several, torch.split(whole, [tensor.numel() for tensor in several]), strict=True):
+                    tensor.detach().copy_(part.view_as(tensor))
 
-    def spread(self, tensors: Sequence[Tensor]) -> None:
-        """Give everybody the tensors of the first."""
-        if self.size > 1:
+    def _sum(self, whole: Tensor) -> None:
+        if whole.is_complex():
+            whole = torch.view_as_real(whole)
+        if whole.device.type == "cpu" or self.gpus is not None:
+            dist.all_reduce(whole, group=self._way(whole))
+        else:
+            here = whole.cpu()
+            dist.all_reduce(here, group=self.group)
+            whole.copy_(here)
+
+    def _way(self, whole: Tensor) -> dist.ProcessGroup | None:
+        return self.group if whole.device.type == "cpu" else self.gpus
+
+    def spread(self, tensors: Sequence[Tensor], source: int = 0) -> None:
+        """Give everybody the tensors of one process, of whatever type they are."""
+        if self.size == 1:
+            return
+        with torch.no_grad(), in_touch():
             for tensor in tensors:
                 whole = tensor.detach().contiguous()
-                dist.broadcast(whole, 0)
-                tensor.detach().copy_(whole)
+                if whole.device.type != "cpu" and self.gpus is None:
+                    whole = whole.cpu()
+                if whole.numel():
+                    dist.broadcast(as_bytes(whole), source, group=self._way(whole))
+                if not torch.equal(
+                    whole.to(tensor.device), tensor
+                ):  # a constant may be one number seen many times, which cannot be written
+                    tensor.detach().copy_(whole)
 
     def gathered(self, rows: Tensor, devices: int) -> Tensor | None:
         """The rows of all devices on the CPU, where each process has those of its share; only the first gets them."""
         if self.size == 1:
             return rows
-        if not self.is_first:
-            if len(rows):
-                dist.send(rows.detach().cpu().contiguous(), 0)
-            return None
-        whole = torch.empty((devices, *rows.shape[1:]), dtype=rows.dtype)
-        for rank in range(self.size):
-            share = self.share_of(rank, devices)
-            if rank == 0:
-                whole[share.start : share.stop] = rows.detach().cpu()
-            elif len(share):
-                dist.recv(whole[share.start : share.stop], rank)
-        return whole
+        mine = rows.detach().cpu().contiguous()
+        with in_touch():
+            if not self.is_first:
+                if mine.numel():
+                    dist.send(as_bytes(mine), 0, group=self.group)
+                return None
+            whole = torch.empty((devices, *rows.shape[1:]), dtype=rows.dtype)
+            for rank in range(self.size):
+                share = self.share_of(rank, devices)
+                place = whole[share.start : share.stop]
+                if rank == 0:
+                    place.copy_(mine)
+                elif place.numel():
+                    dist.recv(as_bytes(place), rank, group=self.group)
+            return whole
 
     def scattered(self, whole: Tensor | None, like: Tensor, devices: int) -> Tensor:
         """The other way: the rows of this process's share, of what the first has; `like` is one row, where they are to be."""
         mine = self.share(devices)
-        if whole is not None:
-            for rank in range(1, self.size):
-                if share := self.share_of(rank, devices):
-                    dist.send(whole[share.start : share.stop].contiguous(), rank)
-            return whole[mine.start : mine.stop].to(like.device)
-        rows = torch.empty((len(mine), *like.shape), dtype=like.dtype)
-        if mine:
-            dist.recv(rows, 0)
-        return rows.to(like.device)
+        if whole is not None and self.size == 1:
+            return whole.to(like.device)
+        with in_touch():
+            if whole is not None:
+                for rank in range(1, self.size):
+                    share = self.share_of(rank, devices)
+                    place = whole[share.start : share.stop].contiguous()
+                    if place.numel():
+                        dist.send(as_bytes(place), rank, group=self.group)
+                return whole[mine.start : mine.stop].clone().to(like.device)  # a copy: else the rows of all would stay in memory
+            rows = torch.empty((len(mine), *like.shape), dtype=like.dtype)
+            if rows.numel():
+                dist.recv(as_bytes(rows), 0, group=self.group)
+            return rows.to(like.device)
 
+    def with_gpus(self, device: torch.device) -> Ranks:
+        """The same, with NCCL between the GPUs where each process has one of its own; `device` is that of this process."""
+        if self.size == 1:
+            return self
+        places = torch.zeros(self.size, dtype=torch.int64)
+        if device.type == "cuda" and dist.is_nccl_available():
+            places[self.rank] = zlib.crc32(str(torch.cuda.get_device_properties(device).uuid).encode()) + 1
+        self.add_up([places])
+        if not bool(places.all()) or len(set(places.tolist())) < self.size:
+            return self
+        with in_touch():
+            return replace(self, gpus=dist.new_group(backend="nccl", timeout=PATIENCE))
+
+    # ---- words and numbers ---------------------------------------------------------------------------------------------------
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A context for work that can fail in one process: then it fails in all, and nobody waits for a message that never comes."""
+        """A context for work that can fail in one process: then it fails in all, and nobody waits for a message that never comes.
+
+        The first that has a problem raises it, the others FailedElsewhere.  Not one inside another.
+        """
         problem: AirsplitError | None = None
         try:
             yield
+        except OutOfTouch:
+            raise
         except AirsplitError as error:
             problem = error
-        if self.any(problem is not None):
-            raise problem if problem is not None else FailedElsewhere("another process stopped")
+        speaker, said = self._heard(None if problem is None else str(problem))
+        if said is not None:
+            raise problem if problem is not None and speaker == self.rank else FailedElsewhere(said)
+
+    def told(self, text: str) -> str:
+        """What the first process that has something to say says, to all; "" where nobody has."""
+        return self._heard(text or None)[1] or ""
+
+    def _heard(self, text: str | None) -> tuple[int, str | None]:
+        """The first process that says something, and what."""
+        if self.size == 1:
+            return 0, text
+        with in_touch():
+            number = torch.tensor(self.size if text is None else self.rank)
+            dist.all_reduce(number, dist.ReduceOp.MIN, group=self.group)
+            speaker = int(number)
+            if speaker == self.size:
+                return speaker, None
+            said = text.encode() if text is not None and speaker == self.rank else b""
+            length = torch.tensor(len(said))
+            dist.broadcast(length, speaker, group=self.group)
+            letters = torch.frombuffer(bytearray(said), dtype=torch.uint8) if said else torch.zeros(int(length), dtype=torch.uint8)
+            if len(letters):
+                dist.broadcast(letters, speaker, group=self.group)
+            return speaker, bytes(letters.tolist()).decode()
+
+    def require_same(self, what: str, here: str) -> None:
+        """Raise where a process has something else than the first."""
+        with self.together():
+            if here != self.told(here):
+                raise InvalidValue(f"{what} must be the same in all processes, but process {self.rank} of {self.size} has another; copy it")
 
     def total(self, here: float) -> float:
         """The sum of a number of each process."""
         if self.size == 1:
             return here
         number = torch.tensor(here, dtype=torch.float64)
-        dist.all_reduce(number)
+        self.add_up([number])
         return float(number)
-
-    def told(self, text: str) -> str:
-        """What the first process says, to all."""
-        if self.size == 1:
-            return text
-        said = text.encode()
-        length = torch.tensor(len(said))
-        dist.broadcast(length, 0)
-        letters = torch.zeros(int(length), dtype=torch.uint8)
-        if self.is_first and said:
-            letters.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
-        dist.broadcast(letters, 0)
-        return bytes(letters.tolist()).decode()
 
     def any(self, here: bool) -> bool:
         """Whether something is so in any process."""
-        if self.size == 1:
-            return here
-        flag = torch.tensor(float(here))
-        dist.all_reduce(flag, dist.ReduceOp.MAX)
-        return bool(flag)
+        return self.told("yes" if here else "") != ""
+
+    # ---- what outlives the processes -----------------------------------------------------------------------------------------
+    def remember(self, name: str, text: str) -> None:
+        """Leave a word for the processes that torchrun starts should these die."""
+        if self.store is not None:
+            with in_touch():
+                self.store.set(name, text)
+
+    def remembered(self, name: str) -> str:
+        """What was left under a name since torchrun was started; "" where nothing was."""
+        if self.store is None:
+            return ""
+        with in_touch():
+            return self.store.get(name).decode() if self.store.check([name]) else ""
 
 
 ALONE = Ranks()
+
+
+def _messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors that travel together: of one type, on one device, until a message is full.  The same for everybody."""
+    alike = dict[tuple[torch.dtype, torch.device], list[Tensor]]()
+    for tensor in tensors:
+        if not tensor.numel():
+            continue
+        several = alike.setdefault((tensor.dtype, tensor.device), [])
+        if several and sum(each.nbytes for each in several) + tensor.nbytes > MESSAGE_BYTES:
+            yield list(several)
+            several.clear()
+        several.append(tensor)
+    yield from alike.values()
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The memory of a tensor that lies in one piece; whatever is written there is written to the tensor.
+
+    >>> as_bytes(torch.tensor([1, 2], dtype=torch.int16))
+    tensor([1, 0, 2, 0], dtype=torch.uint8)
+    """
+    return tensor.detach().view(-1).view(torch.uint8)
+
+
+@contextmanager
+def in_touch() -> Iterator[None]:
+    """A context for messages: where one cannot be sent or does not come, it says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OutOfTouch(f"lost touch with another process: {error_line(error)}") from error
 
 
 def ranks_of(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Who is who, by what torchrun says; ALONE where it says nothing.
 
     >>> ranks_of({"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "0"})
-    Ranks(rank=2, size=4, local=0, restart=0)
+    Ranks(rank=2, size=4, local=0)
     """
-    if int(environment.get("WORLD_SIZE", "1")) == 1 or "RANK" not in environment:
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return ALONE
-    numbers = (int(environment.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"))
-    return Ranks(*numbers)
+    size = _number(environment, "WORLD_SIZE", 1)
+    return Ranks(_number(environment, "RANK", 0, size - 1), size, _number(environment, "LOCAL_RANK", 0))
+
+
+def _number(environment: Mapping[str, str], name: str, low: int, high: int | None = None) -> int:
+    text = environment.get(name, "0")
+    hint = ", in the environment; start airsplit by torchrun, or unset it"
+    return require_integer(name, int(text) if text.isdecimal() else text, low, high, hint)
 
 
 @contextmanager
-def joined(ranks: Ranks, *, gpus: bool) -> Iterator[None]:
-    """A context in which the processes can speak to each other: by gloo, and between GPUs by NCCL."""
-    if ranks.size == 1:
-        yield
+def joined(ranks: Ranks) -> Iterator[Ranks]:
+    """A context in which the processes can speak to each other, by gloo: the ranks to do it with."""
+    if ranks.size == 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        yield ranks
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
+    kept = _part(_store(ranks), "airsplit")
+    if ranks.size == 1:
+        yield replace(ranks, store=kept)
+        return
+    group, begun = None, not dist.is_initialized()  # else by the caller, who may want it for something else, too
+    with in_touch():
+        if begun:
+            place = _part(kept, _meeting_place(kept, ranks))
+            dist.init_process_group("gloo", store=place, rank=ranks.rank, world_size=ranks.size, timeout=PATIENCE)
+        else:
+            group = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
-        yield
+        yield replace(ranks, store=kept, group=group)
     finally:
-        dist.destroy_process_group()
+        if begun:
+            dist.destroy_process_group()
+
+
+def _store(ranks: Ranks) -> Store:
+    """The notice board that all processes can reach."""
+    try:
+        found: Store = next(dist.rendezvous("env://", ranks.rank, ranks.size, timeout=MEETING))[0]  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise InvalidValue(f"RANK and WORLD_SIZE are set, but not all that torchrun sets: {error}; use it, or unset them") from None
+    except RuntimeError as error:
+        raise OutOfTouch(f"process {ranks.rank} of {ranks.size} does not find the first: {error_line(error)}") from error
+    return found
+
+
+def _part(store: Store, name: str) -> Store:
+    """A part of a notice board for whatever has this name."""
+    part: Store = dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+    return part
+
+
+def _meeting_place(store: Store, ranks: Ranks) -> str:
+    """A name that these processes agree on.
+
+    torchrun keeps what was on the board when it starts processes again, the addresses of those that died included.  So the
+    first calls with a new name, each other answers with one of its own, and believes only an answer in which that is found.
+    """
+    me = uuid.uuid4().hex
+    if ranks.is_first:
+        store.set("call", me)
+        answers = [store.get(f"{me}/{rank}").decode() for rank in range(1, ranks.size)]
+        store.set(f"{me}/all", " ".join(answers))
+        return me
+    end, answered = time.monotonic() + MEETING.total_seconds(), ""
+    while time.monotonic() < end:
+        call: str = store.get("call").decode()
+        if call != answered:
+            store.set(f"{call}/{ranks.rank}", me)
+            answered = call
+        if store.check([f"{call}/all"]) and me in store.get(f"{call}/all").decode().split():
+            return call
+        time.sleep(0.02)
+    raise OutOfTouch(f"process {ranks.rank} of {ranks.size} waited {show(MEETING.total_seconds())} seconds for the others")

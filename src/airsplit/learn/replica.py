@@ -45,7 +45,7 @@ def kind_and_name(each: str) -> tuple[str, str]:
 class Replica:
     """A model with its optimiser.
 
-    trained  the parameters that are trained, by name
+    trained  the parameters that are trained, by name; `changing`, these and the buffers that a training step writes
     tensors  everything that training changes: trained parameters, the buffers that a training step writes, and what the
              optimiser remembers; live, so that copying into one changes the model
     statistics  those of them that are buffers
@@ -57,6 +57,7 @@ class Replica:
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         buffers = moving_buffers(found)
         self.trained = trained
+        self.changing: dict[str, Tensor] = trained | buffers
         self._parameters: list[Tensor] = list(trained.values())
         self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
         self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in (trained | buffers).items()}

@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from airsplit.learn.accelerator import Accelerator
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.folding import Folding, best_algorithms, full_precision
 from airsplit.learn.replica import MODEL, Replica, key, kind_and_name
 from airsplit.learn.state import Mean, State
-from airsplit.learn.step import Tensors, split_step
+from airsplit.learn.step import NonFinite, Tensors, split_step
+from airsplit.learn.substitution import Substituted
 
 ON_CPU = 16
 """Devices at a time, where this path is taken on a CPU at all: in tests."""
@@ -51,6 +52,8 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
     try:
         with full_precision():
             return None if _comes_out_alike(crew, state, task, device) else "that trains the model otherwise"
+    except NonFinite:
+        return "numbers overflow in a trial"
     except Exception as error:  # a model may be unfit for it in any way
         return f"the model cannot be vmapped ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
 
@@ -68,7 +71,7 @@ def _comes_out_alike(crew: Crew, state: State, task: Task, device: int) -> bool:
     _, gradients = at_once.of(*parted(replica, tensors), *(_twice(each) for each in few))
     together = {name: gradient for name, gradient in zip(replica.trained, gradients, strict=True) if gradient is not None}
     together |= {name: tensors[name].double() for name in replica.statistics}
-    longest = max(float(each.norm()) for each in apart[0].values())
+    longest = max(float(apart[0][name].norm()) for name in replica.trained if name in apart[0])
 
     def alike(one: Tensor, other: Tensor) -> bool:
         return float((one - other).norm()) <= TOLERANCE * (float(other.norm()) + 0.01 * longest)
@@ -94,9 +97,9 @@ def _alone(replica: Replica, split: int, model: Mapping[str, Tensor], inputs: Te
     """The gradients of one model, cut as it is, and its buffers after the step; in floating point."""
     replica.load(model)
     replica.clear()
-    split_step(*replica.halves(split), replica.loss, inputs, labels)
+    split_step(*replica.halves(split), replica.loss, tuple(tensor.clone() for tensor in inputs), labels)
     gradients = {name: parameter.grad.clone() for name, parameter in replica.trained.items() if parameter.grad is not None}
-    return gradients | {name: replica.tensors[name].double() for name in replica.statistics}
+    return gradients | {name: replica.tensors[name].to(torch.float64, copy=True) for name in replica.statistics}
 
 
 def _twice(each: Any) -> Any:
@@ -119,14 +122,15 @@ class Gradients:
     """The gradients of stacked models."""
 
     def __init__(self, replica: Replica, accelerator: Accelerator) -> None:
-        self._model, self._loss, self._names, self._accelerator = replica.model, replica.loss, list(replica.trained), accelerator
+        self._model = Substituted(replica.model, replica.changing)
+        self._loss, self._names, self._accelerator = replica.loss, list(replica.trained), accelerator
 
     def of(self, leaves: list[Tensor], buffers: dict[str, Tensor], inputs: Tensors, labels: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         """The loss of each model, and the gradients of all; buffers change as a training step changes them."""
         leaves = [leaf.detach().requires_grad_() for leaf in leaves]
 
         def lost(own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors, labels: Tensor) -> Tensor:
-            output = functional_call(self._model, dict(zip(self._names, own, strict=True)) | kept, inputs)
+            output = self._model(dict(zip(self._names, own, strict=True)) | kept, inputs)
             return self._loss(output, labels).reshape(())
 
         with best_algorithms():
