@@ -302,7 +302,7 @@ class TrainingSettings(Section):
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
         require_choice("training.optimiser", self.optimiser, OPTIMISERS)
         require_choice("training.precision", self.precision, PRECISIONS)
-        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", self.device):
+        if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", self.device):
             raise InvalidValue(f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}')
         if self.compile and self.device == "cpu":
             raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from airsplit import __version__
 from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.learn.engine import Training
+from airsplit.learn.ranks import OutOfTouch, Ranks, joined, ranks_of
 from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
@@ -31,6 +33,9 @@ def simulate(
 
     Everything is checked, loaded and planned before the iterator comes back.
 
+    In processes that torchrun has started, each trains its share of the devices, and all get the same records, so all must
+    ask for them; only the first writes, and needs `out`.  Those that torchrun starts again go on with the run by themselves.
+
     >>> quick = Scenario.load("demo").replace(**{"training.rounds": 1, "fleet.devices": 2, "training.iterations_per_round": 1})
     >>> [record.round for record in simulate(quick)]
     [1]
@@ -39,19 +44,56 @@ def simulate(
         raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
     if out is None and resume:
         raise InvalidValue("resume needs out, the folder of the run to go on with")
-    if out is None:
-        return Training(scenario, data=data).rounds()
-    folder = RunFolder(out)
-    if not resume:
-        folder.require_new()  # before anything slow
-    training = Training(scenario, data=data)
     with ExitStack() as stack:
-        stack.enter_context(folder.locked())
-        if resume and folder.exists:
+        ranks = stack.enter_context(joined(ranks_of()))
+        return simulate_among(ranks, scenario, out=out, resume=resume, data=data, leaving=stack.pop_all())
+
+
+def simulate_among(
+    ranks: Ranks,
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    data: str | os.PathLike[str] | None,
+    leaving: ExitStack | None = None,
+) -> Iterator[RoundRecord]:
+    """The same among processes that have joined.
+
+    leaving   what is to be closed when the iterator ends
+    """
+    with ExitStack() if leaving is None else leaving as stack:
+        folder = RunFolder(out) if out is not None and ranks.is_first else None
+        with ranks.together():
+            resume = folder is not None and (resume or _is_ours(ranks, folder))
+            if folder is not None and not resume:
+                folder.require_new()  # before anything slow
+        training = Training(scenario, data=data, ranks=ranks)
+        with ranks.together():
+            if folder is not None:
+                stack.enter_context(folder.locked())
+        if ranks.any(folder is not None and resume and folder.exists):
             _take_up(training, folder)
         else:
-            folder.begin(training.scenario.to_toml(), _written_plan(training))
+            with ranks.together():
+                if folder is not None:
+                    folder.begin(training.scenario.to_toml(), _written_plan(training))
+        if folder is not None:
+            ranks.remember(_note_of(folder), _this_process())
         return _kept(training, folder, stack.pop_all())
+
+
+def _is_ours(ranks: Ranks, folder: RunFolder) -> bool:
+    """Whether the run in a folder is one that torchrun has begun, or taken up, before it started the processes again."""
+    return ranks.remembered(_note_of(folder)) not in ("", _this_process())
+
+
+def _note_of(folder: RunFolder) -> str:
+    return f"run in {folder.path.absolute()}"
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
 
 
 def _written_plan(training: Training) -> dict[str, Any]:
@@ -60,15 +102,23 @@ def _written_plan(training: Training) -> dict[str, Any]:
     return training.plan.to_dict() | about
 
 
-def _take_up(training: Training, folder: RunFolder) -> None:
-    """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint."""
-    require_same(Scenario.from_toml(folder.scenario()), training.scenario)
-    training.restore(folder.checkpoint)
-    if training.settings.rounds < training.round:
-        done = f"{training.round}, which the run in {str(folder.path)!r} has already"
-        raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
-    folder.keep_until(training.round)
-    folder.rewrite_scenario(training.scenario.to_toml())
+def _take_up(training: Training, folder: RunFolder | None) -> None:
+    """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint.
+
+    folder   None in a process that keeps none
+    """
+    with training.ranks.together():
+        if folder is not None:
+            require_same(Scenario.from_toml(folder.scenario()), training.scenario)
+    training.restore(None if folder is None else folder.checkpoint)
+    with training.ranks.together():
+        if folder is None:
+            return
+        if training.settings.rounds < training.round:
+            done = f"{training.round}, which the run in {str(folder.path)!r} has already"
+            raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
+        folder.keep_until(training.round)
+        folder.rewrite_scenario(training.scenario.to_toml())
 
 
 def require_same(before: Scenario, now: Scenario) -> None:
@@ -83,24 +133,41 @@ def require_same(before: Scenario, now: Scenario) -> None:
                 )
 
 
-def _kept(training: Training, folder: RunFolder, lock: ExitStack) -> Iterator[RoundRecord]:
-    """The records, each written down before the caller sees it; the checkpoint as often as the scenario says."""
-    saved, every = training.round, training.settings.checkpoint_every
-    with lock:
+def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> Iterator[RoundRecord]:
+    """The records, each written down before the caller sees it; the checkpoint as often as the scenario says.
+
+    Where one of several processes has had enough, it ends in all of them.
+    """
+    ranks, every, saved = training.ranks, training.settings.checkpoint_every, training.round
+    keeps = ranks.any(folder is not None)
+
+    def save() -> None:
+        nonlocal saved
+        if keeps and saved != training.round:
+            training.save(None if folder is None else folder.checkpoint)
+            saved = training.round
+
+    with leaving:
         try:
             for record in training.rounds():
-                folder.append(record)
+                with ranks.together():
+                    if folder is not None:
+                        folder.append(record)
                 if record.round % every == 0 or record.round == training.settings.rounds:
-                    training.save(folder.checkpoint)
-                    saved = record.round
+                    save()
                 try:
                     yield record
                 except GeneratorExit:  # the caller has had enough; between two rounds the state is whole
-                    if saved != record.round:
-                        training.save(folder.checkpoint)
+                    with suppress(OutOfTouch):  # the others may have been stopped, too
+                        ranks.any(True)
+                        save()
                     raise
+                if ranks.any(False):
+                    save()
+                    return
         finally:
-            report_on(folder)
+            if folder is not None:
+                report_on(folder)
 
 
 def report_on(folder: RunFolder) -> None:

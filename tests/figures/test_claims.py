@@ -202,15 +202,16 @@ def test_nothing_drawn_nothing_claimed():
     assert judged({}) == []
 
 
-TRAINED = {"model": "alexnet32", "arguments": {"width": 0.25}, "dataset": "digits", "rounds": 2, "seeds": [0, 1, 2]}
+TRAINED = {"model": "alexnet32", "arguments": {"width": 0.25}, "datasets": ["digits"], "rounds": 2, "iterations_per_round": 5}
+TRAINED |= {"seeds": [0, 1, 2], "devices": [5, 20]}
 SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1} for mean in (0.3, 0.05, -0.3))
 
 
 def accuracies(ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]) -> dict[int, dict[str, Any]]:
     curve = {"virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
-    panel = {"fedavg_rounds_meanwhile": 1.0, "sfl_ahead": ahead, "sfl": curve, "fedavg": curve}
+    panel = {"dataset": "digits", "sfl_ahead": ahead, "sfl": curve, "fedavg": curve}
     panels = [{"devices": devices} | panel for devices in (5, 20)]
-    return {9: {"settings": TRAINED, "panels": panels, "fewer_devices_gain": gains}}
+    return {9: {"settings": TRAINED, "panels": panels, "fewer_devices_gains": [{"dataset": "digits"} | gains]}}
 
 
 @pytest.mark.parametrize(
@@ -234,11 +235,14 @@ def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds
     [(SURE, SURE, SURE, True), (UNSURE, SURE, SURE, False), (SURE, AGAINST, SURE, False), (SURE, SURE, UNSURE, False)],
 )
 def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(iid, other, more, holds):
-    panels = [{"partition": name, "shallow_gain": gain} for name, gain in (("iid", iid), ("non-iid", other))]
-    data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gain_over_iid": more}
+    panels = [{"dataset": "digits", "partition": name, "shallow_gain": gain} for name, gain in (("iid", iid), ("non-iid", other))]
+    data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gains_over_iid": [{"dataset": "digits"} | more]}
     assert deeper_splits_are_worse({10: data})[1] is holds
 
 
-def test_one_seed_makes_nothing_sure():
-    lone = {"mean": 0.5, "half_width": None}
-    assert not more_devices_are_worse(accuracies([], {"sfl": lone, "fedavg": lone}))[1]
+@pytest.mark.parametrize(("mean", "holds"), [(0.5, True), (-0.5, False)])
+def test_with_one_seed_the_difference_itself_decides_and_it_is_said(mean, holds):
+    lone = {"mean": mean, "half_width": None}
+    measured, found = more_devices_are_worse(accuracies([], {"sfl": lone, "fedavg": lone}))
+    assert found is holds
+    assert "(one seed)" in measured

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from airsplit import __version__
 from airsplit.errors import FileProblem, InvalidValue
-from airsplit.figures import FIGURES, Scale, accuracies, draw, draw_one, fig09, fig10, fig13, fig14
+from airsplit.figures import FIGURES, Scale, accuracies, draw, draw_one, fig10, fig13, fig14
 from airsplit.figures.claims import STATEMENTS, judged
 
 TINY = Scale("tiny", 2, 1)
@@ -34,10 +35,9 @@ def let_training_be_tiny(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(accuracies, "BASE", small | {"training.evaluate_devices": 1})
     patch.setattr(accuracies, "SEEDS", 2)
     patch.setattr(accuracies, "JOBS", 1)
-    patch.setattr(fig09, "DEVICES", (2, 3))
+    patch.setattr(accuracies, "SMOKE", replace(accuracies.SMOKE, devices=(2, 3), limits=(4, 15)))
     for figure in (fig10, fig14):
         patch.setattr(figure, "DEVICES", 3)
-    patch.setattr(fig14, "LIMITS", (4, 15))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_the_settings_say_what_the_numbers_depend_on(folder, number):
 def test_the_settings_say_what_was_trained(folder, number):
     given = numbers_of(folder, number)["settings"]
     assert given["seeds"] == [0, 1]
-    assert (given["dataset"], given["rounds"], given["iterations_per_round"]) == ("digits", 2, 1)
+    assert (given["datasets"], given["rounds"], given["iterations_per_round"]) == (["digits"], 2, 1)
     assert all(len(fingerprint) == 16 for fingerprint in given["models"].values())
 
 
@@ -97,15 +97,12 @@ def test_what_a_scheme_is_ahead_is_worked_out_seed_by_seed(folder):
 
 
 def test_a_higher_limit_never_makes_a_round_longer_when_all_splits_are_the_limit(folder):
-    points = [point for point in numbers_of(folder, 14)["points"] if point["mean_distance_m"] == 800]
-    assert [point["max_split"] for point in points] == [4, 15]
-    assert points[0]["round_latency_s"] > points[1]["round_latency_s"]
-    assert all(0 <= a <= 1 for point in points for part in ("iid", "non-iid") for a in point[part]["test_accuracy"])
-
-
-def test_figures_that_train_have_no_paper_scale_yet(tmp_path):
-    with pytest.raises(InvalidValue, match='figure 9 has the scale "smoke" only'):
-        draw([9], tmp_path / "out", "paper", silent)
+    found = numbers_of(folder, 14)["points"]
+    for part in ("iid", "non-iid"):
+        points = [p for p in found if (p["mean_distance_m"], p["partition"], p["way"]) == (800, part, "sfl")]
+        assert [point["max_split"] for point in points] == [4, 15]
+        assert points[0]["round_s"] > points[1]["round_s"]
+        assert all(0 <= a <= 1 for point in points for a in point["test_accuracy"])
 
 
 def test_no_file_is_left_half_written(folder):

@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from airsplit import InvalidValue
+from airsplit.learn.data import Samples
 from airsplit.learn.engine import Training
 from airsplit.learn.evaluation import Score
 from airsplit.learn.losses import cross_entropy, logits_of, loss_of
-from airsplit.learn.participation import evaluated_devices
+from airsplit.learn.participation import evaluated_devices, evaluated_samples
+from airsplit.settings import TrainingSettings
 
 from . import tiny
 
@@ -165,6 +167,76 @@ def test_a_device_without_any_class_of_the_test_set_has_no_accuracy_of_its_own()
 def test_fewer_scores_than_classes_are_refused_before_any_work() -> None:
     with pytest.raises(InvalidValue, match="classes"):
         finished(model__arguments={"classes": 2}, splits=[2] * 5, rounds=1)
+
+
+# ---- on some of the samples ------------------------------------------------------------------------------------------------
+def test_the_samples_are_some_of_all_in_order_and_the_same_after_every_round() -> None:
+    settings = TrainingSettings(rounds=5, evaluate_samples=8, seed=3)
+    first = evaluated_samples(settings, 21, 1)
+    assert len(first) == len(set(first.tolist())) == 8
+    assert first.tolist() == sorted(first.tolist())
+    assert 0 <= first.min() <= first.max() < 21
+    assert first.tolist() != list(range(8))  # a test set may come in order of its classes
+    assert all(evaluated_samples(settings, 21, number).tolist() == first.tolist() for number in range(1, 6))
+    assert evaluated_samples(settings.model_copy(update={"seed": 4}), 21, 1).tolist() != first.tolist()
+
+
+@pytest.mark.parametrize("wanted", [None, 21, 22, 10**9])
+def test_without_a_number_or_with_a_large_one_all_samples_are_evaluated(wanted: int | None) -> None:
+    assert evaluated_samples(TrainingSettings(evaluate_samples=wanted), 21, 1).tolist() == list(range(21))
+
+
+def test_at_the_end_and_only_there_all_devices_and_samples_are_evaluated_where_that_is_wanted() -> None:
+    some = TrainingSettings(rounds=5, evaluate_samples=8, evaluate_devices=2)
+    whole = TrainingSettings(rounds=5, evaluate_samples=8, evaluate_devices=2, evaluate_all_at_end=True)
+    for number in range(1, 5):
+        assert evaluated_samples(whole, 21, number).tolist() == evaluated_samples(some, 21, number).tolist()
+        assert evaluated_devices(whole, 6, number) == evaluated_devices(some, 6, number)
+        assert (len(evaluated_samples(whole, 21, number)), len(evaluated_devices(whole, 6, number))) == (8, 2)
+    assert (len(evaluated_samples(some, 21, 5)), len(evaluated_devices(some, 6, 5))) == (8, 2)
+    assert evaluated_samples(whole, 21, 5).tolist() == list(range(21))
+    assert evaluated_devices(whole, 6, 5) == list(range(6))
+
+
+@pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_record_is_of_the_samples_and_devices_that_are_evaluated(algorithm: str, at_end: bool) -> None:
+    """After every round, with the models of that round."""
+    chosen = {"evaluate_samples": 8, "evaluate_devices": 2, "evaluate_all_at_end": at_end, "algorithm": algorithm}
+    training = Training(tiny.scenario(splits=[2, 3, 1, 2, 2], rounds=3, **chosen))
+    _, (inputs, labels) = tiny.parted()
+    for record in training.rounds():
+        whole = at_end and record.round == 3
+        rows = list(range(21)) if whole else evaluated_samples(training.settings, 21, record.round).tolist()
+        some = list(range(5)) if whole else evaluated_devices(training.settings, 5, record.round)
+        assert (len(rows), len(some)) == ((21, 5) if whole else (8, 2))
+        models = models_of(training, tiny.mlp(), 5)
+        with torch.no_grad():
+            scores = [models[k](inputs[rows]) for k in some]
+        right = [float((each.argmax(dim=1) == labels[rows]).double().mean()) for each in scores]
+        assert record.test_accuracy == pytest.approx(np.mean(right), abs=1e-12)
+        assert record.test_accuracy_worst == pytest.approx(min(right), abs=1e-12)
+        lost = [float(nn.functional.cross_entropy(each, labels[rows])) for each in scores]
+        assert record.test_loss == pytest.approx(np.mean(lost), rel=1e-5)
+
+
+def test_evaluating_fewer_samples_changes_nothing_of_the_training() -> None:
+    (all_of_them, every), (some, fewer) = finished(splits=[2] * 5), finished(splits=[2] * 5, evaluate_samples=3)
+    assert [record.train_loss for record in fewer] == [record.train_loss for record in every]
+    assert [record.virtual_time_s for record in fewer] == [record.virtual_time_s for record in every]
+    assert [record.test_loss for record in fewer] != [record.test_loss for record in every]
+    for k in range(5):
+        assert all(torch.equal(tensor, all_of_them.state.of(k)[name]) for name, tensor in some.state.of(k).items())
+    assert len(some._test) == 21  # the others are still there
+
+
+def test_only_some_samples_are_all_of_their_parts() -> None:
+    """Of a model with several inputs, too."""
+    samples = Samples((torch.arange(10.0), torch.arange(20).reshape(10, 2)), torch.arange(10), lambda inputs: (inputs[0] * 2, inputs[1]))
+    some = samples.some(np.array([1, 4, 9]))
+    assert len(some) == 3
+    inputs, labels = some.batch(slice(0, 3))
+    assert [tensor.tolist() for tensor in (*inputs, labels)] == [[2.0, 8.0, 18.0], [[2, 3], [8, 9], [18, 19]], [1, 4, 9]]
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ It is tried on the CPU, in float64: ReLU and max-pooling would make more of floa
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from airsplit import Diverged
-from airsplit.learn import common_batch, engine, stacked
+from airsplit.learn import common_batch, engine, preparation, stacked
 from airsplit.learn.accelerator import Accelerator
 from airsplit.learn.engine import Training
 from airsplit.learn.folding import LEAST_CHANNELS
 from airsplit.results import RoundRecord
+from airsplit.scenario import Scenario
 from airsplit.settings import TrainingSettings
 
 from . import tiny
+
+Run = tuple[Training, list[RoundRecord]]
 
 HERE = __name__
 SPLITS = [1, 2, 3, 1, 2]
@@ -44,8 +50,8 @@ class Viewed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.two = nn.Conv2d(1, LEAST_CHANNELS, 3), nn.Conv2d(LEAST_CHANNELS, 4, 3)
-        self.head = nn.Linear(4, tiny.CLASSES)
+        self.one, self.two = nn.Conv2d(1, LEAST_CHANNELS, 3, padding=1), nn.Conv2d(LEAST_CHANNELS, 4, 3)
+        self.head = nn.Linear(16, tiny.CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(torch.tanh(self.two(torch.tanh(self.one(x)))), 2)
@@ -146,8 +152,8 @@ class Remembering(nn.Module):
         self.one, self.two, self.calls = nn.Linear(tiny.FEATURES, 5), nn.Linear(5, tiny.CLASSES), 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        out: Tensor = self.two(torch.tanh(self.one(x)) * self.calls)
+        self.calls += self.training
+        out: Tensor = self.two(torch.tanh(self.one(x)) * (1 + self.calls * self.training))
         return out
 
 
@@ -231,6 +237,22 @@ class Overflowing(nn.Module):
 overflowing = tiny.fixed_weights(Overflowing)
 
 
+class SometimesRooted(nn.Module):
+    """Where inputs are large, its gradient is not a number, but its loss is: √0² has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.scale = nn.Linear(tiny.FEATURES, 5), nn.Linear(5, tiny.CLASSES), nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = (x.sum(dim=1, keepdim=True) < 500).to(x.dtype)
+        out: Tensor = self.two(torch.tanh(self.one(x))) + torch.sqrt((self.scale * small) ** 2)
+        return out
+
+
+sometimes_rooted = tiny.fixed_weights(SometimesRooted)
+
+
 # ---- losses and data -------------------------------------------------------------------------------------------------------
 def noisy_loss(output: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(output + 0.1 * torch.randn_like(output), labels)
@@ -271,6 +293,22 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "accelerator_of", at_once)
 
 
+@pytest.fixture(autouse=True)
+def _looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is looked at once in a test: that takes longer than to train it."""
+    look, known = preparation._outlined, dict[str, tuple[Any, Any]]()
+
+    def outlined(settings: Any, seed: int) -> Any:
+        if (wanted := f"{settings} {seed}") not in known:
+            found = look(settings, seed)
+            known[wanted] = found, copy.deepcopy(found.model.state_dict())
+        found, begun = known[wanted]
+        found.model.load_state_dict(begun)
+        return found
+
+    monkeypatch.setattr(preparation, "_outlined", outlined)
+
+
 @pytest.fixture
 def _float64() -> Iterator[None]:
     before = torch.get_default_dtype()
@@ -279,18 +317,17 @@ def _float64() -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
-def run(fast: bool, model: str = "mlp", **settings: Any) -> tuple[Training, list[RoundRecord]]:
+def run(fast: bool, model: str = "mlp", **settings: Any) -> Run:
     name = {"model": model} if hasattr(tiny, model) else {"model__name": f"{HERE}:{model}"}
     settings = {"splits": SPLITS, "rounds": 3, "evaluate_every": 1000, "kind": "float64"} | name | settings
-    training = Training(tiny.scenario(fast_paths=fast, **settings))
-    return training, list(training.rounds())
+    return finished(tiny.scenario(fast_paths=fast, **settings))
 
 
-def plain(**settings: Any) -> tuple[Training, list[RoundRecord]]:
+def plain(**settings: Any) -> Run:
     return run(False, **settings)
 
 
-def quick(**settings: Any) -> tuple[Training, list[RoundRecord]]:
+def quick(**settings: Any) -> Run:
     """Sure to be taken: nothing speaks against it, and what it runs was made.  A refusal would be a warning, which is an error."""
     training, records = run(True, **settings)
     crew = training._crew
@@ -300,11 +337,17 @@ def quick(**settings: Any) -> tuple[Training, list[RoundRecord]]:
     return training, records
 
 
+def both(**settings: Any) -> tuple[Run, Run]:
+    """The quick one and the plain one, which comes first: whatever the quick one does to the model, it cannot harm."""
+    slow = plain(**settings)
+    return quick(**settings), slow
+
+
 def tensors(training: Training) -> dict[str, Tensor]:
     return training.state.common | training.state.personal
 
 
-def assert_same(one: tuple[Training, list[RoundRecord]], other: tuple[Training, list[RoundRecord]], rel: float = 1e-11) -> None:
+def assert_same(one: Run, other: Run, rel: float = 1e-11) -> None:
     """Weights, buffers and what the optimiser remembers; losses, and everything that has nothing to do with numbers."""
     (fast, found), (slow, wanted) = one, other
     assert tensors(fast).keys() == tensors(slow).keys()
@@ -314,14 +357,13 @@ def assert_same(one: tuple[Training, list[RoundRecord]], other: tuple[Training, 
     assert [(r.participants, r.dropped, r.latency_s, r.splits) for r in found] == [
         (r.participants, r.dropped, r.latency_s, r.splits) for r in wanted
     ]
-    scores = [(r.test_loss, r.test_accuracy, r.own_accuracy, r.test_accuracy_worst) for r in found if r.test_loss is not None]
-    expected = [(r.test_loss, r.test_accuracy, r.own_accuracy, r.test_accuracy_worst) for r in wanted if r.test_loss is not None]
-    assert len(scores) == len(expected)
-    for each, its in zip(scores, expected, strict=True):
-        assert each == pytest.approx(its, rel=max(rel, 1e-11))
+    for name in ("test_loss", "test_accuracy", "test_accuracy_worst", "own_accuracy", "own_accuracy_spread"):
+        for one_of, other_of in zip(found, wanted, strict=True):
+            expected = getattr(other_of, name)
+            assert getattr(one_of, name) == (None if expected is None else pytest.approx(expected, rel=rel)), name
 
 
-def assert_equal(one: tuple[Training, list[RoundRecord]], other: tuple[Training, list[RoundRecord]]) -> None:
+def assert_equal(one: Run, other: Run) -> None:
     """To the last bit."""
     assert [record.to_json() for record in one[1]] == [record.to_json() for record in other[1]]
     assert all(torch.equal(tensor, tensors(other[0])[name]) for name, tensor in tensors(one[0]).items())
@@ -351,8 +393,8 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
 def test_devices_at_once_are_devices_one_after_the_other(algorithm: str, optimiser: str, E: int) -> None:
     """Devices with 13, 8, 4, 2 and 9 samples and batches of four: one has fewer than a batch.  They are cut at 1, 2 and 3."""
     settings = {"algorithm": algorithm, "iterations_per_round": E, "weighting": "samples", **OPTIMISERS[optimiser]}
-    fast = quick(**settings)
-    assert_same(fast, plain(**settings))
+    fast, slow = both(**settings)
+    assert_same(fast, slow)
     own_step = E == 3 or optimiser == "adam"
     boundary = 3 if algorithm == "sfl" else 0
     assert list(fast[0]._crew.made) == [stacked.STACKED if own_step else ("one batch", boundary)]
@@ -360,15 +402,15 @@ def test_devices_at_once_are_devices_one_after_the_other(algorithm: str, optimis
 
 MODELS: dict[str, dict[str, Any]] = {
     "convolutions": {"model": "convolutions", "splits": [1, 4, 2, 3, 4], **IMAGES},
-    "convolutions, all on the device": {"model": "convolutions", "splits": [10, 4, 10, 7, 4], **IMAGES},
+    "convolutions, all on the device": {"model": "convolutions", "splits": [9, 4, 9, 7, 4], **IMAGES},
     "viewed": {"model": "viewed", "splits": [1, 2, 3, 2, 1], **IMAGES},
     "small convolutions": {"model": "cnn", "data": "parted_images", "splits": [1, 2, 3, 4, 2]},
-    "norm in front": {"model": "front_norm_mlp", "splits": [2, 3, 2, 2, 3]},
-    "norm everywhere": {"model": "norm_mlp"},
-    "norm, of all": {"model": "norm_mlp", "algorithm": "fedavg", "optimiser": "adam", "momentum": None, "learning_rate": 0.01},
+    "norm in front": {"model": "front_norm_mlp", "splits": [2, 3, 2, 3], "data": "parted_evenly"},
+    "norm everywhere": {"model": "norm_mlp", "splits": [1, 2, 3, 1], "data": "parted_evenly"},
+    "norm, of all": {"model": "norm_mlp", "algorithm": "fedavg", "splits": [1] * 4, "data": "parted_evenly", **OPTIMISERS["adam"]},
     "norm in convolutions": {"model": "convolutions", "splits": [1, 4, 2, 3, 4], "model__arguments": {"norm": True}, **IMAGES},
     "frozen norm": {"model": "frozen_norm"},
-    "counting": {"model": "counting", "splits": [1, 2, 1, 2, 1]},
+    "counting": {"model": "counting", "splits": [1] * 5},
     "tied": {"model": "tied"},
     "tied, of all": {"model": "tied", "algorithm": "fedavg"},
     "tied, in front": {"model": "tied", "splits": [7, 5, 6, 7, 5]},
@@ -396,8 +438,9 @@ def test_models_of_every_kind_are_the_same_at_once(name: str, E: int) -> None:
     # BUGS: a module with two names was left broken by torch's functional_call (tied); for E = 1 a front without anything to
     # train was passed over (frozen first, front that has nothing to train); float64 statistics were compared with themselves of
     # a later model (norm); a view behind a folded convolution was refused (viewed); the trial changed its own inputs (in_place)
-    settings = {"iterations_per_round": E, "momentum": 0.5} | MODELS[name]
-    assert_same(quick(**settings), plain(**settings))
+    momentum = {} if "optimiser" in MODELS[name] else {"momentum": 0.5}
+    settings = {"iterations_per_round": E, "rounds": 2} | momentum | MODELS[name]
+    assert_same(*both(**settings))
 
 
 def test_statistics_of_a_devices_own_layers_are_its_own_and_counted_once() -> None:
@@ -420,15 +463,15 @@ LOSSES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_of_the_users_own_is_the_same_at_once(name: str, E: int) -> None:
     settings = {"iterations_per_round": E} | LOSSES[name] | {"loss": f"{tiny.__name__}:{LOSSES[name]['loss']}"}
-    assert_same(quick(**settings), plain(**settings))
+    assert_same(*both(**settings))
 
 
 @pytest.mark.parametrize("E", [1, 3])
 def test_a_loss_of_several_outputs_is_the_same_at_once(E: int) -> None:
     settings = {"model": "several", "splits": [1, 2, 1, 2, 1], "model__arguments": {"named": True}, "iterations_per_round": E}
     settings["loss"] = f"{HERE}:loss_of_all"
-    fast = quick(**settings)
-    assert_same(fast, plain(**settings))
+    fast, slow = both(**settings)
+    assert_same(fast, slow)
     assert list(fast[0]._crew.made) == [stacked.STACKED]  # the other one needs one tensor
 
 
@@ -436,8 +479,8 @@ def test_a_loss_of_several_outputs_is_the_same_at_once(E: int) -> None:
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 def test_devices_that_are_absent_or_drop_out_are_left_out(weighting: str, E: int) -> None:
     settings = {"participation": 0.6, "dropout_probability": 0.3, "rounds": 8, "weighting": weighting, "momentum": 0.5}
-    fast = quick(iterations_per_round=E, **settings)
-    assert_same(fast, plain(iterations_per_round=E, **settings))
+    fast, slow = both(iterations_per_round=E, **settings)
+    assert_same(fast, slow)
     assert any(record.dropped for record in fast[1])
     assert any(len(record.participants) - len(record.dropped) == 1 for record in fast[1])
 
@@ -445,20 +488,20 @@ def test_devices_that_are_absent_or_drop_out_are_left_out(weighting: str, E: int
 @pytest.mark.parametrize("E", [1, 3])
 def test_fronts_that_are_averaged_are_the_same_at_once(E: int) -> None:
     settings = {"average_fronts_every": 2, "iterations_per_round": E, "momentum": 0.5, "rounds": 4}
-    assert_same(quick(**settings), plain(**settings))
+    assert_same(*both(**settings))
 
 
-@pytest.mark.parametrize("E", [1, 3])
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize(("E", "optimiser"), [(1, "momentum"), (3, "momentum"), (3, "adam")])
 def test_a_boundary_that_moves_is_followed(E: int, optimiser: str) -> None:
-    settings = {"plan__method": "random", "plan__split": None, "plan__max_split": 3, "fleet__redraw_fading": True, "replan_every": 1}
-    settings |= {"splits": [1, 1, 1], "data": "flat", "iterations_per_round": E, "rounds": 8, **OPTIMISERS[optimiser]}
-    fast = quick(**settings)
-    assert_same(fast, plain(**settings))
-    boundaries = {max(splits) for splits in (fast[0].plan.splits.tolist(), *(r.splits for r in fast[1] if r.splits))}
-    assert len(boundaries) > 1
-    if E == 1 and optimiser != "adam":
-        assert set(fast[0]._crew.made) == {("one batch", boundary) for boundary in boundaries}
+    """Channels that are drawn anew every round, and a plan that follows them."""
+    settings = {"splits": None, "plan__method": "exact", "plan__max_split": 4, "fleet__devices": 5, "fleet__redraw_fading": True}
+    settings |= {"fleet__seconds_per_mac": [1e-8, 1e-6], "fleet__mean_distance_m": 600.0, "replan_every": 1, "rounds": 6}
+    fast, slow = both(iterations_per_round=E, **settings, **OPTIMISERS[optimiser])
+    assert_same(fast, slow)
+    boundaries = [max(splits) for splits in (fast[0].plan.splits.tolist(), *(r.splits for r in fast[1] if r.splits))]
+    assert any(later > sooner for sooner, later in itertools.pairwise(boundaries))
+    assert any(later < sooner for sooner, later in itertools.pairwise(boundaries))
+    assert set(fast[0]._crew.made) == ({("one batch", boundary) for boundary in boundaries} if E == 1 else {stacked.STACKED})
 
 
 @pytest.mark.parametrize(("E", "limits"), [(3, (1, 2, 3)), (1, (1, 4, 8))])
@@ -482,26 +525,28 @@ def test_more_devices_than_fit_go_in_groups(E: int, limits: tuple[int, ...], mon
     assert groups == first_round[E]
 
 
-def test_no_more_devices_than_there_are_and_no_fewer_than_one() -> None:
-    training, _ = quick(data="flat", splits=[2], iterations_per_round=3)
-    assert_same((training, []), (plain(data="flat", splits=[2], iterations_per_round=3)[0], []))
+def test_one_device_is_many_too() -> None:
+    for E in (1, 3):
+        assert_same(*both(data="flat", splits=[2], iterations_per_round=E))
 
 
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize("E", [1, 3])
 def test_a_built_in_model_and_its_data_are_the_same_at_once(E: int) -> None:
     """torch's default type is float64 here, so everything that is made without a type is."""
-    settings = {"model__name": "alexnet32", "model__arguments": {"width": 0.25, "channels": 1}, "model__input_shape": None}
-    settings |= {"model__input_dtype": None, "dataset": "digits", "data": "digits", "splits": [2, 5, 3], "batch_size": 3, "rounds": 2}
-    settings |= {"iterations_per_round": E, "learning_rate": 0.05, "momentum": 0.9, "evaluate_samples": 20, "kind": ""}
-    fast, slow = (_built_in(path, settings) for path in (True, False))
+    wanted = Scenario(
+        model={"name": "alexnet32", "arguments": {"width": 0.1, "channels": 1}},
+        fleet={"devices": 3},
+        plan={"method": "fixed", "split": [2, 5, 3]},
+        training={"rounds": 2, "iterations_per_round": E, "batch_size": 3, "momentum": 0.9, "evaluate_samples": 20},
+    )
+    slow, fast = (finished(wanted.replace(**{"training.fast_paths": path})) for path in (False, True))
     assert fast[0]._crew.obstacles[stacked.STACKED] is None
     assert next(iter(tensors(fast[0]).values())).dtype == torch.float64
     assert_same(fast, slow, rel=1e-10)
 
 
-def _built_in(fast: bool, settings: dict[str, Any]) -> tuple[Training, list[RoundRecord]]:
-    wanted = tiny.scenario(**settings, fast_paths=fast)
+def finished(wanted: Scenario) -> Run:
     training = Training(wanted)
     return training, list(training.rounds())
 
@@ -509,16 +554,15 @@ def _built_in(fast: bool, settings: dict[str, Any]) -> tuple[Training, list[Roun
 # ---- nothing beside it changes ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("E", [1, 3])
 def test_every_round_is_evaluated_as_one_device_after_the_other_is(E: int) -> None:
-    settings = {"iterations_per_round": E, "evaluate_every": 1, "rounds": 4, "model": "front_norm_mlp", "splits": [2, 3, 2, 2, 3]}
-    fast, slow = quick(**settings), plain(**settings)
+    settings = {"iterations_per_round": E, "evaluate_every": 1, "rounds": 4, "model": "front_norm_mlp"}
+    fast, slow = both(splits=[2, 3, 2, 3], data="parted_evenly", **settings)
     assert len([record for record in fast[1] if record.test_accuracy is not None]) == 4
     assert [record.test_accuracy for record in fast[1]] == [record.test_accuracy for record in slow[1]]
     assert [record.own_accuracy_worst for record in fast[1]] == pytest.approx([record.own_accuracy_worst for record in slow[1]])
     assert_same(fast, slow)
 
 
-@pytest.mark.parametrize("E", [1, 3])
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize(("E", "optimiser"), [(1, "momentum"), (3, "sgd"), (3, "adam")])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(E: int, optimiser: str, tmp_path: Path) -> None:
     settings = {"iterations_per_round": E, "rounds": 4, "evaluate_every": 1, "splits": [2, 3, 2, 2, 3], **OPTIMISERS[optimiser]}
     settings |= {"model": "front_norm_mlp", "participation": 0.8, "kind": "float32"}
@@ -552,17 +596,17 @@ def test_a_layer_with_two_names_is_whole_afterwards(E: int) -> None:
 
 
 # ---- bfloat16 --------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("E", [1, 3])
-@pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
+@pytest.mark.parametrize(("E", "algorithm"), [(1, "sfl"), (3, "fedavg")])
 def test_in_mixed_precision_it_is_the_same_to_its_rounding(E: int, algorithm: str) -> None:
     settings = {"model": "convolutions", "splits": [1, 4, 2, 3, 4], "kind": "float32", "iterations_per_round": E, "rounds": 2, **IMAGES}
     settings |= {"algorithm": algorithm, "learning_rate": 0.05, "momentum": 0.5, "evaluate_every": 1}
-    fast, slow, full = quick(precision="bf16", **settings), plain(precision="bf16", **settings), plain(**settings)
+    slow, full, fast = plain(precision="bf16", **settings), plain(**settings), quick(precision="bf16", **settings)
     assert {tensor.dtype for tensor in tensors(fast[0]).values()} == {torch.float32}
-    assert 0 < _apart(fast[0], full[0]) < 0.03  # rounded, but not to nonsense
-    assert _apart(fast[0], slow[0]) < 0.03
-    assert [r.train_loss for r in fast[1]] == pytest.approx([r.train_loss for r in slow[1]], rel=0.02)
-    assert fast[1][-1].test_loss == pytest.approx(slow[1][-1].test_loss, rel=0.02)
+    assert 1e-3 < _apart(fast[0], full[0]) < 0.15  # rounded, but not to nonsense
+    assert 1e-3 < _apart(slow[0], full[0]) < 0.15
+    assert _apart(fast[0], slow[0]) < 0.15
+    assert [r.train_loss for r in fast[1]] == pytest.approx([r.train_loss for r in slow[1]], rel=0.01)
+    assert fast[1][-1].test_loss == pytest.approx(slow[1][-1].test_loss, rel=0.01)
 
 
 def _apart(one: Training, other: Training) -> float:
@@ -604,7 +648,7 @@ def test_where_it_would_differ_one_device_comes_after_the_other_and_this_is_said
     assert_equal(fast, plain(**settings))
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", ["dropout in front", "compression", "number out of a buffer", "vmap that is wrong", "loss with a number"])
 def test_with_one_iteration_a_round_it_is_as_on_a_cpu_instead(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     why, settings = REFUSED[name]
     settings = {"iterations_per_round": 1, "learning_rate": 0.1, "rounds": 2, "splits": [1, 2, 1, 2, 1]} | settings
@@ -613,19 +657,13 @@ def test_with_one_iteration_a_round_it_is_as_on_a_cpu_instead(name: str, monkeyp
     assert len(said) == 1
     assert_same(fast, plain(**settings))
     monkeypatch.setattr(engine, "accelerator_of", lambda settings, local_rank=0: Accelerator(torch.device("cpu")))
-    with pytest.warns(UserWarning, match=".") if fast[0]._crew.obstacles[_between(fast[0])] else _nothing():
+    with pytest.warns(UserWarning, match=".") if fast[0]._crew.obstacles[_between(fast[0])] else nullcontext():
         on_cpu = run(True, **settings)
     assert_equal(fast, on_cpu)
 
 
 def _between(training: Training) -> tuple[int, int]:
     return int(training.splits.min()), training.state.boundary
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 def test_what_is_not_wanted_is_not_tried() -> None:
@@ -705,7 +743,7 @@ def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:
 
 def test_a_gradient_that_is_not_finite_is_told_after_the_round() -> None:
     for E in (1, 3):
-        settings = {"model": "rooted", "splits": [1, 2, 1, 2, 1], "iterations_per_round": E}
-        with pytest.warns(UserWarning, match=SAID) if E == 0 else _nothing():
-            found = told(True, **settings)
-        assert found == told(False, **settings)
+        settings = {"model": "sometimes_rooted", "splits": [2] * 4, "dataset": f"{HERE}:parted_with_late_trouble", "data": "parted_evenly"}
+        found = told(True, iterations_per_round=E, **settings)
+        assert found == told(False, iterations_per_round=E, **settings)
+        assert found.startswith("training stopped after round 1: " if E == 1 else "training stopped at device 2, round 1, iteration 2")

@@ -18,7 +18,7 @@ from airsplit.cli import network_commands, sources
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import json_text, note, print_parts
-from airsplit.errors import AirsplitError, UnknownName, require_choice, require_integer, show
+from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_choice, require_integer, show
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
 from airsplit.planning.methods import METHODS
@@ -27,6 +27,10 @@ USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 SCALES = ("smoke", "paper")
 
 app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class NotShared(InvalidValue):
+    """A command that torchrun was asked to start several times."""
 
 
 def _one_of(names: Iterable[str]) -> str:
@@ -65,6 +69,19 @@ def start(
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand != "run" and _one_of_several() is not None:
+        way = "airsplit run does; start this one without torchrun"
+        raise NotShared(f"airsplit {context.invoked_subcommand} does not share its work among processes, only {way}")
+
+
+def _one_of_several() -> int | None:
+    """Which of the processes on this machine it is, where torchrun has started several together; None where it is alone."""
+    if "RANK" not in os.environ:
+        return None  # without a look at torch, which takes seconds to load
+    from airsplit.learn.ranks import ranks_of
+
+    ranks = ranks_of()
+    return ranks.local if ranks.size > 1 else None
 
 
 @app.command()
@@ -217,24 +234,36 @@ def run(
       airsplit run demo --out out/demo --set training.rounds=80 --resume
       airsplit run my.toml --set training.algorithm=fedavg
       airsplit run my.toml --data ~/data --set training.dataset=mnist
+
+    \b
+    In four processes, each with its share of the devices:
+      torchrun --standalone --nproc-per-node 4 -m airsplit run demo
     """
-    from airsplit.cli.progress import followed
+    from airsplit.cli.progress import followed, in_one_voice
     from airsplit.cli.run_tables import folder_for, run_report, run_summary
     from airsplit.results import RunFolder
-    from airsplit.simulation import simulate
+    from airsplit.simulation import simulate_among
 
-    chosen = sources.scenario(scenario, None, [*(set or []), *(["training.fast_paths=false"] if plain else [])])
-    folder = folder_for(scenario, resume=resume) if out is None else out
-    with sources.what_is_printed_as_notes():
-        records = simulate(chosen, out=folder, resume=resume, data=data)
-        new = "; there is no run in it yet, so one begins" if resume and not RunFolder(folder).exists else ""
-        note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, into {folder}{new}")
+    with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
+        with ranks.together():
+            chosen = sources.scenario(scenario, None, [*(set or []), *(["training.fast_paths=false"] if plain else [])])
+            chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
+            folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
+            if ranks.is_first:
+                ranks.remember(f"folder of {scenario}", str(folder))
+        records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data)
+        shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
+        done = len(RunFolder(folder).records()) if ranks.is_first else 0
+        since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
+        note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, {shared}into {folder}{since}")
         try:
             for _ in followed(records, chosen.training.rounds):
                 pass
         except KeyboardInterrupt:
             note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
             raise
+    if not ranks.is_first:
+        return
     summary = run_summary(RunFolder(folder).records())
     if as_json:
         print(json_text({"folder": str(folder)} | summary))
@@ -464,7 +493,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = typer.main.get_command(app).main(args=argv, prog_name="airsplit", standalone_mode=False)
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
-            note(_usage(error) if isinstance(error, typer.TyperException) else error)
+            if isinstance(error, typer.TyperException | NotShared) and _one_of_several():  # the first one here says the same
+                from airsplit.cli.progress import linger
+
+                linger()
+            else:
+                note(_usage(error) if isinstance(error, typer.TyperException) else error)
             return USER_MISTAKE
         except KeyboardInterrupt:
             return INTERRUPTED

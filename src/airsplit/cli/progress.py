@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -13,8 +18,45 @@ from rich.text import Text
 from airsplit.quantities import percent, seconds
 from airsplit.results import RoundRecord
 
+if TYPE_CHECKING:
+    from airsplit.learn.ranks import Ranks
+
 PLAIN_LINES_S = 5.0
 """Where the screen is none, at most one line in so many seconds: logs are read, too."""
+
+LINGER_S = 0.3
+
+
+@contextmanager
+def in_one_voice(failed: int) -> Iterator[Ranks]:
+    """The processes that torchrun has started, or this one alone; a context in which only the first prints.
+
+    What goes wrong in one process is said by that one; the others end with the exit code `failed` and are silent.
+    """
+    from airsplit.learn.ranks import FailedElsewhere, OutOfTouch, joined, ranks_of
+
+    with joined(ranks_of()) as ranks:
+        try:
+            with nullcontext() if ranks.is_first else _silence():
+                yield ranks
+        except FailedElsewhere:
+            linger()
+            raise typer.Exit(failed) from None
+        except OutOfTouch:
+            if ranks.is_first:
+                raise
+            raise typer.Exit(failed) from None
+
+
+def linger() -> None:
+    """Before a process ends because another failed, give that one time to say why: torchrun stops all when the first ends."""
+    time.sleep(LINGER_S)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def followed(records: Iterable[RoundRecord], rounds: int, label: str = "") -> Iterator[RoundRecord]:

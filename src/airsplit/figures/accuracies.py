@@ -1,65 +1,196 @@
-"""What the accuracy figures 9, 10 and 14 share: small trainings with several seeds, each run once however many figures ask for it."""
+"""What the accuracy figures 9, 10 and 14 share: what is trained for them at each scale, and what is said of it.
+
+At the scale "smoke" these are small trainings on the built-in digits, made when they are asked for; at "paper" they are those of
+`jobs`, which are kept in a file.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from airsplit import __version__
-from airsplit.figures.sweeps import Progress
+from airsplit.figures import jobs
+from airsplit.figures.jobs import Done, Job
+from airsplit.figures.sweeps import Progress, Scale
 from airsplit.learn.parallel import in_parallel
+from airsplit.learn.schedule import Schedule
 from airsplit.models.loading import profile_for
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.trials import Trials, estimate
+from airsplit.units import Floats
 
 SEEDS = 3
 ROUNDS = 6
 EVALUATED = 5
 JOBS: int | None = None  # as many as there are cores
-NON_IID = {"training.partition": "dirichlet", "training.alpha": 0.3}
-PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": NON_IID}
+PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 PARTITION_TITLES = {"iid": "IID", "non-iid": "non-IID"}
+DATASET_TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 BASE = {"training.rounds": ROUNDS, "training.evaluate_devices": EVALUATED}
+DEVICES = 20
+"""Where they are not swept."""
 
 _TRAINED: dict[str, tuple[RoundRecord, ...]] = {}
 """Runs of this process by their scenario: the same scenario gives the same run."""
 
 
-def scenario(**changes: Any) -> Scenario:
-    """The preset "demo" with fewer rounds and these changes."""
-    return Scenario.load("demo").replace(**BASE | changes)
+@dataclass(frozen=True)
+class Case:
+    """What a curve shows: one way to train, on one data set; every device is cut at `split`."""
+
+    dataset: str
+    algorithm: str = "sfl"
+    devices: int = DEVICES
+    split: int = 4
+    partition: str = "iid"
+    average_fronts_every: int | None = None
 
 
-def fixed(split: int) -> dict[str, Any]:
-    """Every device cut at the same split, with optimal shares."""
-    return {"plan.method": "fixed", "plan.split": split, "plan.max_split": None}
+@dataclass(frozen=True)
+class Sweep:
+    """What is varied at a scale.
+
+    devices    numbers of them, from few to many
+    splits     from shallow to deep
+    limits     on the split, of figure 14
+    targets    accuracies of each data set to which the time is of interest
+    """
+
+    datasets: tuple[str, ...]
+    devices: tuple[int, ...]
+    splits: tuple[int, ...]
+    limits: tuple[int, ...]
+    targets: Mapping[str, tuple[float, ...]]
 
 
-def trained(scenarios: Sequence[Scenario], progress: Progress) -> list[Trials]:
-    """Each scenario with its seeds, as many at a time as there are cores."""
-    wanted = {seeded.to_toml(): seeded for each in scenarios for seeded in _with_seeds(each)}
-    missing = {text: seeded for text, seeded in wanted.items() if text not in _TRAINED}
-    done: dict[int, tuple[RoundRecord, ...]] = {}
-    told = -1
-    for done in in_parallel(_train, list(missing.values()), jobs=JOBS) if missing else ():
-        if len(done) != told:
-            told = len(done)
-            progress(f"{told} of {len(missing)} trainings, {os.cpu_count()} at a time")
-    _TRAINED.update({text: done[number] for number, text in enumerate(missing)})
-    return [Trials(tuple(_TRAINED[seeded.to_toml()] for seeded in _with_seeds(each))) for each in scenarios]
+class Study(ABC):
+    """The trainings of a scale."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+
+    @abstractmethod
+    def scenario(self, case: Case, seed: int = 0) -> Scenario:
+        """What is trained for a case."""
+
+    @abstractmethod
+    def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
+        """Each case with its seeds."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the numbers of all these figures depend on."""
+
+    def _common_settings(self) -> dict[str, Any]:
+        each = self.scenario(Case(self.sweep.datasets[0]))
+        return {
+            "airsplit_version": __version__,
+            "model": each.model.name,
+            "arguments": each.model.arguments,
+            "models": {each.model.name: profile_for(each).fingerprint},
+            "datasets": list(self.sweep.datasets),
+            "batch_size": each.training.batch_size,
+            "momentum": each.training.momentum,
+            "non_iid": "each device's classes drawn from Dir(0.3), equal sizes",
+            "fleet": {key: value for key, value in each.fleet.settings().items() if key != "devices"},
+            "statistic": "mean over seeds with Student's 95 % interval; test accuracy is the mean over the evaluated devices' models",
+        }
 
 
-def with_each_partition(splits: Sequence[int], devices: int, progress: Progress) -> dict[tuple[str, int], Trials]:
-    """SFL with every device cut at each of these splits, with each partition."""
-    keys = [(part, split) for part in PARTITIONS for split in splits]
-    scenarios = [scenario(**fixed(split), **PARTITIONS[part], **{"fleet.devices": devices}) for part, split in keys]
-    return dict(zip(keys, trained(scenarios, progress), strict=True))
+SMOKE = Sweep(("digits",), (5, 20), (4, 15), (4, 8, 15), {"digits": (0.8, 0.9)})
 
 
-def _with_seeds(each: Scenario) -> list[Scenario]:
-    return [each.replace(**{"training.seed": seed}) for seed in range(SEEDS)]
+class Smoke(Study):
+    """Small trainings on the digits, with three seeds each."""
+
+    def scenario(self, case: Case, seed: int = 0) -> Scenario:
+        changes: dict[str, Any] = {
+            "fleet.devices": case.devices,
+            "plan.method": "fixed",
+            "plan.split": case.split,
+            "plan.max_split": None,
+            "training.algorithm": case.algorithm,
+            "training.seed": seed,
+        }
+        if case.average_fronts_every is not None:
+            changes["training.average_fronts_every"] = case.average_fronts_every
+        return Scenario.load("demo").replace(**BASE | changes | PARTITIONS[case.partition])
+
+    def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
+        chosen = list(dict.fromkeys(cases))
+        several = {case: [self.scenario(case, seed) for seed in range(SEEDS)] for case in chosen}
+        missing = {each.to_toml(): each for seeded in several.values() for each in seeded if each.to_toml() not in _TRAINED}
+        done: dict[int, tuple[RoundRecord, ...]] = {}
+        told = -1
+        for done in in_parallel(_train, list(missing.values()), jobs=JOBS) if missing else ():
+            if len(done) != told:
+                told = len(done)
+                progress(f"{told} of {len(missing)} trainings, {os.cpu_count()} at a time")
+        _TRAINED.update({text: done[number] for number, text in enumerate(missing)})
+        return {case: Trials(tuple(_TRAINED[each.to_toml()] for each in seeded)) for case, seeded in several.items()}
+
+    def settings(self) -> dict[str, Any]:
+        training = self.scenario(Case("digits")).training
+        kept = ("iterations_per_round", "learning_rate", "evaluate_devices")
+        return self._common_settings() | {key: getattr(training, key) for key in ("rounds", *kept)} | {"seeds": list(range(SEEDS))}
+
+
+class Paper(Study):
+    """The trainings of `jobs`.  What is missing in their file is trained, on a GPU where there is one."""
+
+    def __init__(self, scale: Scale) -> None:
+        datasets = tuple(dict.fromkeys(dataset for dataset, _ in jobs.TUNED))
+        super().__init__(Sweep(datasets, jobs.DEVICES, jobs.SPLITS, (4, 8, 15), {"mnist": (0.97, 0.985), "cifar10": (0.6, 0.7)}))
+        self._done, self._data = Done(scale.trainings or Path("runs.jsonl")), scale.data
+
+    def _job(self, case: Case) -> Job:
+        given: dict[str, Any] = {"devices": case.devices, "partition": case.partition}
+        if case.algorithm == "splitfed-v1":  # averages all layers after a round, so it trains as FedAvg does with its iterations
+            tuned = {(case.dataset, "fedavg"): jobs.TUNED[case.dataset, "sfl"]}
+            return jobs.job_of(tuned, case.dataset, "fedavg", **given)
+        split: dict[str, Any] = {} if case.algorithm == "fedavg" else {"split": case.split, "average_fronts_every": case.average_fronts_every}
+        return jobs.job_of(jobs.TUNED, case.dataset, case.algorithm, **given, **split)
+
+    def scenario(self, case: Case, seed: int = 0) -> Scenario:
+        changed = {"plan.split": case.split, "training.algorithm": case.algorithm, "training.seed": seed}
+        return self._job(case).scenario().replace(**changed)
+
+    def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
+        wanted = {case: self._seeded(case) for case in cases}
+        missing = [job for several in wanted.values() for job in several if job not in self._done]
+        if missing:
+            import torch
+
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            progress(f"{len(missing)} trainings on {device} are missing; each that is done is kept in {self._done.file}")
+            for line in jobs.trained(missing, self._done, device=device, data=self._data):
+                progress(line)
+        return {case: self._done.trials(several) for case, several in wanted.items()}
+
+    def _seeded(self, case: Case) -> list[Job]:
+        """Three seeds, but one for the ways to train that only figure 14 shows."""
+        job = self._job(case)
+        ours = case.algorithm == "splitfed-v1" or case.average_fronts_every or case.split not in (4, 10, 15)
+        return [job] if ours or (case.algorithm == "fedavg" and case.partition != "iid") else jobs.with_seeds(job)
+
+    def settings(self) -> dict[str, Any]:
+        tuned = [{"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e} for (d, a), (rate, e) in jobs.TUNED.items()]
+        epochs = {dataset: jobs.EPOCHS[dataset] for dataset in self.sweep.datasets}
+        seeds = {"seeds": list(jobs.SEEDS), "seeds_elsewhere": [0]}
+        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"} | seeds
+
+
+def study_of(scale: Scale) -> Study:
+    """What is trained at a scale."""
+    return Paper(scale) if scale.name == "paper" else Smoke(SMOKE)
 
 
 def _train(seeded: Scenario) -> tuple[RoundRecord, ...]:
@@ -75,29 +206,22 @@ def curve(trials: Trials) -> dict[str, Any]:
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float | None]:
-    """How much more one is than the other, seed by seed: the mean and half its 95 % interval.
+    """How much more one is than the other, seed by seed as far as both have them: the mean and half its 95 % interval.
 
     >>> difference([0.9, 0.8], [0.7, 0.6])["mean"].__round__(6)
     0.2
     """
-    found = estimate([a - b for a, b in zip(one, other, strict=True)])
+    found = estimate([a - b for a, b in zip(one, other, strict=False)])
     assert found is not None  # noqa: S101 - there is a seed
     return {"mean": found.mean, "half_width": found.half_width}
 
 
-def training_settings() -> dict[str, Any]:
-    """What the numbers of all these figures depend on."""
-    each = scenario()
-    model, training = each.model, each.training
-    kept = ("dataset", "rounds", "iterations_per_round", "batch_size", "learning_rate", "momentum", "evaluate_devices")
-    return {
-        "airsplit_version": __version__,
-        "model": model.name,
-        "arguments": model.arguments,
-        "models": {model.name: profile_for(each).fingerprint},
-        **{key: getattr(training, key) for key in kept},
-        "seeds": list(range(SEEDS)),
-        "non_iid": "each device's classes drawn from Dir(0.3), equal sizes",
-        "fleet": {key: value for key, value in each.fleet.settings().items() if key != "devices"},
-        "statistic": "mean over seeds with Student's 95 % interval; test accuracy is the mean over the evaluated devices' models",
-    }
+def round_ends(scenario: Scenario) -> Floats:
+    """The virtual time at which each round of a scenario ends, without training it."""
+    schedule = Schedule(scenario, profile_for(scenario))
+    ends = np.empty(scenario.training.rounds)
+    for number in range(1, len(ends) + 1):
+        schedule.replan_if_due(number)
+        schedule.virtual_time_s += schedule.costs(number, schedule.turnout(number).iterations).latency_s
+        ends[number - 1] = schedule.virtual_time_s
+    return ends

@@ -16,13 +16,16 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its number in the paper (12 and above are ours), how its numbers are made, how they are drawn, and at which scales."""
+    """A figure: its number in the paper (12 and above are ours), how its numbers are made, and how they are drawn.
+
+    trains   whether its numbers come from trainings, which at the scale of the paper take a GPU
+    """
 
     number: int
     title: str
     compute: Callable[[Scale, Progress], Data]
     draw: Callable[[Data], Canvas]
-    scales: tuple[str, ...] = ("smoke", "paper")
+    trains: bool = False
 
     @property
     def stem(self) -> str:

@@ -1,60 +1,69 @@
-"""Figure 10: test accuracy for a shallow and a deep split, with IID and non-IID data.  Carries C11."""
+"""Figure 10: test accuracy for shallow and deep splits, with IID and non-IID data.  Carries C11."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import PARTITION_TITLES, PARTITIONS, curve, difference, training_settings, with_each_partition
+from airsplit.figures.accuracies import DATASET_TITLES, DEVICES, PARTITION_TITLES, PARTITIONS, Case, curve, difference, study_of
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import Progress, Scale
+from airsplit.figures.wording import length_of_training, seeds_text
+from airsplit.trials import Trials
 
-DEVICES = 20
-SPLITS = (4, 15)
-COLOURS = (style.BLUE, style.RED)
+COLOURS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
 
 
-def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one shape for all
+def compute(scale: Scale, progress: Progress) -> Data:
     """SFL at each split and with each partition."""
-    found = with_each_partition(SPLITS, DEVICES, progress)
-    panels = []
-    for part in PARTITIONS:
-        ends = [found[part, split].last("test_accuracy") for split in SPLITS]
-        curves = [{"split": split} | curve(found[part, split]) for split in SPLITS]
-        panels.append({"partition": part, "curves": curves, "shallow_gain": difference(ends[0], ends[-1]), "losses": _losses(ends)})
-    more = difference(panels[1]["losses"], panels[0]["losses"])  # type: ignore[arg-type]
-    given = training_settings() | {"devices": DEVICES, "splits": SPLITS}
-    return {"settings": given, "panels": panels, "non_iid_gain_over_iid": more}
+    study = study_of(scale)
+    sweep = study.sweep
+    keys = [(dataset, part) for dataset in sweep.datasets for part in PARTITIONS]
+    cases = {key: [Case(key[0], devices=DEVICES, split=split, partition=key[1]) for split in sweep.splits] for key in keys}
+    found = study.trained([case for several in cases.values() for case in several], progress)
+    panels = [_panel(*key, {case.split: found[case] for case in cases[key]}) for key in keys]
+    losses = {(panel["dataset"], panel["partition"]): panel["losses"] for panel in panels}
+    more = [{"dataset": d} | difference(losses[d, "non-iid"], losses[d, "iid"]) for d in sweep.datasets]
+    given = study.settings() | {"devices": DEVICES, "splits": list(sweep.splits)}
+    return {"settings": given, "panels": panels, "non_iid_gains_over_iid": more}
 
 
-def _losses(ends: list[list[float]]) -> list[float]:
-    """What the deep split loses, of each seed."""
-    return [shallow - deep for shallow, deep in zip(ends[0], ends[-1], strict=True)]
+def _panel(dataset: str, part: str, splits: dict[int, Trials]) -> dict[str, Any]:
+    """Curves, and what the deepest split loses: of each seed, and in the mean."""
+    ends = [trials.last("test_accuracy") for trials in splits.values()]
+    lost = [shallow - deep for shallow, deep in zip(ends[0], ends[-1], strict=False)]
+    curves = [{"split": split} | curve(trials) for split, trials in splits.items()]
+    return {"dataset": dataset, "partition": part, "curves": curves, "shallow_gain": difference(ends[0], ends[-1]), "losses": lost}
 
 
 def draw(data: Data) -> Canvas:
-    """A panel for each partition."""
-    figure, axes = style.canvas(1, len(data["panels"]), 2.3, sharey=True)
-    for cell, panel in zip(axes[0], data["panels"], strict=True):
-        for colour, each in zip(COLOURS, panel["curves"], strict=True):
+    """A row for each data set, a panel for each partition."""
+    given = data["settings"]
+    rows = len(given["datasets"])
+    figure, axes = style.canvas(rows, len(PARTITIONS), 2.3, sharey="row")
+    for cell, panel in zip(axes.flat, data["panels"], strict=True):
+        for each in panel["curves"]:
             percent = 100 * np.array(each["test_accuracy"])
-            style.ranged(cell, each["rounds"], percent, colour, marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
-        cell.set_title(PARTITION_TITLES[panel["partition"]], loc="left")
-        cell.set_xlabel("round")
+            style.ranged(cell, each["rounds"], percent, COLOURS[each["split"]], marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
+        cell.set_title(f"{DATASET_TITLES[panel['dataset']]}, {PARTITION_TITLES[panel['partition']]}", loc="left")
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
-    axes[0, 0].set_ylabel("test accuracy [%]")
-    axes[0, 1].legend(loc="upper left")
-    given = data["settings"]
+    for cell in axes[-1]:
+        cell.set_xlabel("round")
+    for cell in axes[:, 0]:
+        cell.set_ylabel("test accuracy [%]")
+    axes[0, 1].legend(loc="upper left" if rows == 1 and given["datasets"] == ["digits"] else "lower right")
     style.caption(
         figure,
-        f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']} on {given['dataset']}; rounds of "
-        f"{given['iterations_per_round']} iterations, batch {given['batch_size']}. Mean over the models of {given['evaluate_devices']} "
-        f"devices on the common test set; means and ranges of {len(given['seeds'])} seeds. Non-IID: {given['non_iid']}.",
+        f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "
+        f"{given['batch_size']}. Mean over the evaluated devices' models on the common test set. {seeds_text(given)} "
+        f"Non-IID: {given['non_iid']}.",
     )
     return figure
 
 
-FIGURE = Figure(10, "Test accuracy for a shallow and a deep split", compute, draw, scales=("smoke",))
+FIGURE = Figure(10, "Test accuracy for shallow and deep splits", compute, draw, trains=True)

@@ -1,6 +1,7 @@
 """Figure 14 (ours): latency against accuracy as the limit on the split is swept: the guide to L̂ that the theorem is not.
 
-Accuracy depends on the splits only through the deepest one, below which nothing is averaged: one training for each serves all distances.
+Accuracy depends on the splits only through the deepest one, below which nothing is averaged: one training for each serves all distances,
+and the virtual clock says when its rounds end.
 """
 
 from __future__ import annotations
@@ -13,67 +14,132 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import PARTITION_TITLES, PARTITIONS, scenario, training_settings, with_each_partition
+from airsplit.figures.accuracies import DATASET_TITLES, DEVICES, PARTITION_TITLES, PARTITIONS, Case, Study, round_ends, study_of
 from airsplit.figures.declaration import Data, Figure
+from airsplit.figures.jobs import FRONTS_EVERY
 from airsplit.figures.sweeps import Progress, Scale
+from airsplit.figures.wording import length_of_training, seeds_text
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
+from airsplit.trials import Trials
+from airsplit.units import Floats
 
-DEVICES = 20
-LIMITS = (4, 8, 15)
 DISTANCES_M = (400.0, 800.0)
-COLOURS = {"iid": style.BLUE, "non-iid": style.RED}
+WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sfl": ("SFL", style.BLUE, {"algorithm": "sfl"}),
+    "averaged": (
+        f"SFL, fronts averaged every {FRONTS_EVERY} rounds",
+        style.GREEN,
+        {"algorithm": "sfl", "average_fronts_every": FRONTS_EVERY},
+    ),
+    "splitfed": ("SplitFed V1", style.PURPLE, {"algorithm": "splitfed-v1"}),
+    "fedavg": ("FedAvg", style.ORANGE, {"algorithm": "fedavg"}),
+}
+"""Ways to train: title, colour, and what they are."""
 
 
-def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - one shape for all
-    """For each distance and limit the exact plan's latency, and the accuracy of a training with its deepest split."""
-    points = [_planned(distance, limit) for distance in DISTANCES_M for limit in LIMITS]
-    found = with_each_partition(sorted({point["deepest_split"] for point in points}), DEVICES, progress)
-    for point in points:
-        for part in PARTITIONS:
-            trials = found[part, point["deepest_split"]]
-            point[part] = {"test_accuracy": trials.last("test_accuracy"), "own_accuracy": trials.last("own_accuracy")}
-    return {"settings": training_settings() | {"devices": DEVICES, "max_splits": LIMITS}, "points": points}
+def compute(scale: Scale, progress: Progress) -> Data:
+    """For each distance, limit and way to train: how long a round takes, the accuracy at the end, and the time to each target."""
+    study = study_of(scale)
+    sweep = study.sweep
+    plans = {(d, limit): _deepest(study, d, limit) for d in DISTANCES_M for limit in sweep.limits}
+    asked = [
+        (dataset, part, way, distance, limit)
+        for dataset in sweep.datasets
+        for part in PARTITIONS
+        for way in WAYS
+        for distance in DISTANCES_M
+        for limit in sweep.limits
+        if not (way == "averaged" and plans[distance, limit] not in (sweep.splits[0], sweep.splits[-1]))
+    ]
+    cases = {key: _case(*key[:3], plans[key[3:]]) for key in asked}
+    found = study.trained(cases.values(), progress)
+    ends = dict[tuple[object, ...], Floats]()
+    points = []
+    for (dataset, part, way, distance, limit), case in cases.items():
+        timed = (dataset, way, distance, limit)  # the clock does not know who holds which samples
+        if timed not in ends:
+            progress(f"the clock of {WAYS[way][0]} on {dataset}, {distance:g} m, L̂ = {limit}")
+            ends[timed] = _ends(study, case, distance, limit)
+        where = {"dataset": dataset, "partition": part, "way": way, "mean_distance_m": distance, "max_split": limit}
+        points.append(where | {"deepest_split": plans[distance, limit]} | _timed(found[case], ends[timed], sweep.targets[dataset]))
+    given = study.settings() | {"devices": DEVICES, "max_splits": list(sweep.limits), "targets": dict(sweep.targets)}
+    return {"settings": given, "points": points}
+
+
+def _case(dataset: str, part: str, way: str, split: int) -> Case:
+    return Case(dataset, devices=DEVICES, split=split, partition=part, **WAYS[way][2])
 
 
 def _planned(distance_m: float, limit: int) -> dict[str, Any]:
-    given = scenario(**{"fleet.devices": DEVICES, "fleet.mean_distance_m": distance_m, "plan.max_split": limit})
-    made = plan(profile_for(given), given.make_fleet(), **given.plan_arguments())
-    latency = made.expected_latency_s * given.training.iterations_per_round
-    return {"mean_distance_m": distance_m, "max_split": limit, "deepest_split": int(made.splits.max()), "round_latency_s": latency}
+    return {"fleet.mean_distance_m": distance_m, "plan.method": "exact", "plan.split": None, "plan.max_split": limit}
+
+
+def _deepest(study: Study, distance_m: float, limit: int) -> int:
+    """The deepest split of the exact plan."""
+    given = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(**_planned(distance_m, limit))
+    return int(plan(profile_for(given), given.make_fleet(), **given.plan_arguments()).splits.max())
+
+
+def _ends(study: Study, case: Case, distance_m: float, limit: int) -> Floats:
+    """When the rounds of a way to train end, with the exact plan."""
+    return round_ends(study.scenario(case).replace(**_planned(distance_m, limit)))
+
+
+def _timed(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str, Any]:
+    """Accuracy at the end, and for each target when it is reached first; None where a seed never reaches it."""
+    rounds, _, accuracies = trials.curve()
+    times = ends[np.minimum(rounds.astype(int), len(ends)) - 1]
+    reached = [[times[(row >= target).argmax()] if (row >= target).any() else None for row in accuracies] for target in targets]
+    return {
+        "round_s": float(ends[-1] / len(ends)),
+        "test_accuracy": trials.last("test_accuracy"),
+        "own_accuracy": trials.last("own_accuracy"),
+        "time_to_s": [None if None in each else float(np.mean([time for time in each if time is not None])) for each in reached],
+    }
 
 
 def draw(data: Data) -> Canvas:
-    """A panel for each distance."""
-    figure, axes = style.canvas(1, len(DISTANCES_M), 2.4, sharey=True)
-    for cell, distance in zip(axes[0], DISTANCES_M, strict=True):
-        points = [point for point in data["points"] if point["mean_distance_m"] == distance]
-        for part in PARTITIONS:
-            _draw_curve(cell, points, part)
-        cell.set_title(f"mean distance {distance:g} m", loc="left")
-        cell.set_xlabel("a round, on average [s]")
-        cell.margins(x=0.12)
-        cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
-    axes[0, 0].set_ylabel("test accuracy at the end [%]")
-    axes[0, 0].legend(loc="upper left")
+    """For each data set a row of accuracies, and one of times to the higher target; columns are partitions and distances."""
     given = data["settings"]
+    columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
+    datasets = given["datasets"]
+    figure, axes = style.canvas(2 * len(datasets), len(columns), 1.0 + 2.9 * len(datasets), sharex=True, sharey="row")
+    for row, dataset in enumerate(datasets):
+        for at, (part, distance) in enumerate(columns):
+            points = [p for p in data["points"] if (p["dataset"], p["partition"], p["mean_distance_m"]) == (dataset, part, distance)]
+            above, below = axes[2 * row, at], axes[2 * row + 1, at]
+            for way in WAYS:
+                _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"])
+            above.set_title(f"{DATASET_TITLES[dataset]}, {PARTITION_TITLES[part]},\n{distance:g} m", loc="left", fontsize=6)
+            above.yaxis.set_major_formatter(FuncFormatter(style.plain))
+            below.set_yscale("log")
+        target = given["targets"][dataset][-1]
+        axes[2 * row, 0].set_ylabel("accuracy at\nthe end [%]")
+        axes[2 * row + 1, 0].set_ylabel(f"time to\n{100 * target:g} % [s]")
+    for cell in axes[-1]:
+        cell.set_xlabel("L̂")
+        cell.set_xticks(range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]])
+        cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, columnspacing=1.4)
     style.caption(
         figure,
-        f"SFL with exact plans, L̂ beside each point: a higher limit makes rounds shorter and averages less. {given['devices']} "
-        f"devices, alexnet32 at width {given['arguments']['width']} on {given['dataset']}, {given['rounds']} rounds of "
-        f"{given['iterations_per_round']} iterations, batch {given['batch_size']}. Means and ranges of {len(given['seeds'])} seeds.",
+        f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
+        f"{length_of_training(given)}, batch {given['batch_size']}. {seeds_text(given)} No mark below: the target was not reached. "
+        "FedAvg does not depend on L̂.",
     )
     return figure
 
 
-def _draw_curve(axes: Axes, points: list[dict[str, Any]], part: str) -> None:
-    x = [point["round_latency_s"] for point in points]
-    percent = 100 * np.array([point[part]["test_accuracy"] for point in points])
-    mean = percent.mean(axis=1)
-    reach = [mean - percent.min(axis=1), percent.max(axis=1) - mean]
-    axes.errorbar(x, mean, yerr=reach, color=COLOURS[part], marker="o", elinewidth=0.7, label=PARTITION_TITLES[part])
-    for point, at, height in zip(points, x, mean, strict=True):
-        axes.annotate(f"{point['max_split']}", (at, height), xytext=(3, 3), textcoords="offset points", fontsize=6)
+def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int]) -> None:
+    title, colour, _ = WAYS[way]
+    x = [limits.index(point["max_split"]) for point in points]
+    accuracy = [100 * np.mean(point["test_accuracy"]) for point in points]
+    above.plot(x, accuracy, color=colour, marker="o", markersize=2.5, label=title)
+    reached = [(at, point["time_to_s"][-1]) for at, point in zip(x, points, strict=True) if point["time_to_s"][-1] is not None]
+    if reached:
+        below.plot(*zip(*reached, strict=True), color=colour, marker="o", markersize=2.5)
 
 
-FIGURE = Figure(14, "Latency against accuracy as the limit on the split is swept", compute, draw, scales=("smoke",))
+FIGURE = Figure(14, "Latency against accuracy as the limit on the split is swept", compute, draw, trains=True)

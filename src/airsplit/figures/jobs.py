@@ -26,6 +26,7 @@ EPOCHS = {"mnist": 8, "cifar10": 20}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 BATCH_SIZE = 32
 SEARCHED_EPOCHS = 3
+SEARCHED_DEVICES = 20
 EVALUATIONS = 15
 KEPT = (
     "round",
@@ -197,13 +198,25 @@ SEEDS = (0, 1, 2)
 
 def with_seeds(job: Job) -> list[Job]:
     """Three seeds for 20 devices, one elsewhere."""
-    return [replace(job, seed=seed) for seed in (SEEDS if job.devices == 20 else SEEDS[:1])]
+    return [replace(job, seed=seed) for seed in (SEEDS if job.devices == SEARCHED_DEVICES else SEEDS[:1])]
 
 
-def job_of(tuned: Tuned, dataset: str, algorithm: str, **others: Any) -> Job:
-    """A job with the learning rate and iterations that were found for it."""
+TUNED: Tuned = {
+    ("mnist", "sfl"): (0.002, 1),
+    ("mnist", "fedavg"): (0.001, 100),
+}
+"""What the search found for 20 devices: `python benchmarks/accuracy.py search`, benchmarks/results/accuracy/search.jsonl."""
+
+
+def job_of(tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHED_DEVICES, **others: Any) -> Job:
+    """A job with the learning rate and iterations that were found for it.
+
+    More iterations than one are as many passes over a device's samples as in the search, however many samples it has.
+    """
     rate, iterations = tuned[dataset, algorithm]
-    return Job(dataset, algorithm, rate, iterations, **others)
+    if iterations > 1:
+        iterations = max(1, round(iterations * SEARCHED_DEVICES / devices))
+    return Job(dataset, algorithm, rate, iterations, devices=devices, **others)
 
 
 def searched(dataset: str, algorithm: str) -> list[Job]:
@@ -263,8 +276,8 @@ def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
         {"algorithm": "fedavg"},
     ]
     found = [job_of(tuned, dataset, **kind, partition=partition) for partition in PARTITIONS for kind in kinds]
-    rate, iterations = tuned[dataset, "sfl"]
-    return found + [Job(dataset, "fedavg", rate, iterations, partition=partition) for partition in PARTITIONS]
+    everything_averaged = {(dataset, "fedavg"): tuned[dataset, "sfl"]}
+    return found + [job_of(everything_averaged, dataset, "fedavg", partition=partition) for partition in PARTITIONS]
 
 
 FRONTS_EVERY = 10

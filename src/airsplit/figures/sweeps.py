@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,11 +32,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scale:
-    """How many random fleets a figure is drawn from; `certified_fleets` where each needs a certificate of E[max]."""
+    """How many random fleets a figure is drawn from; `certified_fleets` where each needs a certificate of E[max].
+
+    trainings   the file with the trainings behind the figures of accuracy at the scale of the paper
+    data        the folder with data sets; None: the usual one
+    """
 
     name: str
     fleets: int
     certified_fleets: int
+    trainings: Path | None = None
+    data: str | None = None
 
 
 SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 200, 200))}

@@ -120,12 +120,12 @@ def against_fedavg(data: Numbers, entry: Numbers) -> str:
 
 
 def surely_above(difference: Numbers) -> bool:
-    """Whether the whole interval of a difference is above zero; with one seed there is no interval, and nothing is sure.
+    """Whether the whole interval of a difference is above zero; with one seed there is no interval: then whether the difference is.
 
-    >>> surely_above({"mean": 0.1, "half_width": 0.05}), surely_above({"mean": 0.1, "half_width": None})
-    (True, False)
+    >>> surely_above({"mean": 0.1, "half_width": 0.2}), surely_above({"mean": 0.1, "half_width": None})
+    (False, True)
     """
-    return difference["half_width"] is not None and difference["mean"] > difference["half_width"]
+    return difference["mean"] > (difference["half_width"] or 0.0)
 
 
 def points(difference: Numbers) -> str:
@@ -134,7 +134,7 @@ def points(difference: Numbers) -> str:
     >>> points({"mean": 0.123, "half_width": 0.05})
     '12.3 ± 5.0 points'
     """
-    within = "" if difference["half_width"] is None else f" ± {100 * difference['half_width']:.1f}"
+    within = " (one seed)" if difference["half_width"] is None else f" ± {100 * difference['half_width']:.1f}"
     return f"{100 * difference['mean']:.1f}{within} points"
 
 
@@ -142,4 +142,28 @@ def trained_on(data: Numbers) -> str:
     """What an accuracy figure was trained on."""
     given = data["settings"]
     model = f"{given['model']} at width {given['arguments']['width']}"
-    return f"{model} on {given['dataset']}, {given['rounds']} rounds, {len(given['seeds'])} seeds."
+    return f"{model} on {' and '.join(given['datasets'])}, {length_of_training(given)}, {len(given['seeds'])} seeds{_elsewhere(given)}."
+
+
+def length_of_training(given: Numbers) -> str:
+    """How long trainings are, by the settings of a figure.
+
+    >>> length_of_training({"rounds": 6, "iterations_per_round": 5}), length_of_training({"epochs": {"mnist": 8}})
+    ('6 rounds of 5 iterations', '8 passes over the training set (mnist)')
+    """
+    if "rounds" in given:
+        return f"{given['rounds']} rounds of {given['iterations_per_round']} iterations"
+    return ", ".join(f"{passes} passes over the training set ({dataset})" for dataset, passes in given["epochs"].items())
+
+
+def seeds_text(given: Numbers) -> str:
+    """Of how many seeds lines and bands are.
+
+    >>> seeds_text({"seeds": [0, 1, 2]})
+    'Means and ranges of 3 seeds.'
+    """
+    return f"Means and ranges of {len(given['seeds'])} seeds{_elsewhere(given)}."
+
+
+def _elsewhere(given: Numbers) -> str:
+    return " for 20 devices, one elsewhere" if "seeds_elsewhere" in given else ""

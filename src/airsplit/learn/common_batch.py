@@ -51,11 +51,11 @@ def usable(crew: Crew, state: State, task: Task, mine: list[int]) -> bool:
         return False
     between = (int(task.splits.min()), state.boundary)
     if between not in crew.obstacles:
-        with crew.ranks.together(), crew.told(task.finishing[0], task, 0):
-            obstacle = _obstacle(crew, state, task, mine[0]) if mine else None
+        with crew.ranks.together(), crew.told((mine or task.finishing)[0], task, 0):
+            found = _obstacle(crew, state, task, mine[0]) if mine else None
+        obstacle = crew.obstacles[between] = crew.ranks.told(found or "") or None  # of any process: they must do the same
         if obstacle and not crew.accelerator.stacks:
             warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
-        crew.obstacles[between] = (obstacle or "another process says so") if crew.ranks.any(obstacle is not None) else None
     return crew.obstacles[between] is None
 
 

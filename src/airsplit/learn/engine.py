@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.errors import Diverged
+from airsplit.errors import Diverged, FileProblem
 from airsplit.learn import checkpoint
 from airsplit.learn.accelerator import accelerator_of
 from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
+from airsplit.learn.data import Dataset
 from airsplit.learn.evaluation import scores, summary
 from airsplit.learn.participation import evaluated_devices, evaluated_samples, is_evaluated
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels
-from airsplit.learn.ranks import ALONE, Ranks
+from airsplit.learn.ranks import ALONE, Ranks, as_bytes
 from airsplit.learn.replica import kind_and_name, state_names
 from airsplit.learn.schedule import Agreed, Schedule
 from airsplit.learn.seeding import seeded
@@ -42,29 +44,36 @@ class Training:
     """
 
     def __init__(self, scenario: Scenario, *, data: str | os.PathLike[str] | None = None, ranks: Ranks = ALONE) -> None:
-        self.settings, self.ranks = scenario.training, ranks
-        settings = scenario.training
-        self.accelerator = accelerator_of(settings, ranks.local)
-        self.fleet = scenario.make_fleet()  # before anything slow
-        self.replica, self.profile = replica_of(scenario, self.accelerator.device)
-        self.schedule = Schedule(scenario, self.profile, self.fleet)
-        self.scenario, self.clock, self.plan = self.schedule.scenario, self.schedule.clock, self.schedule.plan
-        self.algorithm = ALGORITHMS[settings.algorithm]
-        self.algorithm.require_fit(ranks.size)
-        self.round = 0
-        dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)
-        parts = parts_of(settings, dataset, len(self.fleet))
-        self._samples = np.array([len(part) for part in parts])
-        self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
-        compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
-        self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
-        self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
-        samples = dataset.train.to(self.accelerator.device)
-        self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
-        if self.accelerator.device.type != "cpu":
-            for each in (samples, self._test):
-                require_labels(self.replica, each)
+        self.settings = settings = scenario.training
+        with ranks.together():
+            self.accelerator = accelerator_of(settings, ranks.local)
+        self.ranks = ranks = ranks.with_gpus(self.accelerator.device)
+        with ranks.together():
+            self.fleet = scenario.make_fleet()  # before anything slow
+            self.replica, self.profile = replica_of(scenario, self.accelerator.device)
+            self.schedule = Schedule(scenario, self.profile, self.fleet)
+            self.scenario, self.clock, self.plan = self.schedule.scenario, self.schedule.clock, self.schedule.plan
+            self.algorithm = ALGORITHMS[settings.algorithm]
+            self.algorithm.require_fit(ranks.size)
+            self.round = 0
+            dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)
+            parts = parts_of(settings, dataset, len(self.fleet))
+            self._samples = np.array([len(part) for part in parts])
+            self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
+            compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
+            self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
+            self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
+            samples = dataset.train.to(self.accelerator.device)
+            self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
+            if self.accelerator.device.type != "cpu":
+                for each in (samples, self._test):
+                    require_labels(self.replica, each)
+            about_data = "" if ranks.size == 1 else _checksum(dataset, parts)
+        ranks.require_same("the scenario", self.scenario.to_toml() if ranks.size > 1 else "")
+        ranks.require_same("what training.dataset gives", about_data)
+        self._keep_to_first_plan()
         ranks.spread([*self.replica.tensors.values(), *self.replica.fixed.values()])
+        self.replica.keep_constants()
         self.state = State.begun(self.replica, self.algorithm.boundary(self.splits), ranks.share(len(self.fleet)))
 
     # ---- the schedule's ------------------------------------------------------------------------------------------------------
@@ -87,12 +96,23 @@ class Training:
         return self.schedule.agreed.shares
 
     def _replan_if_due(self, number: int) -> bool:
-        if self.schedule.replan_if_due(number) is None:
+        with self.ranks.together():
+            made = self.schedule.replan_if_due(number)
+        if made is None:
             return False
+        self._keep_to_first_plan()
         boundary = self.algorithm.boundary(self.splits)
         if boundary != self.state.boundary:
             self.state.move(self.replica, boundary, self._weights(np.ones(len(self.fleet), dtype=bool)).tolist(), self.ranks)
         return True
+
+    def _keep_to_first_plan(self) -> None:
+        """Do as the first process planned: another machine may round otherwise, and so choose another of two splits that are as good."""
+        now = self.schedule.agreed
+        text = self.ranks.told(json.dumps([now.splits.tolist(), now.shares.tolist()]) if self.ranks.is_first else "")
+        if not self.ranks.is_first:
+            splits, shares = map(np.array, json.loads(text))
+            self.schedule.agreed = Agreed(splits, shares, now.round, now.time_s)
 
     # ---- rounds --------------------------------------------------------------------------------------------------------------
     def rounds(self) -> Iterator[RoundRecord]:
@@ -107,7 +127,7 @@ class Training:
         with self.ranks.together():
             self.replica.require_constants()
             self._require_finite(number)
-        costs = self.schedule.costs(number, task.iterations)
+            costs = self.schedule.costs(number, task.iterations)
         evaluated = self._evaluate(number)
         self.round = number
         self.schedule.virtual_time_s += costs.latency_s
@@ -161,11 +181,10 @@ class Training:
         with seeded(self.settings.seed, "evaluation", number):
             found = scores(self.replica, self.state, devices, test, self._classes, self.accelerator, self.ranks)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
-        if bad is not None:
-            rate = self._way_out()
-            raise Diverged(
-                f"training stopped after round {number}: the test loss of device {self.fleet.device_name(bad)} is not finite; {rate}"
-            )
+        with self.ranks.together():
+            if bad is not None:
+                rate, name = self._way_out(), self.fleet.device_name(bad)
+                raise Diverged(f"training stopped after round {number}: the test loss of device {name} is not finite; {rate}")
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
         if self._mixes is not None:
             fields |= summary("test_accuracy", [score.accuracy for score in found])
@@ -173,11 +192,11 @@ class Training:
         return fields
 
     # ---- stopping and going on -------------------------------------------------------------------------------------------------
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | None) -> None:
         """Replace the checkpoint in a folder, which only the first of several processes needs to have."""
         whole = {name: self.ranks.gathered(stacked, len(self.fleet)) for name, stacked in self.state.personal.items()}
         with self.ranks.together():
-            if self.ranks.is_first:
+            if self.ranks.is_first and folder is not None:
                 personal = {name: stacked for name, stacked in whole.items() if stacked is not None}
                 checkpoint.save(folder, replace(self.state, personal=personal), self.replica, self._progress())
 
@@ -194,22 +213,37 @@ class Training:
             names=state_names(self.replica.model),
         )
 
-    def restore(self, folder: Path) -> bool:
-        """Go on from the checkpoint in a folder; False where there is none."""
+    def restore(self, folder: Path | None) -> bool:
+        """Go on from the checkpoint in a folder, which only the first of several processes needs to have; False where there is none."""
+        first, found = folder if self.ranks.is_first else None, None
         with self.ranks.together():
-            found = checkpoint.progress_of(folder) if self.ranks.is_first else None
+            found = checkpoint.progress_of(first) if first is not None else None
+            if found is not None and len(found.splits) != len(self.fleet):
+                raise FileProblem(f"checkpoint {str(folder)!r} must be of {len(self.fleet)} devices, got one of {len(found.splits)}")
         text = self.ranks.told(json.dumps(asdict(found)) if found is not None else "")
         if not text:
             return False
         progress = Progress(**json.loads(text))
         with self.ranks.together():
-            whole = checkpoint.restore(folder, self.replica, progress) if self.ranks.is_first else None
+            whole = checkpoint.restore(first, self.replica, progress) if first is not None else None
         self.ranks.spread(list(self.replica.fixed.values()))
+        self.replica.keep_constants()
         self.state = State.dealt(whole, self.replica, progress.boundary, len(self.fleet), self.ranks)
         self.round, self.schedule.virtual_time_s = progress.round, progress.virtual_time_s
         agreed = Agreed(np.array(progress.splits), np.array(progress.shares), progress.planned_round, progress.planned_time_s)
         self.schedule.agreed = agreed
         return True
+
+
+def _checksum(dataset: Dataset, parts: list[Ints]) -> str:
+    """A number that is another where data, or who holds what of it, are others."""
+    found = 0
+    for samples in (dataset.train, dataset.test):
+        for tensor in (*samples.inputs, samples.labels):
+            found = zlib.crc32(as_bytes(tensor.contiguous()).numpy().data, found)
+    for part in parts:
+        found = zlib.crc32(np.ascontiguousarray(part).data, found)
+    return str(found)
 
 
 def _mixes(labels: Any, parts: list[Ints], classes: int) -> Floats:

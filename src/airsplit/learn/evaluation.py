@@ -73,7 +73,7 @@ def scores(
     size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
     batches = [slice(at, at + size) for at in range(0, len(test), size)]
     rows = torch.zeros(len(devices) if state.personal else 1, 1 + 2 * (classes or 0), dtype=torch.float64, device=accelerator.device)
-    with torch.no_grad(), accelerator.autocast(), evaluating(replica.model):
+    with ranks.together(), torch.no_grad(), accelerator.autocast(), evaluating(replica.model):
         if not state.personal:
             replica.load(state.common)
             _count(replica, test, batches[ranks.rank :: ranks.size], rows[0])

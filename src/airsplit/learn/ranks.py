@@ -7,6 +7,7 @@ What they send each other are numbers and bytes; nothing is ever unpickled.
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 import zlib
@@ -21,7 +22,6 @@ from torch import Tensor
 from torch import distributed as dist
 
 from airsplit.errors import AirsplitError, InvalidValue, require_integer, show
-from airsplit.models.loading import error_line
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -278,7 +278,8 @@ def as_bytes(tensor: Tensor) -> Tensor:
     >>> as_bytes(torch.tensor([1, 2], dtype=torch.int16))
     tensor([1, 0, 2, 0], dtype=torch.uint8)
     """
-    return tensor.detach().view(-1).view(torch.uint8)
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))  # not view(-1), which lets one number have any stride
+    return flat.view(torch.uint8)
 
 
 @contextmanager
@@ -287,7 +288,16 @@ def in_touch() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise OutOfTouch(f"lost touch with another process: {error_line(error)}") from error
+        raise OutOfTouch(f"lost touch with another process, which may have died: {_reason(error)}") from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """What went wrong between processes, without the place in torch's source and its advice.
+
+    >>> _reason(RuntimeError("[/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:99. Check the logs. GLHF!"))
+    'Connection closed by peer [127.0.0.1]:99'
+    """
+    return re.sub(r"^\[\S*\] ", "", " ".join(str(error).split())).split(". ")[0][:200]
 
 
 def ranks_of(environment: Mapping[str, str] = os.environ) -> Ranks:
@@ -339,7 +349,7 @@ def _store(ranks: Ranks) -> Store:
     except ValueError as error:
         raise InvalidValue(f"RANK and WORLD_SIZE are set, but not all that torchrun sets: {error}; use it, or unset them") from None
     except RuntimeError as error:
-        raise OutOfTouch(f"process {ranks.rank} of {ranks.size} does not find the first: {error_line(error)}") from error
+        raise OutOfTouch(f"process {ranks.rank} of {ranks.size} does not find the first: {_reason(error)}") from error
     return found
 
 

@@ -110,6 +110,10 @@ class Replica:
                     f"model buffer {name} must change in every training step or in none, but it changed in some; make it a parameter"
                 )
 
+    def keep_constants(self) -> None:
+        """Take the buffers that seem to be constant as they are now."""
+        self._constants = {name: (now, now.clone()) for name, (now, _) in self._constants.items()}
+
     def clear(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None

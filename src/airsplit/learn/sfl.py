@@ -26,7 +26,7 @@ def train_side_by_side(crew: Crew, state: State, task: Task) -> float | None:
     with crew.ranks.together():
         train = stacked.train_stacked if stacked.usable(crew, state, task, mine) else _train_one_by_one
         loss = train(crew, state, task, mine, mean)
-    mean.add_up(state.common, crew.ranks, first=task.finishing[0] in state.held)
+    mean.add_up(state.common, crew.ranks, crew.ranks.holder(task.finishing[0], len(task.splits)))
     mean.into(state.common)
     return crew.ranks.total(loss)
 
@@ -69,7 +69,8 @@ def _average_among(devices: list[int], names: list[str], crew: Crew, state: Stat
     mine = {k: {name: tensor for name, tensor in state.own(k).items() if name in names} for k in devices if k in state.held}
     for k, own in mine.items():
         mean.add(own, float(task.weights[k]) / total)
-    mean.add_up({name: crew.replica.tensors[name] for name in names}, crew.ranks, first=devices[0] in state.held)
+    first = crew.ranks.holder(devices[0], len(task.splits))
+    mean.add_up({name: crew.replica.tensors[name] for name in names}, crew.ranks, first)
     for own in mine.values():
         mean.into(own)
 

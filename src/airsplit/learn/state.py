@@ -41,7 +41,7 @@ class State:
             if name in personal:
                 state.personal[name] = ranks.scattered(whole.personal[name] if whole else None, like, devices)
             else:
-                state.common[name] = whole.common[name].to(like.device) if whole else torch.empty_like(like)
+                state.common[name] = whole.common[name].to(like.device) if whole else torch.zeros_like(like)
         ranks.spread(list(state.common.values()))
         return state
 
@@ -87,7 +87,7 @@ class State:
             mean = Mean()
             for device in self.held:
                 mean.add({name: self.own(device)[name] for name in falling}, weights[device])
-            mean.add_up({name: replica.tensors[name] for name in falling}, ranks, first=0 in self.held)
+            mean.add_up({name: replica.tensors[name] for name in falling}, ranks, ranks.holder(0, len(weights)))
             self.common |= mean.result(replica.tensors)
             self.personal = {name: stacked for name, stacked in self.personal.items() if name not in falling}
         for name in rising:
@@ -121,16 +121,17 @@ class Mean:
                 else:
                     self._sums[name] = _wide(tensor) * weight
 
-    def add_up(self, like: Mapping[str, Tensor], ranks: Ranks, *, first: bool) -> None:
-        """Add what other processes have, who have the same names; whole numbers come from the process that has the first device."""
+    def add_up(self, like: Mapping[str, Tensor], ranks: Ranks, first: int) -> None:
+        """Add what other processes have, who have the same names; whole numbers come from process `first`, which has the first device."""
         if ranks.size == 1:
             return
         for name, tensor in like.items():
             if _is_averaged(tensor):
                 self._sums.setdefault(name, torch.zeros_like(_wide(tensor)))
-            elif not first or name not in self._first:
-                self._first[name] = torch.zeros_like(tensor)
-        ranks.add_up([self._sums[name] if name in self._sums else self._first[name] for name in like])
+            else:
+                self._first.setdefault(name, torch.zeros_like(tensor))
+        ranks.add_up([self._sums[name] for name in like if name in self._sums])
+        ranks.spread([self._first[name] for name in like if name in self._first], first)
 
     def result(self, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The means, in the types of these tensors."""
