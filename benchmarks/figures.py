@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--scale", choices=tuple(FOLDERS), default="paper")
     scale = parser.parse_args().scale
     start, out = time.perf_counter(), FOLDERS[scale]
-    chosen = {number: figure for number, figure in FIGURES.items() if figure.scales[-1] == scale}
+    chosen = {number: figure for number, figure in FIGURES.items() if figure.trains == (scale == "smoke")}
     claims = draw(list(chosen), out, scale, lambda line: print(f"{time.perf_counter() - start:7.1f} s  {line}", flush=True))
     for svg in out.glob("*.svg"):
         svg.unlink()  # the pictures are kept once, as PNG

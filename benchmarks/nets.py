@@ -62,3 +62,8 @@ def pixels() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 def coloured() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Noise in the shape of CIFAR-10, 128 images for each of 100 devices."""
     return _samples(12_800, 3, 32, 32), _samples(10, 3, 32, 32)
+
+
+def many() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Noise in the shape of CIFAR-10, two images for each of 10,000 devices."""
+    return _samples(20_000, 3, 32, 32), _samples(500, 3, 32, 32)

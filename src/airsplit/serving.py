@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import grpc
 
 from airsplit import __version__
-from airsplit.errors import InvalidValue
+from airsplit.errors import InvalidValue, show
 from airsplit.fleet import Fleet
 from airsplit.network.events import Tell, silent
 from airsplit.network.identity import Admission
@@ -17,6 +17,7 @@ from airsplit.network.server import Server
 from airsplit.network.transport import listen
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
+from airsplit.settings import TrainingSettings
 from airsplit.simulation import report_on, require_same
 
 LAST_WORDS_S = 2.0
@@ -45,6 +46,7 @@ class Serving:
         admission: Admission | None = None,
         tell: Tell = silent,
     ) -> None:
+        _require_possible(scenario.training)
         self.folder = RunFolder(out)
         self.resuming = resume and self.folder.exists
         if not resume:
@@ -105,6 +107,15 @@ class Serving:
     def stop(self, why: str) -> None:
         """Ask the training to end after what it is at."""
         self.server.stop(why)
+
+
+def _require_possible(settings: TrainingSettings) -> None:
+    """Raise where a setting is only for the simulator."""
+    for key, only in (("device", "cpu"), ("precision", "fp32"), ("evaluate_samples", None)):
+        given = getattr(settings, key)
+        if given != only:
+            way = "leave it out" if only is None else f'set it to "{only}"'
+            raise InvalidValue(f"training.{key} is for airsplit run, not for a network of devices, got {show(given)}; {way}")
 
 
 def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:

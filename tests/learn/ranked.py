@@ -1,6 +1,6 @@
 """What processes do that torchrun has started: torchrun … -m learn.ranked FOLDER.
 
-All scenarios in one launch, because each process takes two seconds to load torch.  Each process writes what it saw to FOLDER/seen-RANK.json.
+Everything is in one launch, because each process takes seconds to load torch.  Each writes what it saw to FOLDER/seen-RANK.json.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,149 +22,166 @@ import torch
 import airsplit as air
 from airsplit import AirsplitError
 from airsplit.cli.app import main as command
+from airsplit.learn import engine
+from airsplit.learn.accelerator import Accelerator
 from airsplit.scenario import Scenario
 
 from . import killed, tiny
 
-RANK = int(os.environ.get("RANK", "0"))
+RANK, SIZE = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
 SPLITS = [1, 2, 3, 1, 2]
 
 
 def scenario(**changes: Any) -> Scenario:
     """In double precision, so that what is the same but for rounding can be told from what is not."""
-    return tiny.scenario(**{"splits": SPLITS, "kind": "float64", "momentum": 0.9, "rounds": 3} | changes)
+    return tiny.scenario(**{"splits": SPLITS, "kind": "float64", "momentum": 0.9, "rounds": 3, "checkpoint_every": 10} | changes)
 
 
-def by_exact_plan(**changes: Any) -> Scenario:
-    """Boundaries move, devices are absent or drop out."""
-    return killed.scenario().replace(**{"training.rounds": 8, "model.arguments.kind": "float64", "model.input_dtype": "float64"} | changes)
+def moving(**changes: Any) -> Scenario:
+    """The boundary moves, devices are absent or drop out."""
+    wide = {"model.arguments.kind": "float64", "model.input_dtype": "float64", "training.rounds": 8}
+    return killed.scenario().replace(**wide | {f"training.{key}": value for key, value in changes.items()})
 
 
-FEW = {"data": "flat", "partition": "iid"}
-TRAINED: dict[str, Callable[[], Scenario]] = {
-    "one after the other": lambda: scenario(),
-    "one batch": lambda: scenario(iterations_per_round=1),
-    "one batch, by samples": lambda: scenario(iterations_per_round=1, weighting="samples", network__compression="none"),
-    "one device a round": lambda: scenario(participation=0.2, rounds=5),
-    "one device a round, one batch": lambda: scenario(participation=0.2, rounds=5, iterations_per_round=1),
-    "nobody finishes": lambda: scenario(participation=0.4, dropout_probability=0.7, rounds=6),
-    "one device": lambda: scenario(splits=[2], **FEW),
-    "one device, one batch": lambda: scenario(splits=[2], iterations_per_round=1, average_fronts_every=1, **FEW),
-    "two devices": lambda: scenario(splits=[2, 1], average_fronts_every=2, **FEW),
-    "two devices, all averaged": lambda: scenario(splits=[2, 1], algorithm="fedavg", iterations_per_round=1, **FEW),
-    "fronts averaged": lambda: scenario(average_fronts_every=2, weighting="samples", rounds=4),
-    "counted batches": lambda: scenario(
-        model="norm_mlp", data="parted_evenly", splits=[2, 1, 2, 3], participation=0.5, average_fronts_every=3, rounds=6
-    ),
-    "batch norm, all averaged": lambda: scenario(
-        model="norm_mlp", data="parted_evenly", splits=[2, 1, 2, 3], algorithm="fedavg", participation=0.5
-    ),
-    "adam": lambda: scenario(optimiser="adam", momentum=None, learning_rate=0.03, weighting="samples", participation=0.6, rounds=4),
-    "splitfed": lambda: scenario(algorithm="splitfed-v1"),
-    "dropout": lambda: scenario(model="dropout_mlp", splits=[1, 3, 2, 1, 4], model__arguments={"front": 0.3, "back": 0.3}),
-    "boundary moves": lambda: by_exact_plan(),
-    "boundary moves, batch norm": lambda: by_exact_plan(
-        **{"model.name": "learn.tiny:norm_mlp", "training.dataset": "learn.tiny:flat", "training.partition": "iid", "training.batch_size": 3}
-    ),
-    "boundary moves, one batch": lambda: by_exact_plan(**{"training.iterations_per_round": 1}),
-    "some evaluated": lambda: scenario(evaluate_every=2, evaluate_devices=2, evaluate_samples=9, rounds=4),
-    "numbers": lambda: scenario(model="line", data="numbers", splits=[2, 1], partition="iid", loss="learn.tiny:squared_error", learning_rate=0.01),
-    "compressed": lambda: scenario(iterations_per_round=1, network__compression="fp16"),
-    **{model: lambda model=model: scenario(model=model, splits=[1, 2, 1, 2, 1]) for model in ("unused", "scaled", "overlapping", "tied")},
-    "expanded": lambda: scenario(model="expanded", splits=[1, 2, 1, 2, 1]),
-    "bfloat16": lambda: scenario(kind="bfloat16", rounds=1),
+def moving_with_norm() -> Scenario:
+    return moving(dataset="learn.tiny:flat", partition="iid", batch_size=3).replace(**{"model.name": "learn.tiny:norm_mlp"})
+
+
+ONE_BATCH = {"iterations_per_round": 1}
+SHARED = {"data": "flat", "partition": "iid"}
+NORM = {"model": "norm_mlp", "data": "parted_evenly", "splits": [2, 1, 2, 3], "participation": 0.5}
+NUMBERS = {"model": "line", "data": "numbers", "partition": "iid", "loss": "learn.tiny:squared_error", "learning_rate": 0.01}
+ADAM = {"optimiser": "adam", "momentum": None, "learning_rate": 0.03, "weighting": "samples", "participation": 0.6}
+
+IN_THREE: dict[str, Callable[[], Scenario]] = {
+    "one after the other": scenario,
+    "one batch": partial(scenario, **ONE_BATCH),
+    "one device a round": partial(scenario, participation=0.2, rounds=5),
+    "one device a round, one batch": partial(scenario, participation=0.2, rounds=5, **ONE_BATCH),
+    "nobody finishes": partial(scenario, participation=0.4, dropout_probability=0.7, rounds=6),
+    "fewer devices than processes": partial(scenario, splits=[2], average_fronts_every=1, **SHARED),
+    "fewer devices than processes, one batch": partial(scenario, splits=[2, 1], weighting="samples", **SHARED, **ONE_BATCH),
+    "fronts averaged": partial(scenario, average_fronts_every=2, weighting="samples", rounds=4),
+    "whole numbers": partial(scenario, average_fronts_every=3, rounds=6, **NORM),
+    "boundary moves": moving,
+    "boundary moves, batch norm": moving_with_norm,
+    "many at once": partial(scenario, participation=0.4, rounds=4),
 }
-"""What must come out the same, however many processes there are."""
+IN_TWO: dict[str, Callable[[], Scenario]] = {
+    "everything averaged": partial(scenario, algorithm="fedavg", **NORM),
+    "everything averaged, one batch": partial(scenario, algorithm="splitfed-v1", weighting="samples", **ONE_BATCH),
+    "dropout": partial(scenario, model="dropout_mlp", splits=[1, 3, 2, 1, 4], model__arguments={"front": 0.3, "back": 0.3}),
+    "adam": partial(scenario, rounds=4, **ADAM),
+    "boundary moves, one batch": partial(moving, **ONE_BATCH),
+    "some evaluated": partial(scenario, evaluate_every=2, evaluate_devices=2, evaluate_samples=9, rounds=4),
+    "numbers": partial(scenario, splits=[2, 1], **NUMBERS),
+    "compressed": partial(scenario, network__compression="fp16", **ONE_BATCH),
+    "unused": partial(scenario, model="unused", splits=[1, 2, 1, 2, 1], **ONE_BATCH),
+    "scaled": partial(scenario, model="scaled", splits=[1, 2, 1, 2, 1]),
+    "tied": partial(scenario, model="tied", splits=[1, 2, 1, 2, 1]),
+    "many at once, one batch": partial(scenario, **ONE_BATCH),
+    "half precision": partial(scenario, kind="bfloat16", rounds=1),
+}
+TRAINED = {2: IN_TWO, 3: IN_THREE}
+"""What must come out the same as in one process."""
 
-RESUMED = {name: TRAINED[name] for name in ("one after the other", "boundary moves", "counted batches", "adam", "fronts averaged", "expanded")}
-CUT_AFTER = 2
+AT_ONCE = "many at once"
+"""Trained stacked, as on a GPU."""
+
+CUT: dict[str, Callable[[], Scenario]] = {
+    "cut": moving,
+    "cut, whole numbers": partial(scenario, average_fronts_every=3, rounds=6, **NORM),
+    "cut, constants": partial(scenario, model="expanded", splits=[1, 2, 1, 2, 1], rounds=4),
+}
+"""Three processes train two rounds of these, others the rest."""
 
 
 # ---- what a scenario can name ------------------------------------------------------------------------------------------------
-def last_has_nan() -> Any:
-    """What the last of five devices has is not finite."""
-    parts, test = tiny.parted()
-    parts[-1][0][:] = float("nan")
-    return parts, test
-
-
 def other_in_each() -> Any:
     """Data that are not the same in all processes."""
     (inputs, labels), test = tiny.flat()
     return (inputs + RANK, labels), test
 
 
-def printing() -> Any:
+def talkative() -> Any:
     print("loading")
     warnings.warn("a factory warns", stacklevel=1)
     return tiny.flat()
 
 
-_calls = 0
+class Step:
+    count = 0
 
 
-def deadly_loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Kills the last process once, in its twelfth step."""
-    global _calls
-    _calls += 1
-    flag = Path(os.environ.get("AIRSPLIT_TEST_FLAG", os.devnull))
-    if _calls == 24 and int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK and not flag.exists():
-        flag.touch()
+def deadly(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss that kills the last process once, when it has been asked for some times."""
+    Step.count += 1
+    dead = Path(os.environ["DEAD"]) if "DEAD" in os.environ else None
+    if dead is not None and Step.count == 30 and RANK == SIZE - 1 and not dead.exists():
+        dead.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return torch.nn.functional.cross_entropy(output, labels)
 
 
+def deadly_scenario() -> Scenario:
+    return scenario(rounds=6, checkpoint_every=2, loss=f"{__name__.replace('__main__', 'learn.ranked')}:deadly")
+
+
 # ---- what goes wrong, or stops early -----------------------------------------------------------------------------------------
-def stopped_by(rank: int, folder: Path) -> list[int]:
-    """A process has enough after two rounds; the others would go on."""
-    seen = []
-    for record in air.simulate(scenario(rounds=5, checkpoint_every=4), out=folder):
-        seen.append(record.round)
-        if record.round == 2 and rank in (RANK, -1):
-            break
-    return seen
-
-
 def rounds_of(wanted: Scenario, folder: Path | None, *, resume: bool = False) -> list[int]:
     return [record.round for record in air.simulate(wanted, out=folder, resume=resume)]
 
 
+def stopped_by(ranks: list[int], folder: Path) -> list[int]:
+    """Some processes have enough after two rounds; the others would go on."""
+    seen = []
+    for record in air.simulate(scenario(rounds=5, checkpoint_every=4), out=folder):
+        seen.append(record.round)
+        if record.round == 2 and RANK in ranks:
+            break
+    return seen
+
+
+def huge(**changes: Any) -> Scenario:
+    """The second of two devices diverges."""
+    return scenario(kind="float32", model="linear", data="parted_with_huge", splits=[3, 3], **changes)
+
+
+def mistaken(rank: int) -> Scenario:
+    return scenario(model="all_frozen") if rank == RANK else scenario()
+
+
 OTHERS: dict[str, Callable[[Path], Any]] = {
-    "diverges in the last": lambda out: rounds_of(scenario(data="parted").replace(**{"training.dataset": f"{__name__}:last_has_nan"}), out),
-    "diverges in the last, one batch": lambda out: rounds_of(
-        scenario(data="parted", iterations_per_round=1).replace(**{"training.dataset": f"{__name__}:last_has_nan"}), out
-    ),
-    "gradients that are not finite": lambda out: rounds_of(scenario(model="rooted", splits=[2] * 5, fast_paths=False), out),
+    "the last diverges": lambda out: rounds_of(huge(fast_paths=False), out),
+    "the last diverges, one batch": lambda out: rounds_of(huge(**ONE_BATCH), out),
+    "all diverge": lambda out: rounds_of(scenario(model="rooted", splits=[2] * 5, **ONE_BATCH, fast_paths=False), out),
     "in turns": lambda out: rounds_of(scenario(algorithm="split-learning"), out),
-    "another scenario in each": lambda out: rounds_of(scenario(learning_rate=0.1 + RANK / 10), out),
-    "other data in each": lambda out: rounds_of(scenario(**FEW).replace(**{"training.dataset": f"{__name__}:other_in_each"}), out),
-    "a mistake in the first": lambda out: rounds_of(scenario(splits=[99] * 5) if RANK == 0 else scenario(), out),
-    "a mistake in the second": lambda out: rounds_of(scenario(model="all_frozen") if RANK == 1 else scenario(), out),
+    "other settings in each": lambda out: rounds_of(scenario(learning_rate=0.1 + RANK / 10), out),
+    "other data in each": lambda out: rounds_of(scenario(**SHARED).replace(**{"training.dataset": f"{__name__}:other_in_each"}), out),
+    "a mistake in the first": lambda out: rounds_of(mistaken(0), out),
+    "a mistake in the last": lambda out: rounds_of(mistaken(SIZE - 1), out),
     "begun": lambda out: rounds_of(scenario(), out),
-    "begun, and again": lambda out: rounds_of(scenario(), out.parent / "begun"),
+    "begun again": lambda out: rounds_of(scenario(), out.parent / "begun"),
     "resumed with other settings": lambda out: rounds_of(scenario(learning_rate=0.1), out.parent / "begun", resume=True),
     "a folder that cannot be": lambda out: rounds_of(scenario(), out.parent / "begun/scenario.toml/run"),
     "no folder": lambda out: rounds_of(scenario(), None),
-    "a folder for the first only": lambda out: rounds_of(scenario(), out if RANK == 0 else None),
-    "the first has enough": lambda out: stopped_by(0, out),
-    "the last has enough": lambda out: stopped_by(int(os.environ["WORLD_SIZE"]) - 1, out),
-    "all have enough": lambda out: stopped_by(-1, out),
-    "nobody begins": lambda out: (air.simulate(scenario(), out=out), None)[1],
+    "a folder in the first only": lambda out: rounds_of(scenario(), out if RANK == 0 else None),
+    "the first has enough": lambda out: stopped_by([0], out),
+    "the last has enough": lambda out: stopped_by([SIZE - 1], out),
+    "all have enough": lambda out: stopped_by(list(range(SIZE)), out),
+    "nobody begins": lambda out: air.simulate(scenario(), out=out) and None,
 }
 
 
-def commands(out: Path) -> dict[str, Any]:
-    """What a process prints to the words of a command line: exit code, stdout, stderr."""
-    printed = f"training.dataset={__name__}:printing"
+def commands(out: Path) -> dict[str, tuple[int, str, str]]:
+    """What a process answers to the words of a command line: exit code, stdout, stderr."""
     file = out.parent / "scenario.toml"
     words = {
-        "run": ["run", file, "--out", out / "run", "--set", printed, "--json"],
+        "run": ["run", file, "--out", out / "run", "--set", f"training.dataset={__name__}:talkative", "--json"],
         "run again": ["run", file, "--out", out / "run"],
-        "a setting": ["run", file, "--out", out / "other", "--set", "training.algorithm=split-learning"],
-        "diverges": ["run", file, "--out", out / "diverged", "--set", f"training.dataset={__name__}:last_has_nan", "--set", "training.partition=given"],
+        "the last diverges": ["run", out.parent / "huge.toml", "--out", out / "huge"],
         "no such option": ["run", file, "--no-such-option"],
-        "no such file": ["run", out / "nothing.toml"],
-        "another command": ["plan", file],
+        "another command": ["compare", file],
     }
     return {name: _said([str(word) for word in line]) for name, line in words.items()}
 
@@ -174,24 +192,41 @@ def _said(words: list[str]) -> tuple[int, str, str]:
     return code, stdout.getvalue(), stderr.getvalue()
 
 
-def seen(work: Callable[[], Any]) -> dict[str, Any]:
-    import time
-    t=time.time()
+def write_scenarios(folder: Path) -> None:
+    """What `commands` runs."""
+    (folder / "scenario.toml").write_text(scenario(**SHARED).to_toml())
+    (folder / "huge.toml").write_text(huge(fast_paths=False).to_toml())
+
+
+@contextlib.contextmanager
+def as_on_a_gpu() -> Any:
+    usual = engine.accelerator_of
+    engine.accelerator_of = lambda settings, _=0: Accelerator(torch.device("cpu"), settings.precision, stacks=True)
     try:
-        return {"result": work(), "t": time.time()-t}
+        yield
+    finally:
+        engine.accelerator_of = usual
+
+
+def seen(work: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"result": work()}
     except AirsplitError as error:
         return {"error": type(error).__name__, "message": str(error)}
 
 
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
-    found = {name: seen(lambda make=make, name=name: rounds_of(make(), folder / name)) for name, make in TRAINED.items()}
-    for name, make in RESUMED.items():
-        began = make().replace(**{"training.rounds": CUT_AFTER})
-        cut = folder / f"cut {name}"
-        found[cut.name] = seen(lambda make=make, began=began, cut=cut: rounds_of(make() if cut.exists() else began, cut, resume=True))
-    found |= {name: seen(lambda work=work, name=name: work(folder / name)) for name, work in OTHERS.items()}
-    found["commands"] = commands(folder / "commands")
+    found: dict[str, Any] = {}
+    for name, make in TRAINED[SIZE].items():
+        with as_on_a_gpu() if name.startswith(AT_ONCE) else contextlib.nullcontext():
+            found[name] = seen(partial(rounds_of, make(), folder / name))
+    for name, make in CUT.items():
+        wanted = make().replace(**{"training.rounds": 2}) if SIZE == 3 else make()
+        found[name] = seen(partial(rounds_of, wanted, folder / name, resume=True))
+    if SIZE == 2:
+        found |= {name: seen(partial(work, folder / name)) for name, work in OTHERS.items()}
+        found["commands"] = commands(folder / "commands")
     (folder / f"seen-{RANK}.json").write_text(json.dumps(found))
 
 

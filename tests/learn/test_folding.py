@@ -259,6 +259,10 @@ BEHIND: dict[str, Operation] = {
     "view, in one shape": lambda x: x.view((len(x), -1)),
     "view, other axis": lambda x: x.view(-1, x.shape[1] * x.shape[2] * x.shape[3]),
     "view of a transposed one": lambda x: x.permute(0, 2, 3, 1).contiguous().view(len(x), -1),
+    "view, back and forth": lambda x: x.view(len(x), 2, -1, *x.shape[2:]).transpose(1, 2).reshape(x.shape),
+    "group norm": lambda x: F.group_norm(x, 2),  # BUG: torch asked for a layout that vmap does not tell
+    "group norm, of few channels": lambda x: F.group_norm(x[:, :2], 1),
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True),
     "in place": lambda x: F.leaky_relu(x, 0.1, inplace=True),
     "shuffled channels": lambda x: torch.cat(x.chunk(2, dim=1)[::-1], dim=1),
     "mean": lambda x: x.mean(dim=(2, 3)),

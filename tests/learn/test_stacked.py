@@ -270,7 +270,7 @@ def loss_of_all(output: dict[str, Tensor], labels: Tensor) -> Tensor:
 
 
 def parted_with_late_trouble() -> Any:
-    """Four devices of eight samples, in an order that batches of eight keep; those of the third are too large."""
+    """Four devices of eight samples; those of the third are too large."""
     parts, test = tiny.parted_evenly()
     inputs, labels = parts[2]
     return [*parts[:2], (inputs + 200, labels), parts[3]], test
@@ -319,7 +319,7 @@ def _float64() -> Iterator[None]:
 
 def run(fast: bool, model: str = "mlp", **settings: Any) -> Run:
     name = {"model": model} if hasattr(tiny, model) else {"model__name": f"{HERE}:{model}"}
-    settings = {"splits": SPLITS, "rounds": 3, "evaluate_every": 1000, "kind": "float64"} | name | settings
+    settings = {"splits": SPLITS, "rounds": 2, "evaluate_every": 1000, "kind": "float64"} | name | settings
     return finished(tiny.scenario(fast_paths=fast, **settings))
 
 
@@ -387,9 +387,17 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("E", [1, 3])
-@pytest.mark.parametrize("algorithm", ["sfl", "fedavg", "splitfed-v1"])
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+ALGORITHMS = [("sfl", optimiser, E) for optimiser in OPTIMISERS for E in (1, 3)]
+ALGORITHMS += [
+    ("fedavg", "sgd", 1),
+    ("fedavg", "momentum", 3),
+    ("fedavg", "adam", 3),
+    ("splitfed-v1", "momentum", 1),
+    ("splitfed-v1", "sgd", 3),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "optimiser", "E"), ALGORITHMS)
 def test_devices_at_once_are_devices_one_after_the_other(algorithm: str, optimiser: str, E: int) -> None:
     """Devices with 13, 8, 4, 2 and 9 samples and batches of four: one has fewer than a batch.  They are cut at 1, 2 and 3."""
     settings = {"algorithm": algorithm, "iterations_per_round": E, "weighting": "samples", **OPTIMISERS[optimiser]}
@@ -439,14 +447,14 @@ def test_models_of_every_kind_are_the_same_at_once(name: str, E: int) -> None:
     # train was passed over (frozen first, front that has nothing to train); float64 statistics were compared with themselves of
     # a later model (norm); a view behind a folded convolution was refused (viewed); the trial changed its own inputs (in_place)
     momentum = {} if "optimiser" in MODELS[name] else {"momentum": 0.5}
-    settings = {"iterations_per_round": E, "rounds": 2} | momentum | MODELS[name]
+    settings = {"iterations_per_round": E} | momentum | MODELS[name]
     assert_same(*both(**settings))
 
 
 def test_statistics_of_a_devices_own_layers_are_its_own_and_counted_once() -> None:
     for E in (1, 3):
         fast, _ = quick(model="front_norm_mlp", splits=[2, 3, 2, 2, 3], iterations_per_round=E)
-        assert fast.state.personal["model:1.num_batches_tracked"].tolist() == [3 * E] * 5
+        assert fast.state.personal["model:1.num_batches_tracked"].tolist() == [2 * E] * 5
         assert not torch.equal(*fast.state.personal["model:1.running_mean"][:2])
 
 
@@ -475,10 +483,11 @@ def test_a_loss_of_several_outputs_is_the_same_at_once(E: int) -> None:
     assert list(fast[0]._crew.made) == [stacked.STACKED]  # the other one needs one tensor
 
 
-@pytest.mark.parametrize("E", [1, 3])
+@pytest.mark.parametrize(("E", "optimiser"), [(1, "momentum"), (3, "momentum"), (3, "adam")])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_devices_that_are_absent_or_drop_out_are_left_out(weighting: str, E: int) -> None:
-    settings = {"participation": 0.6, "dropout_probability": 0.3, "rounds": 8, "weighting": weighting, "momentum": 0.5}
+def test_devices_that_are_absent_or_drop_out_are_left_out(weighting: str, optimiser: str, E: int) -> None:
+    """With Adam, each device has made another number of steps."""
+    settings = {"participation": 0.6, "dropout_probability": 0.3, "rounds": 8, "weighting": weighting, **OPTIMISERS[optimiser]}
     fast, slow = both(iterations_per_round=E, **settings)
     assert_same(fast, slow)
     assert any(record.dropped for record in fast[1])
@@ -504,7 +513,7 @@ def test_a_boundary_that_moves_is_followed(E: int, optimiser: str) -> None:
     assert set(fast[0]._crew.made) == ({("one batch", boundary) for boundary in boundaries} if E == 1 else {stacked.STACKED})
 
 
-@pytest.mark.parametrize(("E", "limits"), [(3, (1, 2, 3)), (1, (1, 4, 8))])
+@pytest.mark.parametrize(("E", "limits"), [(3, (1, 3)), (1, (4, 8))])
 def test_more_devices_than_fit_go_in_groups(E: int, limits: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four devices with batches of four, and one with two samples."""
     seen, whole = list[int](), stacked.stacked_batches
@@ -520,8 +529,8 @@ def test_more_devices_than_fit_go_in_groups(E: int, limits: tuple[int, ...], mon
         monkeypatch.setattr(*((stacked, "ON_CPU", limit) if E == 3 else (common_batch, "SAMPLES_AT_ONCE", limit)))
         seen.clear()
         assert_same(quick(iterations_per_round=E, momentum=0.5, weighting="samples"), slow)
-        groups.append(seen[:: E if E == 1 else 1][: len(seen) // 3])
-    first_round = {3: [[1] * 15, [2] * 6 + [1] * 3, [2] * 6 + [1] * 3, [4] * 3 + [1] * 3], 1: [[1] * 5, [1] * 5, [2, 2, 1], [4, 1]]}
+        groups.append(seen[: len(seen) // 2])
+    first_round = {3: [[1] * 15, [2] * 6 + [1] * 3, [4] * 3 + [1] * 3], 1: [[1] * 5, [2, 2, 1], [4, 1]]}
     assert groups == first_round[E]
 
 
@@ -531,14 +540,13 @@ def test_one_device_is_many_too() -> None:
 
 
 @pytest.mark.usefixtures("_float64")
-@pytest.mark.parametrize("E", [1, 3])
-def test_a_built_in_model_and_its_data_are_the_same_at_once(E: int) -> None:
+def test_a_built_in_model_and_its_data_are_the_same_at_once() -> None:
     """torch's default type is float64 here, so everything that is made without a type is."""
     wanted = Scenario(
         model={"name": "alexnet32", "arguments": {"width": 0.1, "channels": 1}},
         fleet={"devices": 3},
         plan={"method": "fixed", "split": [2, 5, 3]},
-        training={"rounds": 2, "iterations_per_round": E, "batch_size": 3, "momentum": 0.9, "evaluate_samples": 20},
+        training={"rounds": 1, "iterations_per_round": 3, "batch_size": 3, "momentum": 0.9, "evaluate_samples": 20},
     )
     slow, fast = (finished(wanted.replace(**{"training.fast_paths": path})) for path in (False, True))
     assert fast[0]._crew.obstacles[stacked.STACKED] is None
@@ -617,6 +625,25 @@ def _apart(one: Training, other: Training) -> float:
         for name, tensor in tensors(one).items()
         if name.startswith("model:")
     )
+
+
+loss_types = set[torch.dtype]()
+
+
+def watched_loss(output: Tensor, labels: Tensor) -> Tensor:
+    lost = tiny.yes_or_no(output, labels)
+    loss_types.add(lost.dtype)
+    return lost
+
+
+@pytest.mark.parametrize("E", [1, 3])
+def test_in_mixed_precision_losses_are_in_float32(E: int) -> None:
+    # BUG: vmap takes a loss to pieces before autocast sees which one it is
+    settings = {"model": "line", "data": "two_classes", "splits": [1, 2, 1], "loss": f"{HERE}:watched_loss", "kind": "float32"}
+    for path in (plain, quick):
+        loss_types.clear()
+        path(precision="bf16", iterations_per_round=E, **settings)
+        assert loss_types == {torch.float32}
 
 
 # ---- not taken -------------------------------------------------------------------------------------------------------------
@@ -722,7 +749,8 @@ def test_the_iteration_and_the_round_are_those_in_which_it_happened(limit: int, 
         found = told(True, iterations_per_round=3, **settings)
         assert found == told(False, iterations_per_round=3, **settings)
         seen.add(found.split(":")[0])
-    assert len(seen) > 1
+    assert any("iteration 1" not in where for where in seen)
+    assert any("round 1" not in where for where in seen)
 
 
 def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:

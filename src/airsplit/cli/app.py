@@ -56,6 +56,7 @@ def start(
     Start here:
       airsplit presets                   the scenarios that come with airsplit
       airsplit plan paper-alexnet        splits, shares, latencies, and a bound
+      airsplit clock paper-alexnet       how long rounds take, and who is waited for
       airsplit profile alexnet           what each layer computes and sends
       airsplit run demo                  train it in virtual time
       airsplit serve demo --devices 2    train it with real devices, each of
@@ -452,15 +453,21 @@ def figures(
     numbers: Annotated[list[str] | None, typer.Argument(metavar="NUMBERS", help="Figures of the paper; none: all.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")] = Path("figures"),
     scale: Annotated[str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")] = "smoke",
+    data: DataFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the paper's figures and check its claims.
+
+    Figures 9, 10 and 14 show accuracy.  At the scale of the paper they train
+    for an hour on a large GPU, so they are drawn when named; each training is
+    kept in runs.jsonl in the folder, and none is done twice.
 
     \b
     Examples:
       airsplit figures
       airsplit figures 3 4 11 --out out/figures
       airsplit figures --scale paper
+      airsplit figures 9 10 14 --scale paper --data ~/data
     """
     require_choice("--scale", scale, SCALES)
     from airsplit.figures import FIGURES, draw
@@ -469,7 +476,7 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, note)
+    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, note, data=data)
     if as_json:
         print(json_text([asdict(claim) for claim in claims]))
         return

@@ -156,7 +156,9 @@ class Paper(Study):
         if case.algorithm == "splitfed-v1":  # averages all layers after a round, so it trains as FedAvg does with its iterations
             tuned = {(case.dataset, "fedavg"): jobs.TUNED[case.dataset, "sfl"]}
             return jobs.job_of(tuned, case.dataset, "fedavg", **given)
-        split: dict[str, Any] = {} if case.algorithm == "fedavg" else {"split": case.split, "average_fronts_every": case.average_fronts_every}
+        split: dict[str, Any] = (
+            {} if case.algorithm == "fedavg" else {"split": case.split, "average_fronts_every": case.average_fronts_every}
+        )
         return jobs.job_of(jobs.TUNED, case.dataset, case.algorithm, **given, **split)
 
     def scenario(self, case: Case, seed: int = 0) -> Scenario:

@@ -104,14 +104,14 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
     datasets = given["datasets"]
-    figure, axes = style.canvas(2 * len(datasets), len(columns), 1.0 + 2.9 * len(datasets), sharex=True, sharey="row")
+    figure, axes = style.canvas(2 * len(datasets), len(columns), 1.0 + 2.6 * len(datasets), wide=True, sharex=True, sharey="row")
     for row, dataset in enumerate(datasets):
         for at, (part, distance) in enumerate(columns):
             points = [p for p in data["points"] if (p["dataset"], p["partition"], p["mean_distance_m"]) == (dataset, part, distance)]
             above, below = axes[2 * row, at], axes[2 * row + 1, at]
             for way in WAYS:
                 _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"])
-            above.set_title(f"{DATASET_TITLES[dataset]}, {PARTITION_TITLES[part]},\n{distance:g} m", loc="left", fontsize=6)
+            above.set_title(f"{DATASET_TITLES[dataset]}, {PARTITION_TITLES[part]}, {distance:g} m", loc="left")
             above.yaxis.set_major_formatter(FuncFormatter(style.plain))
             below.set_yscale("log")
         target = given["targets"][dataset][-1]
@@ -122,7 +122,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xticks(range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]])
         cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, columnspacing=1.4)
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.4)
     style.caption(
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "

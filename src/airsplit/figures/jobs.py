@@ -22,12 +22,12 @@ from airsplit.scenario import Scenario
 from airsplit.trials import Trials
 
 SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
-EPOCHS = {"mnist": 8, "cifar10": 20}
+EPOCHS = {"mnist": 5, "cifar10": 15}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 BATCH_SIZE = 32
-SEARCHED_EPOCHS = 3
+SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
-EVALUATIONS = 15
+EVALUATIONS = 12
 KEPT = (
     "round",
     "virtual_time_s",

@@ -72,9 +72,9 @@ def look() -> Iterator[None]:
         yield
 
 
-def canvas(rows: int, columns: int, height_in: float, **options: Any) -> tuple[Canvas, np.ndarray[Any, Any]]:
-    """A figure of single-column width and its axes, rows × columns."""
-    figure = Canvas(figsize=(WIDTH_IN, height_in), layout="constrained")
+def canvas(rows: int, columns: int, height_in: float, *, wide: bool = False, **options: Any) -> tuple[Canvas, np.ndarray[Any, Any]]:
+    """A figure of single-column width, or with `wide` of two columns, and its axes, rows × columns."""
+    figure = Canvas(figsize=(2 * WIDTH_IN if wide else WIDTH_IN, height_in), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, axes
@@ -83,7 +83,8 @@ def canvas(rows: int, columns: int, height_in: float, **options: Any) -> tuple[C
 def caption(figure: Canvas, text: str) -> None:
     """The line under a figure that says what it was drawn from."""
     kept = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
-    figure.supxlabel(textwrap.fill(kept, 86), fontsize=5.6, color=FAINT, linespacing=1.25)
+    letters = round(86 * figure.get_figwidth() / WIDTH_IN)
+    figure.supxlabel(textwrap.fill(kept, letters), fontsize=5.6, color=FAINT, linespacing=1.25)
 
 
 def curve(axes: Axes, x: Sequence[float], values: dict[str, list[float]], colour: str, **options: Any) -> None:

@@ -125,7 +125,7 @@ def surely_above(difference: Numbers) -> bool:
     >>> surely_above({"mean": 0.1, "half_width": 0.2}), surely_above({"mean": 0.1, "half_width": None})
     (False, True)
     """
-    return difference["mean"] > (difference["half_width"] or 0.0)
+    return bool(difference["mean"] > (difference["half_width"] or 0.0))
 
 
 def points(difference: Numbers) -> str:

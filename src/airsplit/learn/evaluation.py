@@ -73,14 +73,14 @@ def scores(
     size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
     batches = [slice(at, at + size) for at in range(0, len(test), size)]
     rows = torch.zeros(len(devices) if state.personal else 1, 1 + 2 * (classes or 0), dtype=torch.float64, device=accelerator.device)
-    with ranks.together(), torch.no_grad(), accelerator.autocast(), evaluating(replica.model):
+    with ranks.together(), torch.no_grad(), evaluating(replica.model):
         if not state.personal:
             replica.load(state.common)
-            _count(replica, test, batches[ranks.rank :: ranks.size], rows[0])
+            _count(replica, test, batches[ranks.rank :: ranks.size], rows[0], accelerator)
         for row, k in zip(rows, devices, strict=False) if state.personal else ():
             if k in state.held:
                 replica.load(state.of(k))
-                _count(replica, test, batches, row)
+                _count(replica, test, batches, row, accelerator)
     ranks.add_up([rows])
     found = [Score(row[0] / len(test), *np.split(row[1:], 2)) for row in rows.cpu().numpy()]
     return found if state.personal else found * len(devices)
@@ -95,12 +95,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train()
 
 
-def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tensor) -> None:
+def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tensor, accelerator: Accelerator) -> None:
     """Add to a row: the loss of all samples together, and of each class how many are right and how many there are."""
     right, present = row[1:].tensor_split(2)
     for rows in batches:
         inputs, labels = test.batch(rows)
-        output = replica.model(*inputs)
+        with accelerator.autocast():  # it remembers weights in the lower precision until its end: so it ends before they change
+            output = replica.model(*inputs)
         row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
         hit = right_answers(output, labels) if len(present) else None
         if hit is not None:

@@ -32,7 +32,7 @@ class Folding(TorchFunctionMode):
             return _Convolution.apply(*_cast(*args[:3]), *args[3:])  # type: ignore[no-untyped-call]
         if function in POOLING and args and _is_stacked(args[0]) and args[0].dim() == 4 and not given.get("return_indices"):
             return _Pooling.apply(args[0], partial(_pooled, function, args[1:], given))  # type: ignore[no-untyped-call]
-        if function is Tensor.view and _is_stacked(args[0]) and not isinstance(args[1], torch.dtype):
+        if function is Tensor.view and not given and not isinstance(args[1], torch.dtype):
             return args[0].reshape(*args[1:])  # what was folded does not lie in memory as the model thinks
         if function is functional.group_norm and args and _is_stacked(args[0]):
             args = (args[0].contiguous(), *args[1:])

@@ -1,0 +1,289 @@
+"""Processes that train together: what comes out is what one process makes of it, to rounding, and none of them ever waits in vain."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import airsplit as air
+from airsplit import AirsplitError, InvalidValue, simulation
+from airsplit.learn import ranks as module
+from airsplit.learn.ranks import ALONE, OutOfTouch, Ranks, as_bytes, in_touch, joined, ranks_of
+from airsplit.results import RunFolder
+from airsplit.scenario import Scenario
+
+from . import ranked
+
+TESTS = Path(__file__).parent.parent
+PATIENCE_S = 60
+"""Where processes wait for each other in vain, a test fails; it does not hang."""
+
+RUNNING = "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_USE_AGENT_STORE"
+
+
+def torchrun(processes: int, *words: Any, restarts: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | more
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts), "-m"]
+    command = [sys.executable, *launch, *(str(word) for word in words)]
+    return subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+# ---- the same run --------------------------------------------------------------------------------------------------------------
+def train_alone(wanted: Scenario, out: Path, *, resume: bool = False) -> None:
+    for _ in air.simulate(wanted, out=out, resume=resume):
+        pass
+
+
+def tensors_in(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(next((run / "checkpoint").glob("round-*.safetensors")))
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """What is not the same in two runs but for rounding: weights, whatever the optimiser remembers, records."""
+    found = []
+    mine, yours = tensors_in(one), tensors_in(other)
+    assert mine.keys() == yours.keys()
+    for name, tensor in mine.items():
+        if tensor.is_floating_point():
+            close = 1e-10 if tensor.dtype == torch.float64 else 1e-2
+            same = torch.allclose(tensor, yours[name], rtol=close, atol=close)
+        else:
+            same = torch.equal(tensor, yours[name])
+        found += [] if same and tensor.dtype == yours[name].dtype else [f"{one.name}: {name}"]
+    records = [[json.loads(record.to_json()) for record in RunFolder(run).records()] for run in (one, other)]
+    for a, b in zip(*records, strict=True):
+        assert a.keys() == b.keys()
+        found += [
+            f"{one.name}: {key} of round {a['round']}" for key in a if not np.allclose(a[key] or 0, b[key] or 0, rtol=1e-6, atol=1e-12)
+        ]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:the devices are trained one after the other")
+def test_processes_train_together_what_one_trains_alone(tmp_path: Path) -> None:
+    """Three processes, then two: all that the engine does; runs that three begin, and two or one finish; and whatever goes wrong."""
+    three, two, one = (tmp_path / name for name in ("three", "two", "one"))
+    seen = {}
+    for folder, size in ((three, 3), (two, 2)):
+        folder.mkdir()
+        ranked.write_scenarios(folder)
+        if folder == two:
+            for name in ranked.CUT:
+                shutil.copytree(three / name, one / "resumed" / name)
+                shutil.copytree(three / name, two / name)
+        done = torchrun(size, "learn.ranked", folder)
+        assert done.returncode == 0, done.stderr
+        seen[size] = [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(size)]
+    different = []
+    for size, folder in ((3, three), (2, two)):
+        for name, make in ranked.TRAINED[size].items():
+            wanted = make()
+            assert [each[name] for each in seen[size]] == [{"result": list(range(1, wanted.training.rounds + 1))}] * size, name
+            train_alone(wanted, one / name)
+            different += differences(folder / name, one / name)
+    for name, make in ranked.CUT.items():
+        wanted = make()
+        assert [each[name] for each in seen[3]] == [{"result": [1, 2]}] * 3, name
+        assert [each[name] for each in seen[2]] == [{"result": list(range(3, wanted.training.rounds + 1))}] * 2, name
+        train_alone(wanted, one / name)
+        train_alone(wanted, one / "resumed" / name, resume=True)
+        different += differences(two / name, one / name) + differences(one / "resumed" / name, one / name)
+    assert not different
+    boundaries = {max(record.splits) for record in RunFolder(three / "boundary moves").records() if record.splits}
+    assert len(boundaries) > 1
+    check_mistakes(seen[2], two)
+    check_early_ends(seen[2], two)
+    check_commands([each["commands"] for each in seen[2]])
+
+
+FAILURES = {
+    "the last diverges": (1, "Diverged", "device 1, round 1"),
+    "the last diverges, one batch": (1, "Diverged", "device 1, round 1"),
+    "all diverge": (0, "Diverged", "not finite"),
+    "in turns": (0, "InvalidValue", "which 2 processes cannot share; run it without torchrun"),
+    "other settings in each": (1, "InvalidValue", "the scenario must be the same in all processes"),
+    "other data in each": (1, "InvalidValue", "training.dataset gives must be the same in all processes"),
+    "a mistake in the first": (0, "InvalidValue", "a parameter to train"),
+    "a mistake in the last": (1, "InvalidValue", "a parameter to train"),
+    "begun again": (0, "InvalidValue", "has a run in it already"),
+    "resumed with other settings": (0, "InvalidValue", "only training.rounds may differ"),
+    "a folder that cannot be": (0, "FileProblem", "cannot be written"),
+}
+"""Which process says what; the other hears it."""
+
+
+def check_mistakes(seen: list[dict[str, Any]], folder: Path) -> None:
+    for name, (rank, error, message) in FAILURES.items():
+        assert message in seen[rank][name]["message"], name
+        assert seen[rank][name]["error"] == error, name
+        assert seen[1 - rank][name] == {"error": "FailedElsewhere", "message": seen[rank][name]["message"]}, name
+    assert not (folder / "in turns").exists()
+
+
+def check_early_ends(seen: list[dict[str, Any]], folder: Path) -> None:
+    """An iterator ends in all processes when one of them has had enough, and what was trained until then is kept."""
+    for name in ("the first has enough", "the last has enough", "all have enough"):
+        assert [each[name] for each in seen] == [{"result": [1, 2]}] * 2, name
+        assert json.loads((folder / name / "checkpoint/checkpoint.json").read_text())["round"] == 2, name
+        assert (folder / name / "report.html").exists()
+    for name in ("no folder", "a folder in the first only"):
+        assert [each[name] for each in seen] == [{"result": [1, 2, 3]}] * 2, name
+    assert [each["nobody begins"] for each in seen] == [{"result": None}] * 2
+
+
+def check_commands(said: list[dict[str, tuple[int, str, str]]]) -> None:
+    """The first process prints; what is wrong is one line in all."""
+    code, out, err = said[0]["run"]
+    assert (code, json.loads(out)["rounds"]) == (0, 3)
+    assert "loading\n" in err
+    assert "airsplit: note: a factory warns\n" in err
+    assert "3 rounds, 2 processes, into" in err
+    assert said[1]["run"] == [0, "", ""]
+    for name, rank, message in [
+        ("run again", 0, "has a run in it already"),
+        ("the last diverges", 1, "device 1, round 1, iteration 1"),
+        ("no such option", 0, "--no-such-option"),
+        ("another command", 0, "airsplit compare does not share its work among processes"),
+    ]:
+        assert [each[name][:2] for each in said] == [[2, ""]] * 2, name
+        lines = said[rank][name][2].splitlines()
+        assert len(lines) == 1, name
+        assert message in lines[0], name
+        assert [line for line in said[1 - rank][name][2].splitlines() if "processes, into" not in line] == [], name
+
+
+# ---- processes that die --------------------------------------------------------------------------------------------------------
+def test_when_a_process_is_killed_torchrun_starts_them_again_and_the_run_goes_on(tmp_path: Path) -> None:
+    """Killed in round 4; the checkpoint is of round 2.  Nobody says --resume, or where the run is."""
+    (tmp_path / "deadly.toml").write_text(ranked.deadly_scenario().to_toml())
+    words = ["airsplit", "run", tmp_path / "deadly.toml", "--out", tmp_path / "run", "--json"]
+    done = torchrun(2, *words, restarts=1, DEAD=str(tmp_path / "dead"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "dead").exists()
+    assert json.loads(done.stdout)["rounds"] == 6
+    assert "2 processes, into" in done.stderr
+    assert "goes on after round 2" in done.stderr
+    train_alone(ranked.deadly_scenario(), tmp_path / "one")
+    assert not differences(tmp_path / "run", tmp_path / "one")
+
+
+def test_only_a_run_that_torchrun_began_itself_is_taken_up_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts processes again whatever they died of, also of a user's mistake, as when there is a run already."""
+    ranks, wanted = Ranks(store=torch.distributed.HashStore()), ranked.scenario()
+
+    def begin(name: str) -> list[int]:
+        records = simulation.simulate_among(ranks, wanted, out=tmp_path / name, resume=False, data=None)
+        return [next(records).round, next(records).round] if not RunFolder(tmp_path / name).exists else [each.round for each in records]
+
+    train_alone(wanted, tmp_path / "before")
+    with pytest.raises(InvalidValue, match="already"):
+        begin("before")
+    assert begin("new") == [1, 2]
+    with pytest.raises(InvalidValue, match="already"):  # in the same process it is a mistake
+        begin("new")
+    monkeypatch.setattr(simulation, "_this_process", lambda: "one that was started in its place")
+    assert begin("new") == [3]
+    with pytest.raises(InvalidValue, match="already"):
+        begin("before")
+
+
+# ---- one process ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("size", "devices"), [(1, 5), (3, 7), (4, 3), (5, 1), (2, 100)])
+def test_every_device_is_in_one_share(size: int, devices: int) -> None:
+    shares = [Ranks(rank, size).share(devices) for rank in range(size)]
+    assert [k for share in shares for k in share] == list(range(devices))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert all(k in shares[Ranks(0, size).holder(k, devices)] for k in range(devices))
+
+
+def test_one_process_speaks_to_nobody() -> None:
+    tensor = torch.ones(3)
+    ALONE.add_up([tensor])
+    ALONE.spread([tensor])
+    assert tensor.tolist() == [1, 1, 1]
+    assert ALONE.gathered(tensor, 3) is tensor
+    assert torch.equal(ALONE.scattered(tensor, tensor[0], 3), tensor)
+    assert (ALONE.total(2.5), ALONE.told("so"), ALONE.told(""), ALONE.any(True), ALONE.any(False)) == (2.5, "so", "", True, False)
+    assert ALONE.with_gpus(torch.device("cpu")) is ALONE
+    ALONE.remember("name", "text")
+    assert ALONE.remembered("name") == ""
+    ALONE.require_same("it", "this")
+    with pytest.raises(InvalidValue, match="wrong"), ALONE.together():
+        raise InvalidValue("wrong")
+
+
+def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RUNNING:
+        monkeypatch.delenv(name, raising=False)
+    assert ranks_of() == ALONE
+    with joined(ranks_of()) as ranks:
+        assert ranks == ALONE
+        assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ALONE),
+        ({"RANK": "0"}, ALONE),
+        ({"WORLD_SIZE": "4"}, ALONE),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, ALONE),
+        ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}, Ranks(3, 4, 1)),
+    ],
+)
+def test_the_environment_says_who_is_who(environment: dict[str, str], expected: Ranks) -> None:
+    assert ranks_of(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "many"}, "WORLD_SIZE"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK"),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, "RANK"),
+    ],
+)
+def test_an_environment_that_makes_no_sense_is_told(environment: dict[str, str], name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"{name} must be a whole number.*torchrun"):
+        ranks_of(environment)
+
+
+def test_half_of_what_torchrun_sets_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(InvalidValue, match="MASTER_ADDR"), joined(ranks_of()):
+        pass
+
+
+def test_small_tensors_travel_together_and_large_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 40)
+    sizes = [4, 5, 0, 20, 1, 1]
+    tensors = [torch.zeros(size) for size in sizes] + [torch.zeros(2, dtype=torch.float64)]
+    assert [[each.nbytes for each in several] for several in module._messages(tensors)] == [[16, 20], [80], [4, 4], [16]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.bool, torch.complex64, torch.uint8])
+def test_tensors_of_any_type_are_bytes_that_can_be_written(dtype: torch.dtype) -> None:
+    source, target = torch.tensor([[1, 0], [3, 4]]).to(dtype), torch.zeros(2, 2, dtype=dtype)
+    as_bytes(target).copy_(as_bytes(source))
+    assert torch.equal(target, source)
+    for odd in (torch.tensor(3).to(dtype), torch.tensor([1, 2]).to(dtype)[:1].expand(1, 1), torch.zeros(0, dtype=dtype)):
+        assert as_bytes(odd.contiguous()).numel() == odd.nbytes
+
+
+def test_what_torch_says_of_a_lost_process_is_an_error_of_ours() -> None:
+    with pytest.raises(OutOfTouch, match=r"which may have died: Connection closed by peer$"), in_touch():
+        raise RuntimeError("[/gloo/pair.cc:553] Connection closed by peer. GLHF!")
+    assert issubclass(OutOfTouch, AirsplitError)
