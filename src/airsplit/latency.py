@@ -20,6 +20,7 @@ from airsplit.errors import require_number
 from airsplit.units import Floats
 
 _BLOCK = 1 << 15  # table entries that are worked on at once: fits the cache
+_NEVER = -100.0  # a probability below e^-100
 
 
 @dataclass(frozen=True)
@@ -154,14 +155,16 @@ class LatencyLaw:
         return y, weight
 
     def _log_product(self, y: Floats) -> Floats:
-        """ln Π_k F_k(t₀ + y) at the nodes, devices in blocks."""
-        total = np.zeros_like(y)
-        step = max(1, _BLOCK // len(y))
-        slack = self.start_s - self.shift_s
-        for at in range(0, len(self), step):
-            z = _standardised(y, slack[at : at + step], self.scale_s[at : at + step])
+        """ln Π_k F_k(t₀ + y) at the nodes, which ascend, devices in blocks; where it is below -100 already, more devices do not matter."""
+        total, first = np.zeros_like(y), 0
+        slack, at = self.start_s - self.shift_s, 0
+        while at < len(self) and first < len(y):
+            some = slice(at, at + max(1, _BLOCK // (len(y) - first)))
+            z = _standardised(y[first:], slack[some], self.scale_s[some])
             with np.errstate(divide="ignore"):
-                total += np.log(self.fluctuation.cdf(z)).sum(axis=0)
+                total[first:] += np.log(self.fluctuation.cdf(z)).sum(axis=0)
+            first += int(np.searchsorted(total[first:], _NEVER))  # it rises with the node
+            at = some.stop
         return total
 
     def smoothed(self, part: float = 1e-5) -> LatencyLaw:

@@ -22,8 +22,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
 PLANNED = "sfl"
 """The algorithm whose rounds are what is planned: so many iterations, and nothing else."""
-MOST_EXPECTED = 100_000
-"""Devices that run several iterations freely: for more of them E[max] is not integrated, which would take longer than all rounds."""
 SUMS = (*TIMES, "sent_bytes", "received_bytes", "macs", "energy_j")
 PLAIN = ("algorithm", "batch_size", "iterations_per_round", "waits", "rounds", "virtual_time_s", "latency_mean_s", "latency_spread_s",
          "latency_min_s", "latency_max_s", "latency_quantiles_s", "planned_mean_latency_s", "planned_expected_latency_s",
@@ -72,7 +70,7 @@ class ClockRun:
     devices     what each device came to
     planned_mean_latency_s, planned_expected_latency_s    E · max_k E[τ_k] and E · E[max_k τ_k] of the plans in force, mean over
                 rounds: a round with all devices and the channels that were planned for; None where the algorithm is not
-                what was planned, the latter also for very many devices that wait only after a round
+                what was planned
     """
 
     schedule: Schedule
@@ -194,7 +192,7 @@ def clock_run(scenario: Scenario, *, rounds: int | None = None, tell: Callable[[
 
 def _planned_s(schedule: Schedule, plan: Plan) -> tuple[float, float]:
     """What a plan says of a round: the largest mean, and the mean of the largest; not a number where it says nothing."""
-    E, draws = schedule.clock.iterations_per_round, schedule.clock.draws
+    E = schedule.clock.iterations_per_round
     if schedule.settings.algorithm != PLANNED:
         return np.nan, np.nan
-    return E * plan.mean_latency_s, np.nan if draws > 1 and len(plan) > MOST_EXPECTED else E * plan.expected_latency_s
+    return E * plan.mean_latency_s, E * plan.expected_latency_s

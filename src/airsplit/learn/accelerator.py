@@ -37,6 +37,10 @@ class Accelerator:
         """A context in which models compute with this precision."""
         return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
+    def widened(self, output: Any) -> Any:
+        """What a model returned, in float32 at least: losses are computed in it, and vmap keeps autocast from seeing to that."""
+        return output if self.precision == "fp32" else tree_map_only(Tensor, _wide, output)
+
     def room(self, bytes_each: int, *, on_cpu: int) -> int:
         """How many things of a size fit at a time, at least one; on a CPU so many, because its caches are the limit."""
         if self.device.type != "cuda":
@@ -48,6 +52,10 @@ class Accelerator:
     def sped_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled where that is wanted."""
         return Compiled(function) if self.compiles else function
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 CPU = Accelerator(torch.device("cpu"))

@@ -252,7 +252,7 @@ class _StackedFronts:
             crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if self._is_cut else inputs
             crossing = tuple(_Unweighted.apply(tensor, weights) for tensor in crossing)  # type: ignore[no-untyped-call]
             output = self._back(dict(zip(self._common, common, strict=True)), [tensor.flatten(0, 1) for tensor in crossing])
-            scores = output if isinstance(output, Tensor) else logits_of(output)
+            scores = self._accelerator.widened(output if isinstance(output, Tensor) else logits_of(output))
             losses = vmap(self._loss)(per_device(scores, len(labels)), labels).reshape(-1)
         found = torch.autograd.grad((losses * weights.to(losses.dtype)).sum(), [*own, *common], allow_unused=True)
         return losses.detach(), list(found[: len(own)]), list(found[len(own) :])

@@ -102,7 +102,7 @@ def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tenso
         inputs, labels = test.batch(rows)
         with accelerator.autocast():  # it remembers weights in the lower precision until its end: so it ends before they change
             output = replica.model(*inputs)
-        row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
+            row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
         hit = right_answers(output, labels) if len(present) else None
         if hit is not None:
             right.index_add_(0, labels, hit.double())

@@ -131,7 +131,7 @@ class Gradients:
 
         def lost(own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors, labels: Tensor) -> Tensor:
             output = self._model(dict(zip(self._names, own, strict=True)) | kept, inputs)
-            return self._loss(output, labels).reshape(())
+            return self._loss(self._accelerator.widened(output), labels).reshape(())
 
         with best_algorithms():
             with self._accelerator.autocast(), Folding():
