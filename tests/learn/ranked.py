@@ -128,6 +128,10 @@ def deadly_scenario() -> Scenario:
 
 
 # ---- what goes wrong, or stops early -----------------------------------------------------------------------------------------
+def records_of(wanted: Scenario, folder: Path) -> list[str]:
+    return [record.to_json() for record in air.simulate(wanted, out=folder)]
+
+
 def rounds_of(wanted: Scenario, folder: Path | None, *, resume: bool = False) -> list[int]:
     return [record.round for record in air.simulate(wanted, out=folder, resume=resume)]
 
@@ -220,7 +224,7 @@ def main(folder: Path) -> None:
     found: dict[str, Any] = {}
     for name, make in TRAINED[SIZE].items():
         with as_on_a_gpu() if name.startswith(AT_ONCE) else contextlib.nullcontext():
-            found[name] = seen(partial(rounds_of, make(), folder / name))
+            found[name] = seen(partial(records_of, make(), folder / name))
     for name, make in CUT.items():
         wanted = make().replace(**{"training.rounds": 2}) if SIZE == 3 else make()
         found[name] = seen(partial(rounds_of, wanted, folder / name, resume=True))

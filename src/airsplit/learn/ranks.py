@@ -226,7 +226,7 @@ class Ranks:
         """Raise where a process has something else than the first."""
         with self.together():
             if here != self.told(here):
-                raise InvalidValue(f"{what} must be the same in all processes, but process {self.rank} of {self.size} has another; copy it")
+                raise InvalidValue(f"{what} must be the same in all processes, but process {self.rank} of {self.size} has another")
 
     def total(self, here: float) -> float:
         """The sum of a number of each process."""
