@@ -68,7 +68,9 @@ def compute(scale: Scale, progress: Progress) -> Data:
 
 
 def _case(dataset: str, part: str, way: str, split: int) -> Case:
-    return Case(dataset, devices=DEVICES, split=split, partition=part, **WAYS[way][2])
+    """What is trained; where all layers are averaged after each round, the split changes the clock only."""
+    own_layers = way in ("sfl", "averaged")
+    return Case(dataset, devices=DEVICES, partition=part, **WAYS[way][2], **({"split": split} if own_layers else {}))
 
 
 def _planned(distance_m: float, limit: int) -> dict[str, Any]:
