@@ -6,6 +6,7 @@ and the virtual clock says when its rounds end.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,8 @@ def compute(scale: Scale, progress: Progress) -> Data:
 
 def _case(dataset: str, part: str, way: str, split: int) -> Case:
     """What is trained; where all layers are averaged after each round, the split changes the clock only."""
-    own_layers = way in ("sfl", "averaged")
-    return Case(dataset, devices=DEVICES, partition=part, **WAYS[way][2], **({"split": split} if own_layers else {}))
+    case = Case(dataset, devices=DEVICES, partition=part, **WAYS[way][2])
+    return replace(case, split=split) if case.algorithm == "sfl" else case
 
 
 def _planned(distance_m: float, limit: int) -> dict[str, Any]:
