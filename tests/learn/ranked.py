@@ -219,9 +219,15 @@ def seen(work: Callable[[], Any]) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": str(error)}
 
 
+def threads() -> int:
+    """Of this process, those that Python does not know included; 0 where that is not to be seen."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else 0
+
+
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"threads before": threads()}
     for name, make in TRAINED[SIZE].items():
         with as_on_a_gpu() if name.startswith(AT_ONCE) else contextlib.nullcontext():
             found[name] = seen(partial(records_of, make(), folder / name))
@@ -231,6 +237,7 @@ def main(folder: Path) -> None:
     if SIZE == 2:
         found |= {name: seen(partial(work, folder / name)) for name, work in OTHERS.items()}
         found["commands"] = commands(folder / "commands")
+    found["threads after"] = threads()
     (folder / f"seen-{RANK}.json").write_text(json.dumps(found))
 
 

@@ -6,6 +6,7 @@ What they send each other are numbers and bytes; nothing is ever unpickled.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import time
@@ -331,6 +332,8 @@ def joined(ranks: Ranks) -> Iterator[Ranks]:
     group, begun = None, not dist.is_initialized()  # else by the caller, who may want it for something else, too
     with in_touch():
         if begun:
+            # which models load later anyway; loaded within the group it holds on to it, and threads that outlive Python abort
+            importlib.import_module("torch._dynamo")
             place = _part(kept, _meeting_place(kept, ranks))
             dist.init_process_group("gloo", store=place, rank=ranks.rank, world_size=ranks.size, timeout=PATIENCE)
         else:
