@@ -44,6 +44,7 @@ def main() -> None:
         chosen, kept = [job for dataset in given.datasets for scheme in SCHEMES for job in jobs.searched(dataset, scheme)], searches
     else:
         chosen, kept = [job for dataset in given.datasets for job in wanted(dataset, searches)], runs
+        chosen.sort(key=lambda job: job.seed)
     for line in jobs.trained(chosen, kept, **options):
         print(f"{time.perf_counter() - start:6.0f} s  {line}", flush=True)
     if given.what == "search":

@@ -22,7 +22,7 @@ from airsplit.scenario import Scenario
 from airsplit.trials import Trials
 
 SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
-EPOCHS = {"mnist": 5, "cifar10": 15}
+EPOCHS = {"mnist": 5, "cifar10": 12}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 BATCH_SIZE = 32
 SEARCHED_EPOCHS = 2
@@ -164,18 +164,18 @@ def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: fl
     scenario = job.scenario(device)
     if compiled:
         scenario = scenario.replace(**{"training.compile": True})
-    records = list[dict[str, Any]]()
+    records, went = list[dict[str, Any]](), dict[str, Any]()
     try:
         for record in Training(scenario, data=data).rounds():
             if record.test_accuracy is not None:
                 records.append({name: getattr(record, name) for name in KEPT})
     except Diverged as error:
-        return {"records": records or [_nothing()], "diverged": str(error), "seconds": time.perf_counter() - start}
-    return {"records": records, "seconds": round(time.perf_counter() - start, 1)} | _machine(device)
+        records, went = [_nothing()], {"diverged": str(error)}
+    return {"records": records, "seconds": round(time.perf_counter() - start, 1)} | went | _machine(device)
 
 
 def _nothing() -> dict[str, Any]:
-    """The record of a training that went wrong before its first evaluation: as good as guessing."""
+    """The record of a training that went wrong: as good as guessing."""
     return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None, "test_accuracy": 0.1}
 
 
@@ -204,6 +204,8 @@ def with_seeds(job: Job) -> list[Job]:
 TUNED: Tuned = {
     ("mnist", "sfl"): (0.002, 1),
     ("mnist", "fedavg"): (0.001, 100),
+    ("cifar10", "sfl"): (0.002, 1),
+    ("cifar10", "fedavg"): (0.001, 100),
 }
 """What the search found for 20 devices: `python benchmarks/accuracy.py search`, benchmarks/results/accuracy/search.jsonl."""
 
@@ -221,7 +223,7 @@ def job_of(tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHE
 
 def searched(dataset: str, algorithm: str) -> list[Job]:
     """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
-    grid = [(rate, iterations) for iterations in (1, 10, 100) for rate in (0.0005, 0.001, 0.002)]
+    grid = [(rate, iterations) for iterations in (1, 10, 100) for rate in (0.001, 0.002, 0.005, 0.01)]
     return [Job(dataset, algorithm, rate, iterations, epochs=SEARCHED_EPOCHS, seed=100) for rate, iterations in grid]
 
 
