@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn import functional
 
 from airsplit.learn.engine import Training
-from airsplit.learn.folding import Folding, best_algorithms
 from airsplit.models.alexnet import alexnet32
 from airsplit.scenario import Scenario
 from machine import description
@@ -93,18 +93,10 @@ def of_one_batch(*, bf16: bool = False, compiled: bool = False) -> float:
     return rate(work, DEVICES * BATCH)
 
 
-def of_convolutions(dtype: torch.dtype, *, folded: bool) -> float:
-    """Milliseconds for conv2 of 100 devices, each with its own kernel, forward and backward; in torch's usual layout, or folded."""
-    x = torch.randn(DEVICES, BATCH, 96, 15, 15, device="cuda", dtype=dtype, requires_grad=True)
-    kernels = torch.randn(DEVICES, 256, 96, 5, 5, device="cuda", dtype=dtype, requires_grad=True)
-    gradient = torch.randn(DEVICES, BATCH, 256, 15, 15, device="cuda", dtype=dtype)
-
-    def work() -> None:
-        with Folding() if folded else nullcontext(), best_algorithms():
-            made = torch.func.vmap(lambda x, kernel: torch.conv2d(x, kernel, None, 1, 2))(x, kernels)
-            torch.autograd.grad(made, (x, kernels), gradient)
-
-    return 1000 / rate(work, 1)
+def of_rounds_not_folded(split: int, **changes: Any) -> float:
+    """Whole rounds with convolutions as vmap makes them."""
+    with mock.patch("airsplit.learn.common_batch.Folding", nullcontext):
+        return of_rounds(split, 1, **changes)[0]
 
 
 def apart(**changes: Any) -> float:
@@ -170,9 +162,10 @@ def main() -> None:
     for name in list(ways)[1:]:
         found = of_one_batch(bf16=True, compiled="compiled" in name)
         say(f"| one unsplit batch, {name} | {found:,.0f} | {found / eager:.2f} | | |")
-    for name, dtype in (("float32 (TF32)", torch.float32), ("bfloat16", torch.bfloat16)):
-        usual, folded = (of_convolutions(dtype, folded=folded) for folded in (False, True))
-        say(f"\nconv2 with a kernel for each device, {name}: {usual:.1f} ms in torch's usual layout, {folded:.1f} ms folded.")
+    for name in list(ways)[:2]:
+        found = of_rounds_not_folded(15, **ways[name])
+        ratio = f"{found / alone[1]:.1f}"
+        say(f"| E = 1, split 15, {name}, convolutions not folded | {found:,.0f} | {found / eager:.2f} | {ratio} | |")
     lines += ["", "Weights against `--plain` after two rounds of 6 devices in double precision, relative to the largest:", ""]
     cases = {"split 4, E = 1": (4, 1, {}), "split 15, E = 1": (15, 1, {}), "split 4, E = 3, momentum": (4, 3, {"training__momentum": 0.9})}
     cases |= {"FedAvg, E = 3": (4, 3, {"training__algorithm": "fedavg"})}

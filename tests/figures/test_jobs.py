@@ -51,7 +51,7 @@ def test_iterations_are_as_many_passes_over_a_devices_samples_as_in_the_search()
 def test_the_search_tries_as_much_for_each_algorithm() -> None:
     one, other = (searched("cifar10", algorithm) for algorithm in ("sfl", "fedavg"))
     assert [replace(job, algorithm="fedavg") for job in one] == other
-    assert len({(job.learning_rate, job.iterations_per_round) for job in one}) == len(one) == 9
+    assert len({(job.learning_rate, job.iterations_per_round) for job in one}) == len(one) == 12
 
 
 def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_every_job_is_a_scenario_that_can_be_written_down() -> None:
 def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "scenario", tiny)
     file = tmp_path / "runs.jsonl"
-    first, second = (Job("mnist", "sfl", 0.1, 1, seed=seed) for seed in (0, 1))
+    first, second = (Job("mnist", "sfl", 0.1, 1, 5, seed=seed) for seed in (0, 1))
     assert len(list(trained([first, first], Done(file)))) == 1
     assert len(list(trained([first, second], Done(file)))) == 1
     again = Done(file)
@@ -86,7 +86,7 @@ def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: py
 
 def test_nothing_is_begun_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "scenario", tiny)
-    assert list(trained([Job("mnist", "sfl", 0.1, 1)], Done(tmp_path / "runs.jsonl"), until=time.monotonic() - 1)) == []
+    assert list(trained([Job("mnist", "sfl", 0.1, 1, 5)], Done(tmp_path / "runs.jsonl"), until=time.monotonic() - 1)) == []
     assert not (tmp_path / "runs.jsonl").exists()
 
 
@@ -95,7 +95,7 @@ def test_a_training_that_diverges_counts_as_guessing(tmp_path: Path, monkeypatch
         return tiny(self, device).replace(**{"training.learning_rate": 1e30, "training.rounds": 2})
 
     monkeypatch.setattr(Job, "scenario", wild)
-    job, done = Job("mnist", "sfl", 0.1, 1), Done(tmp_path / "runs.jsonl")
+    job, done = Job("mnist", "sfl", 0.1, 1, 5), Done(tmp_path / "runs.jsonl")
     list(trained([job], done))
     assert done[job][-1].test_accuracy == 0.1
     assert "not finite" in json.loads((tmp_path / "runs.jsonl").read_text())["diverged"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from airsplit import __version__
 from airsplit.figures import jobs
-from airsplit.figures.jobs import Done, Job
+from airsplit.figures.jobs import PARTITIONS, Done, Job
 from airsplit.figures.sweeps import Progress, Scale
 from airsplit.learn.parallel import in_parallel
 from airsplit.learn.schedule import Schedule
@@ -31,9 +31,6 @@ SEEDS = 3
 ROUNDS = 6
 EVALUATED = 5
 JOBS: int | None = None  # as many as there are cores
-PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
-PARTITION_TITLES = {"iid": "IID", "non-iid": "non-IID"}
-DATASET_TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 BASE = {"training.rounds": ROUNDS, "training.evaluate_devices": EVALUATED}
 DEVICES = 20
 """Where they are not swept."""
@@ -144,12 +141,13 @@ class Smoke(Study):
 
 
 class Paper(Study):
-    """The trainings of `jobs`.  What is missing in their file is trained, on a GPU where there is one."""
+    """The trainings of `jobs`.  What is missing in their file is trained, on a GPU where there is one; but of seeds only the first."""
 
     def __init__(self, scale: Scale) -> None:
         datasets = tuple(dict.fromkeys(dataset for dataset, _ in jobs.TUNED))
         super().__init__(Sweep(datasets, jobs.DEVICES, jobs.SPLITS, (4, 8, 15), {"mnist": (0.97, 0.985), "cifar10": (0.6, 0.7)}))
         self._done, self._data = Done(scale.trainings or Path("runs.jsonl")), scale.data
+        self._seeds = jobs.complete_seeds(datasets, jobs.TUNED, self._done)
 
     def _job(self, case: Case) -> Job:
         given: dict[str, Any] = {"devices": case.devices, "partition": case.partition}
@@ -178,15 +176,15 @@ class Paper(Study):
         return {case: self._done.trials(several) for case, several in wanted.items()}
 
     def _seeded(self, case: Case) -> list[Job]:
-        """Three seeds, but one for the ways to train that only figure 14 shows."""
+        """All seeds, but one for the ways to train that only figure 14 shows."""
         job = self._job(case)
         ours = case.algorithm == "splitfed-v1" or case.average_fronts_every or case.split not in (4, 10, 15)
-        return [job] if ours or (case.algorithm == "fedavg" and case.partition != "iid") else jobs.with_seeds(job)
+        return [job] if ours or (case.algorithm == "fedavg" and case.partition != "iid") else jobs.with_seeds(job, self._seeds)
 
     def settings(self) -> dict[str, Any]:
         tuned = [{"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e} for (d, a), (rate, e) in jobs.TUNED.items()]
         epochs = {dataset: jobs.EPOCHS[dataset] for dataset in self.sweep.datasets}
-        seeds = {"seeds": list(jobs.SEEDS), "seeds_elsewhere": [0]}
+        seeds = {"seeds": self._seeds, "seeds_elsewhere": self._seeds[:1]}
         return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"} | seeds
 
 

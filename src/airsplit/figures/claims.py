@@ -13,7 +13,7 @@ import numpy as np
 
 from airsplit.figures import wording
 from airsplit.figures.comparison import SCHEMES
-from airsplit.figures.style import MODEL_NAMES
+from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, PARTITION_NAMES
 from airsplit.figures.wording import Numbers
 
 Drawn = Mapping[int, Numbers]
@@ -209,9 +209,9 @@ def faster_than_fedavg(drawn: Drawn) -> Verdict:
         times = [np.mean(panel[scheme]["virtual_time_s"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
         last = [100 * np.mean(panel[scheme]["test_accuracy"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
         parts.append(
-            f"{panel['dataset']}, {panel['devices']} devices: SFL ends after {times[0]:.3g} s at {last[0]:.1f} %, and is then "
-            f"{wording.points(end)} ahead of FedAvg (at the least {100 * min(ahead):.1f} before), which ends after {times[1]:.3g} s at "
-            f"{last[1]:.1f} %."
+            f"{DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices: SFL ends after {times[0]:.3g} s at {last[0]:.1f} %, and is "
+            f"then {wording.points(end)} ahead of FedAvg (at the least {100 * min(ahead):.1f} before), which ends after {times[1]:.3g} s "
+            f"at {last[1]:.1f} %."
         )
     return f"{wording.trained_on(drawn[9])} {' '.join(parts)}", holds
 
@@ -226,7 +226,8 @@ def more_devices_are_worse(drawn: Drawn) -> Verdict:
     for gains in drawn[9]["fewer_devices_gains"]:
         found = {scheme: gain for scheme, gain in gains.items() if scheme != "dataset"}
         holds = holds and all(wording.surely_above(gain) for gain in found.values())
-        parts.append(f"{gains['dataset']}: {', '.join(f'{SCHEMES[scheme][0]} {wording.points(gain)}' for scheme, gain in found.items())}")
+        gained = ", ".join(f"{SCHEMES[scheme][0]} {wording.points(gain)}" for scheme, gain in found.items())
+        parts.append(f"{DATASET_NAMES[gains['dataset']]}: {gained}")
     lead = f"{wording.trained_on(drawn[9])} Accuracy of {few} devices above that of {many} at the end:"
     return f"{lead} {'; '.join(parts)}.", holds
 
@@ -238,10 +239,19 @@ def deeper_splits_are_worse(drawn: Drawn) -> Verdict:
     for more in data["non_iid_gains_over_iid"]:
         panels = [panel for panel in data["panels"] if panel["dataset"] == more["dataset"]]
         holds = holds and all(wording.surely_above(each) for each in (*(panel["shallow_gain"] for panel in panels), more))
-        each = ", ".join(f"{panel['partition']} {wording.points(panel['shallow_gain'])}" for panel in panels)
-        parts.append(f"{more['dataset']}: {each}, non-IID more than IID by {wording.points(more)}")
-    shallow, deep = data["settings"]["splits"][0], data["settings"]["splits"][-1]
-    return f"{wording.trained_on(data)} Accuracy with ℓ = {shallow} above that with ℓ = {deep}: {'; '.join(parts)}.", holds
+        each = "; ".join(
+            f"{PARTITION_NAMES[panel['partition']]} {', '.join(f'{100 * end:.1f}' for end in _ends(panel))} %, so the deepest loses "
+            f"{wording.points(panel['shallow_gain'])}"
+            for panel in panels
+        )
+        parts.append(f"{DATASET_NAMES[more['dataset']]}: {each}; non-IID more than IID by {wording.points(more)}.")
+    splits = ", ".join(str(split) for split in data["settings"]["splits"])
+    return f"{wording.trained_on(data)} Accuracy at the end with ℓ = {splits}: {' '.join(parts)}", holds
+
+
+def _ends(panel: Numbers) -> list[float]:
+    """The accuracy at the end of each curve."""
+    return [float(np.mean(each["test_accuracy"], axis=0)[-1]) for each in panel["curves"]]
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:

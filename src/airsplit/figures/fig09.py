@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import DATASET_TITLES, Case, curve, difference, study_of
+from airsplit.figures.accuracies import Case, curve, difference, study_of
 from airsplit.figures.comparison import SCHEMES
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.sweeps import Progress, Scale
@@ -58,7 +58,7 @@ def draw(data: Data) -> Canvas:
         for scheme, (name, colour) in SCHEMES.items():
             times, percent = np.array(panel[scheme]["virtual_time_s"]), 100 * np.array(panel[scheme]["test_accuracy"])
             style.ranged(cell, times.mean(axis=0), percent, colour, marker="o", markersize=2.5, label=name)
-        cell.set_title(f"{DATASET_TITLES[panel['dataset']]}, {panel['devices']} devices", loc="left")
+        cell.set_title(f"{style.DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices", loc="left")
         style.log_axis(cell.xaxis)
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     for cell in axes[-1]:

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import DATASET_TITLES, DEVICES, PARTITION_TITLES, PARTITIONS, Case, curve, difference, study_of
+from airsplit.figures.accuracies import DEVICES, Case, curve, difference, study_of
 from airsplit.figures.declaration import Data, Figure
+from airsplit.figures.jobs import PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
 from airsplit.figures.wording import length_of_training, seeds_text
 from airsplit.trials import Trials
@@ -49,7 +50,7 @@ def draw(data: Data) -> Canvas:
         for each in panel["curves"]:
             percent = 100 * np.array(each["test_accuracy"])
             style.ranged(cell, each["rounds"], percent, COLOURS[each["split"]], marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
-        cell.set_title(f"{DATASET_TITLES[panel['dataset']]}, {PARTITION_TITLES[panel['partition']]}", loc="left")
+        cell.set_title(f"{style.DATASET_NAMES[panel['dataset']]}, {style.PARTITION_NAMES[panel['partition']]}", loc="left")
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     for cell in axes[-1]:

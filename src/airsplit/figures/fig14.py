@@ -15,9 +15,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
-from airsplit.figures.accuracies import DATASET_TITLES, DEVICES, PARTITION_TITLES, PARTITIONS, Case, Study, round_ends, study_of
+from airsplit.figures.accuracies import DEVICES, Case, Study, round_ends, study_of
 from airsplit.figures.declaration import Data, Figure
-from airsplit.figures.jobs import FRONTS_EVERY
+from airsplit.figures.jobs import FRONTS_EVERY, PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
 from airsplit.figures.wording import length_of_training, seeds_text
 from airsplit.models.loading import profile_for
@@ -114,7 +114,7 @@ def draw(data: Data) -> Canvas:
             above, below = axes[2 * row, at], axes[2 * row + 1, at]
             for way in WAYS:
                 _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"])
-            above.set_title(f"{DATASET_TITLES[dataset]}, {PARTITION_TITLES[part]}, {distance:g} m", loc="left")
+            above.set_title(f"{style.DATASET_NAMES[dataset]}, {style.PARTITION_NAMES[part]}, {distance:g} m", loc="left")
             above.yaxis.set_major_formatter(FuncFormatter(style.plain))
             below.set_yscale("log")
         target = given["targets"][dataset][-1]

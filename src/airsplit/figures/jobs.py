@@ -22,11 +22,12 @@ from airsplit.scenario import Scenario
 from airsplit.trials import Trials
 
 SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
-EPOCHS = {"mnist": 5, "cifar10": 12}
+EPOCHS = {"mnist": 5, "cifar10": 20}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
 BATCH_SIZE = 32
 SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
+SEARCHED_SEED = 100
 EVALUATIONS = 12
 KEPT = (
     "round",
@@ -44,27 +45,28 @@ KEPT = (
 class Job:
     """One training of alexnet32 at width 1.  Every device is cut at `split`; all the training set is dealt to the devices.
 
-    epochs   how often each device goes through its samples; 0: as often as in the figures
+    epochs   how often each device goes through its samples
     """
 
     dataset: str
     algorithm: str
     learning_rate: float
     iterations_per_round: int
+    epochs: int
     devices: int = 20
     split: int = 4
     partition: str = "iid"
     average_fronts_every: int | None = None
-    epochs: int = 0
     seed: int = 0
 
     @property
     def rounds(self) -> int:
         batches = SAMPLES[self.dataset] // self.devices // BATCH_SIZE
-        return max(1, round((self.epochs or EPOCHS[self.dataset]) * batches / self.iterations_per_round))
+        return max(1, round(self.epochs * batches / self.iterations_per_round))
 
     def scenario(self, device: str = "cpu") -> Scenario:
         """As `airsplit run` takes it."""
+        searching = self.seed == SEARCHED_SEED
         changes: dict[str, Any] = {
             "model.arguments": {"width": 1.0},
             "fleet.devices": self.devices,
@@ -79,10 +81,10 @@ class Job:
             "training.batch_size": BATCH_SIZE,
             "training.learning_rate": self.learning_rate,
             "training.momentum": 0.9,
-            "training.evaluate_every": max(1, self.rounds // (EVALUATIONS if self.epochs == 0 else EVALUATIONS // 2)),
+            "training.evaluate_every": max(1, self.rounds // (EVALUATIONS // 2 if searching else EVALUATIONS)),
             "training.evaluate_devices": 10,
             "training.evaluate_samples": 2000,
-            "training.evaluate_all_at_end": self.epochs == 0,
+            "training.evaluate_all_at_end": not searching,
             "training.seed": self.seed,
             "training.precision": "bf16",
             "training.device": device,
@@ -196,9 +198,15 @@ SPLITS = (4, 10, 15)
 SEEDS = (0, 1, 2)
 
 
-def with_seeds(job: Job) -> list[Job]:
+def with_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
     """Three seeds for 20 devices, one elsewhere."""
-    return [replace(job, seed=seed) for seed in (SEEDS if job.devices == SEARCHED_DEVICES else SEEDS[:1])]
+    return [replace(job, seed=seed) for seed in (seeds if job.devices == SEARCHED_DEVICES else seeds[:1])]
+
+
+def complete_seeds(datasets: Iterable[str], tuned: Tuned, done: Done) -> list[int]:
+    """The first, and those for which all is done that figures 9 and 10 show."""
+    several = [job for dataset in datasets for job in (*of_figure_9(dataset, tuned), *of_figure_10(dataset, tuned))]
+    return [seed for seed in SEEDS if seed == SEEDS[0] or all(job in done for job in several if job.seed == seed)]
 
 
 TUNED: Tuned = {
@@ -218,13 +226,13 @@ def job_of(tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHE
     rate, iterations = tuned[dataset, algorithm]
     if iterations > 1:
         iterations = max(1, round(iterations * SEARCHED_DEVICES / devices))
-    return Job(dataset, algorithm, rate, iterations, devices=devices, **others)
+    return Job(dataset, algorithm, rate, iterations, EPOCHS[dataset], devices=devices, **others)
 
 
 def searched(dataset: str, algorithm: str) -> list[Job]:
     """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
     grid = [(rate, iterations) for iterations in (1, 10, 100) for rate in (0.001, 0.002, 0.005, 0.01)]
-    return [Job(dataset, algorithm, rate, iterations, epochs=SEARCHED_EPOCHS, seed=100) for rate, iterations in grid]
+    return [Job(dataset, algorithm, rate, iterations, SEARCHED_EPOCHS, seed=SEARCHED_SEED) for rate, iterations in grid]
 
 
 def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:

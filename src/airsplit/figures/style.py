@@ -27,6 +27,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E0
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 INK, FAINT = "#222222", "#6b6b6b"
 
+DATASET_NAMES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+PARTITION_NAMES = {"iid": "IID", "non-iid": "non-IID"}
 MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16"}
 NAMES_WITH_INPUT = {
     "alexnet": "AlexNet, 227×227 input",
@@ -115,9 +117,11 @@ def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequenc
 
 
 def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
-    """A logarithmic axis with these ticks, or 1, 2, 5 of each decade, written as plain numbers."""
+    """A logarithmic axis with these ticks, or 1, 2, 5 of each decade (1, 3 where there are several), written as plain numbers."""
     (axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if ticks is None else FixedLocator(list(ticks)))
+    low, high = axis.get_data_interval()
+    usual = LogLocator(subs=(1.0, 3.0) if 0 < 50 * low < high else (1.0, 2.0, 5.0))
+    axis.set_major_locator(usual if ticks is None else FixedLocator(list(ticks)))
     axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
 

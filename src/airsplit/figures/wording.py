@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.figures.style import MODEL_NAMES, NAMES_WITH_INPUT, pace_label, plain
+from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, NAMES_WITH_INPUT, pace_label, plain
 
 Numbers = dict[str, Any]
 
@@ -142,26 +142,29 @@ def trained_on(data: Numbers) -> str:
     """What an accuracy figure was trained on."""
     given = data["settings"]
     model = f"{given['model']} at width {given['arguments']['width']}"
-    return f"{model} on {' and '.join(given['datasets'])}, {length_of_training(given)}, {len(given['seeds'])} seeds{_elsewhere(given)}."
+    count = "one seed" if len(given["seeds"]) == 1 else f"{len(given['seeds'])} seeds{_elsewhere(given)}"
+    return f"{model} on {' and '.join(DATASET_NAMES[each] for each in given['datasets'])}, {length_of_training(given)}, {count}."
 
 
 def length_of_training(given: Numbers) -> str:
     """How long trainings are, by the settings of a figure.
 
     >>> length_of_training({"rounds": 6, "iterations_per_round": 5}), length_of_training({"epochs": {"mnist": 8}})
-    ('6 rounds of 5 iterations', '8 passes over the training set (mnist)')
+    ('6 rounds of 5 iterations', '8 passes over MNIST')
     """
     if "rounds" in given:
         return f"{given['rounds']} rounds of {given['iterations_per_round']} iterations"
-    return ", ".join(f"{passes} passes over the training set ({dataset})" for dataset, passes in given["epochs"].items())
+    return " and ".join(f"{passes} passes over {DATASET_NAMES[dataset]}" for dataset, passes in given["epochs"].items())
 
 
 def seeds_text(given: Numbers) -> str:
     """Of how many seeds lines and bands are.
 
-    >>> seeds_text({"seeds": [0, 1, 2]})
-    'Means and ranges of 3 seeds.'
+    >>> seeds_text({"seeds": [0, 1, 2]}), seeds_text({"seeds": [0]})
+    ('Means and ranges of 3 seeds.', 'One seed.')
     """
+    if len(given["seeds"]) == 1:
+        return "One seed."
     return f"Means and ranges of {len(given['seeds'])} seeds{_elsewhere(given)}."
 
 
