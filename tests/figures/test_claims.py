@@ -235,9 +235,13 @@ def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds
     [(SURE, SURE, SURE, True), (UNSURE, SURE, SURE, False), (SURE, AGAINST, SURE, False), (SURE, SURE, UNSURE, False)],
 )
 def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(iid, other, more, holds):
-    panels = [{"dataset": "digits", "partition": name, "shallow_gain": gain} for name, gain in (("iid", iid), ("non-iid", other))]
+    curves = [{"test_accuracy": [[0.5, accuracy]]} for accuracy in (0.9, 0.8)]
+    parts = {"iid": iid, "non-iid": other}
+    panels = [{"dataset": "digits", "partition": name, "curves": curves, "shallow_gain": gain} for name, gain in parts.items()]
     data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gains_over_iid": [{"dataset": "digits"} | more]}
-    assert deeper_splits_are_worse({10: data})[1] is holds
+    measured, found = deeper_splits_are_worse({10: data})
+    assert found is holds
+    assert "ℓ = 4, 15: digits: IID 90.0, 80.0 %" in measured
 
 
 @pytest.mark.parametrize(("mean", "holds"), [(0.5, True), (-0.5, False)])

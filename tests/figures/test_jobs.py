@@ -65,6 +65,22 @@ def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(
     assert iterations == 10  # the most accurate of all comes too late; among equals the first
 
 
+def test_what_the_figures_use_is_what_the_search_found() -> None:
+    done = Done(Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy" / "search.jsonl")
+    assert {key: best(*key, done) for key in jobs.TUNED} == jobs.TUNED
+
+
+def test_a_further_seed_counts_when_all_is_done_that_figures_show_with_it(tmp_path: Path) -> None:
+    done = Done(tmp_path / "runs.jsonl")
+    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0]
+    seeded = [job for job in of_figures("mnist", TUNED) if job.seed == 1]
+    for job in seeded[1:]:
+        done.add(job, {"records": [record(0.9, 1.0)]})
+    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0]
+    done.add(seeded[0], {"records": [record(0.9, 1.0)]})
+    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0, 1]
+
+
 def test_every_job_is_a_scenario_that_can_be_written_down() -> None:
     for job in dict.fromkeys((*of_figures("mnist", TUNED), *searched("cifar10", "sfl"))):
         scenario = job.scenario("cuda")
