@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airsplit import FileProblem, InvalidValue, RoundRecord
-from airsplit.results import RunFolder
+from airsplit.results import RecordReader, RunFolder
 
 FULL = RoundRecord(
     round=3,
@@ -157,3 +157,33 @@ def test_a_folder_in_a_place_that_is_none_is_told(tmp_path: Path) -> None:
 
 def _call(make: Any, run: RunFolder) -> None:
     make(run)
+
+
+def test_records_are_read_as_they_arrive_each_once(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    reader = RecordReader(run.rounds_file)
+    assert list(reader.new()) == []
+    for record in numbered(1, 2):
+        run.append(record)
+    assert list(reader.new()) == numbered(1, 2)
+    with run.rounds_file.open("a") as stream:
+        stream.write(numbered(3)[0].to_json())
+    assert list(reader.new()) == []  # its end has not been written yet
+    with run.rounds_file.open("a") as stream:
+        stream.write("\n")
+    assert list(reader.new()) == numbered(3)
+
+
+def test_a_reader_notices_that_a_run_went_back(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for record in numbered(1, 2, 3):
+        run.append(record)
+    reader = RecordReader(run.rounds_file)
+    assert len(list(reader.new())) == 3
+    assert not reader.is_outdated
+    run.keep_until(2)
+    assert reader.is_outdated
+    reader.start_over()
+    assert list(reader.new()) == numbered(1, 2)
+    run.rounds_file.unlink()
+    assert reader.is_outdated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,6 +19,10 @@ Column = tuple[float, ...]
 
 PER_DEVICE = ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "received_bytes", "macs", "energy_j")
 """What a record says of each device."""
+
+
+LONGEST_RECORD = 1 << 28
+"""Bytes of a line that is read: some million devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,17 +161,7 @@ class RunFolder:
 
     def records(self) -> list[RoundRecord]:
         """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""
-        if not self.rounds_file.exists():
-            return []
-        text = read_text(self.rounds_file, what="records of the run", limit_bytes=1 << 34)
-        lines = text.split("\n")
-        found = []
-        for number, line in enumerate(lines[:-1], start=1):  # what is behind the last newline is not whole
-            try:
-                found.append(RoundRecord.from_json(line))
-            except (ValueError, TypeError) as error:
-                raise FileProblem(f"records of the run {str(self.rounds_file)!r}, line {number}: {error}") from None
-        return found
+        return list(RecordReader(self.rounds_file).new())
 
     def keep(self, records: Iterable[RoundRecord]) -> None:
         """Make these the records, whole or not at all."""
@@ -195,6 +189,60 @@ class RunFolder:
                 os.fsync(stream.fileno())
         except OSError as error:
             raise FileProblem(f"records of the run {str(self.rounds_file)!r} cannot be written: {error.strerror}") from None
+
+
+class RecordReader:
+    """Reads the records of a run as they arrive, each once; a line without its end is left for later."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin again with the first."""
+        self._offset, self._lines = 0, 0
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the file is another one than before, or shorter, as after a run went on from an older checkpoint."""
+        try:
+            found = self._file.stat()
+        except OSError:
+            return self._offset > 0
+        return self._identity is not None and ((found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset)
+
+    def new(self) -> Iterator[RoundRecord]:
+        """What has come since the last time."""
+        try:
+            with self._file.open("rb") as stream:
+                found = os.fstat(stream.fileno())
+                self._identity = (found.st_dev, found.st_ino)
+                stream.seek(self._offset)
+                while (line := stream.readline(LONGEST_RECORD)).endswith(b"\n"):
+                    record = self._record(line)
+                    self._offset += len(line)
+                    self._lines += 1
+                    yield record
+                if len(line) == LONGEST_RECORD:
+                    raise FileProblem(f"{self._next} is longer than {LONGEST_RECORD:,} bytes")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FileProblem(f"records of the run {str(self._file)!r} cannot be read: {error.strerror}") from None
+
+    def _record(self, line: bytes) -> RoundRecord:
+        try:
+            return RoundRecord.from_json(line.decode())
+        except UnicodeDecodeError:
+            raise FileProblem(f"{self._next} is not UTF-8 text") from None
+        except (ValueError, TypeError) as error:
+            raise FileProblem(f"{self._next}: {error}") from None
+
+    @property
+    def _next(self) -> str:
+        """What is read next, for an error."""
+        return f"records of the run {str(self._file)!r}, line {self._lines + 1}"
 
 
 def folder_lock(folder: Path, what: str) -> closing[Lock]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from airsplit.history import TIMES, History
 from airsplit.quantities import counted, percent, quantity, seconds
-from airsplit.report.history import TIMES, History
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.units import Floats, Ints

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from airsplit.history import History
 from airsplit.quantities import counted, percent, quantity, repeated, seconds
-from airsplit.report.history import History
 from airsplit.report.markup import Html, folded, name, prose, tag, together
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario

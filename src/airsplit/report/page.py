@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from airsplit.files import write_text
+from airsplit.history import History
 from airsplit.report.devices import participation, time_spent
-from airsplit.report.history import History
 from airsplit.report.learning import learning
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.overview import result, setup, title
@@ -25,7 +25,7 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     The same folder gives the same bytes.  A FileProblem says what is missing in a folder that is not a run's.
     """
     folder = RunFolder(run_folder)
-    write_text(folder.report_file, page(History.read(folder)))
+    write_text(folder.report_file, page(History(folder)))
     return folder.report_file
 
 

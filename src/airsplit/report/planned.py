@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from airsplit.history import History
 from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
-from airsplit.report.history import History
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.scales import spread_rows
 

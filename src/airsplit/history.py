@@ -1,16 +1,16 @@
-"""What a report knows of a run: everything that its folder says, checked and added up."""
+"""What reports and the dashboard know of a run: everything that its folder says, checked and added up."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem
-from airsplit.results import PER_DEVICE, RoundRecord, RunFolder
+from airsplit.results import PER_DEVICE, RecordReader, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
@@ -21,37 +21,62 @@ _LISTS = ("splits", "split_names", "shares", "compute_s", "transmit_s", "server_
 _NUMBERS = ("gap", "mean_latency_s", "expected_latency_s", "batch_size", "averaged_parameters")
 
 
-@dataclass(frozen=True, eq=False)
 class History:
-    """A run, told from its folder.
+    """A run, told from its folder; `update` reads on.
 
+    records  without what they say of each device, of which only sums are kept: a long run of many devices has gigabytes of it
     rounds   PER_ROUND: one number for each record; NaN where there is none, as in a round that was not evaluated
     totals   PER_DEVICE: one number for each device, summed over the records
     """
 
-    scenario_text: str
-    scenario: Scenario
-    plan: dict[str, Any]
-    records: list[RoundRecord]
-    names: list[str]
-    rounds: dict[str, Floats]
-    totals: dict[str, Floats]
-
-    @classmethod
-    def read(cls, folder: RunFolder) -> History:
+    def __init__(self, folder: RunFolder) -> None:
         """Read a run folder; a FileProblem where something of it is missing or not what it should be."""
-        text = folder.scenario()
+        self.folder = folder
+        self.scenario_text = folder.scenario()
         try:
-            scenario = Scenario.from_toml(text)
+            self.scenario = Scenario.from_toml(self.scenario_text)
         except AirsplitError as error:
             raise FileProblem(f"scenario of the run {str(folder.scenario_file)!r}: {error}") from None
-        plan, records = folder.plan(), folder.records()
-        names = _require_plan(plan, f"plan of the run {str(folder.plan_file)!r}")
-        where = f"records of the run {str(folder.rounds_file)!r}"
-        _require_devices(records, len(names), where)
-        rounds = {name: _numbers([getattr(r, name) for r in records], where, name) for name in PER_ROUND}
-        totals = {name: _summed(records, name, len(names), where) for name in PER_DEVICE}
-        return cls(text, scenario, plan, records, names, rounds, totals)
+        self.plan = folder.plan()
+        self.names = _require_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
+        self._where = f"records of the run {str(folder.rounds_file)!r}"
+        self._reader = RecordReader(folder.rounds_file)
+        self._start_over()
+        self.update()
+
+    def _start_over(self) -> None:
+        self._reader.start_over()
+        self.records: list[RoundRecord] = []
+        self.totals = {name: np.zeros(len(self.names)) for name in PER_DEVICE}
+        self._rounds: dict[str, Floats] | None = None
+
+    def update(self) -> bool:
+        """Read what has come since the last time; whether anything has.  Begins again where the run itself did."""
+        anew = self._reader.is_outdated
+        if anew:
+            self._start_over()
+        before = len(self.records)
+        for record in self._reader.new():
+            self._add(record)
+        if anew or len(self.records) > before:
+            self._rounds = None
+            return True
+        return False
+
+    def _add(self, record: RoundRecord) -> None:
+        _require_devices(record, len(self.names), self._where)
+        for name in PER_DEVICE:
+            if column := getattr(record, name):
+                self.totals[name] += _numbers(list(column), self._where, name)
+        last = self.records[-1] if self.records else record
+        same = {name: getattr(last, name) for name in ("participants", "dropped") if getattr(last, name) == getattr(record, name)}
+        self.records.append(replace(record, **dict.fromkeys(PER_DEVICE, ()) | same))
+
+    @property
+    def rounds(self) -> dict[str, Floats]:
+        if self._rounds is None:
+            self._rounds = {name: _numbers([getattr(r, name) for r in self.records], self._where, name) for name in PER_ROUND}
+        return self._rounds
 
     def __len__(self) -> int:
         return len(self.names)
@@ -79,7 +104,7 @@ class History:
         """The last round in which the models were tested."""
         return next((r for r in reversed(self.records) if r.test_loss is not None or r.test_accuracy is not None), None)
 
-    @cached_property
+    @property
     def plans(self) -> list[RoundRecord]:
         """The rounds that began with a new plan."""
         return [record for record in self.records if record.splits is not None]
@@ -122,14 +147,13 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
     return [str(each) for each in names]
 
 
-def _require_devices(records: list[RoundRecord], devices: int, where: str) -> None:
-    for record in records:
-        for name in (*PER_DEVICE, "splits", "shares"):
-            column = getattr(record, name)
-            if column and len(column) != devices:
-                raise FileProblem(f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices")
-        if not all(min(who, default=0) >= 0 and max(who, default=0) < devices for who in (record.participants, record.dropped)):
-            raise FileProblem(f"{where}: round {record.round} names a device that the plan with {devices} devices does not have")
+def _require_devices(record: RoundRecord, devices: int, where: str) -> None:
+    for name in (*PER_DEVICE, "splits", "shares"):
+        column = getattr(record, name)
+        if column and len(column) != devices:
+            raise FileProblem(f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices")
+    if not all(min(who, default=0) >= 0 and max(who, default=0) < devices for who in (record.participants, record.dropped)):
+        raise FileProblem(f"{where}: round {record.round} names a device that the plan with {devices} devices does not have")
 
 
 def _numbers(values: list[Any], where: str, name: str) -> Floats:
@@ -139,9 +163,3 @@ def _numbers(values: list[Any], where: str, name: str) -> Floats:
     except (TypeError, ValueError):
         raise FileProblem(f"{where}: {name} must be numbers") from None
     return np.where(np.isfinite(array), array, np.nan)
-
-
-def _summed(records: list[RoundRecord], name: str, devices: int, where: str) -> Floats:
-    rows = [getattr(record, name) for record in records if getattr(record, name)]
-    summed: Floats = _numbers(rows, where, name).reshape(len(rows), devices).sum(axis=0)
-    return summed

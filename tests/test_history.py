@@ -1,0 +1,38 @@
+"""History: what a run folder says, read on as it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from airsplit.history import History
+from airsplit.results import RunFolder
+from report.run_folders import a_record, a_run
+
+
+def test_a_history_grows_with_its_run(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1)])
+    run = History(RunFolder(tmp_path))
+    assert not run.update()
+    RunFolder(tmp_path).append(a_record(2))
+    assert run.update()
+    assert run.rounds["virtual_time_s"].tolist() == [4.0, 8.0]
+    assert run.totals["transmit_s"].tolist() == [4.0] * 3
+
+
+def test_it_begins_again_where_the_run_went_back(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1), a_record(2), a_record(3)])
+    run = History(RunFolder(tmp_path))
+    RunFolder(tmp_path).keep_until(1)
+    assert run.update()
+    assert [record.round for record in run.records] == [1]
+    assert run.totals["compute_s"].tolist() == [1.0] * 3
+
+
+def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1), a_record(2)])
+    run = History(RunFolder(tmp_path))
+    assert run.records[0].compute_s == ()
+    assert run.records[1].participants is run.records[0].participants
+    assert np.array_equal(run.times("participants"), [2, 2, 2])
