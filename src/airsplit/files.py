@@ -32,10 +32,19 @@ def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 <
 
 def read_table(path: str | os.PathLike[str], *, what: str) -> list[list[str]]:
     """The rows of a CSV file, header and empty lines included."""
+    return parse_table(read_text(path, what=what), f"{what} {str(path)!r}")
+
+
+def parse_table(text: str, where: str) -> list[list[str]]:
+    """The same of the text of such a file; `where` says in an error what it is.
+
+    >>> parse_table("a,b\\n1,2\\n", "fleet")
+    [['a', 'b'], ['1', '2']]
+    """
     try:
-        return list(csv.reader(io.StringIO(read_text(path, what=what)), strict=True))
+        return list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
-        raise FileProblem(f"{what} {str(path)!r} is not CSV: {error}; was it cut short?") from None
+        raise FileProblem(f"{where} is not CSV: {error}; was it cut short?") from None
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

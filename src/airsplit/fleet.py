@@ -22,7 +22,7 @@ from airsplit.errors import (
     show,
     unknown_name,
 )
-from airsplit.files import read_table, write_text
+from airsplit.files import parse_table, read_table, write_text
 from airsplit.radio import PATH_LOSS_DB, Direction, Link, channel_gain
 from airsplit.randomness import generator
 from airsplit.traces import Trace
@@ -291,7 +291,21 @@ class Fleet:
     @classmethod
     def read(cls, path: str | os.PathLike[str], cell: Cell | None = None) -> Fleet:
         """A fleet from a CSV file: header required, columns named as the arguments in any order, one device a line."""
-        rows, where = read_table(path, what="fleet file"), f"fleet file {str(path)!r}"
+        return cls._from_rows(read_table(path, what="fleet file"), f"fleet file {str(path)!r}", cell)
+
+    @classmethod
+    def parse(cls, text: str, cell: Cell | None = None) -> Fleet:
+        """The same from the text of such a file.
+
+        >>> Fleet.parse("seconds_per_mac,fluctuation,full_band_rate_bps\\n1e-9,2e9,1e6\\n1e-9,2e9,fast\\n")
+        Traceback (most recent call last):
+        ...
+        airsplit.errors.FileProblem: fleet, line 3: full_band_rate_bps must be a number, got 'fast'
+        """
+        return cls._from_rows(parse_table(text, "fleet"), "fleet", cell)
+
+    @classmethod
+    def _from_rows(cls, rows: list[list[str]], where: str, cell: Cell | None) -> Fleet:
         if not rows or not rows[0]:
             raise FileProblem(f"{where} is empty; the first line must name the columns")
         header = [h.strip() for h in rows[0]]

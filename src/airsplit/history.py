@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ class History:
     totals   PER_DEVICE: one number for each device, summed over the records
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        """Read a run folder; a FileProblem where something of it is missing or not what it should be."""
+    def __init__(self, folder: RunFolder, *, most: int | None = None) -> None:
+        """Read a run folder, and at most so many of its records; a FileProblem where something is missing or not what it should be."""
         self.folder = folder
         self.scenario_text = folder.scenario()
         try:
@@ -42,7 +43,7 @@ class History:
         self._where = f"records of the run {str(folder.rounds_file)!r}"
         self._reader = RecordReader(folder.rounds_file)
         self._start_over()
-        self.update()
+        self.update(most=most)
 
     def _start_over(self) -> None:
         self._reader.start_over()
@@ -50,13 +51,13 @@ class History:
         self.totals = {name: np.zeros(len(self.names)) for name in PER_DEVICE}
         self._rounds: dict[str, Floats] | None = None
 
-    def update(self) -> bool:
-        """Read what has come since the last time; whether anything has.  Begins again where the run itself did."""
+    def update(self, *, most: int | None = None) -> bool:
+        """Read what has come since the last time, or some of it; whether anything has.  Begins again where the run itself did."""
         anew = self._reader.is_outdated
         if anew:
             self._start_over()
         before = len(self.records)
-        for record in self._reader.new():
+        for record in islice(self._reader.new(), most):
             self._add(record)
         if anew or len(self.records) > before:
             self._rounds = None

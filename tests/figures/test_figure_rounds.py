@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import airsplit as air
-from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, round_of, sfl_round, split_round
+from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, sfl_round, split_round
 from airsplit.figures.sweeps import band, over_fleets, tidy
+from airsplit.planning.rounds import round_of
 from airsplit.profiles import shipped_profile
 
 ALEXNET = shipped_profile("alexnet")

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from airsplit.cli import network_commands, sources
+from airsplit.cli.dashboard_command import dashboard
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import json_text, note, print_parts
@@ -485,7 +486,7 @@ def figures(
     print_parts(claims_table(claims))
 
 
-for command in network_commands.COMMANDS:
+for command in (dashboard, *network_commands.COMMANDS):
     app.command()(command)
 app.add_typer(identity_app, name="identity")
 

@@ -56,7 +56,7 @@ def serve(
       airsplit serve my.toml --listen 0.0.0.0:7070 --identity identity
       airsplit serve my.toml --set network.compression=fp16
     """
-    with sources.network_extra():
+    with sources.with_extra("network"):
         from airsplit.network.identity import Admission, server_credentials
         from airsplit.serving import Serving
 
@@ -157,7 +157,7 @@ def join(
       airsplit join 192.168.1.10:7070 --identity kitchen-pi \\
                     --data sensors:mine --model nets:make
     """
-    with sources.network_extra():
+    with sources.with_extra("network"):
         from airsplit.network.device import Device
 
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
@@ -213,7 +213,7 @@ def probe(
       airsplit probe my.toml --seconds 10 --json
       airsplit probe my.toml --link 192.168.1.10:7070 --identity kitchen-pi
     """
-    with sources.network_extra():
+    with sources.with_extra("network"):
         from airsplit.network.probe import measure_compute
 
     chosen = sources.scenario(scenario, None, set or [])
@@ -263,7 +263,7 @@ def status(
       airsplit status 127.0.0.1:7070
       airsplit status 192.168.1.10:7070 --identity kitchen-pi --json
     """
-    with sources.network_extra():
+    with sources.with_extra("network"):
         import grpc
 
         from airsplit.network.transport import ask_status, connect

@@ -58,12 +58,12 @@ def what_is_printed_as_notes() -> redirect_stdout[TextIO]:
 
 
 @contextmanager
-def network_extra() -> Iterator[None]:
-    """A context for imports: says how to get the packages that only the network needs."""
+def with_extra(name: str) -> Iterator[None]:
+    """A context for imports: says how to get the packages that only an extra brings."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise AirsplitError(f"this command needs the package {error.name}: pip install 'airsplit[network]'") from None
+        raise AirsplitError(f"this command needs the package {error.name}: pip install 'airsplit[{name}]'") from None
 
 
 @dataclass(frozen=True)

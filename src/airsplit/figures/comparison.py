@@ -15,9 +15,10 @@ from matplotlib.ticker import FuncFormatter
 
 from airsplit.figures import style
 from airsplit.figures.declaration import Data, Figure
-from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, Round, fedavg_round, sfl_round
+from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, sfl_round
 from airsplit.figures.sweeps import Pace, Progress, Scale, band, over_fleets, picked, settings
 from airsplit.fleet import Fleet
+from airsplit.planning.rounds import Round
 from airsplit.profiles import Profile, shipped_profile
 
 LIMITS = {"alexnet": 8, "vgg16": 6, "vgg16-3x32x32": 6}

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure as Canvas
 
 from airsplit.figures import style
 from airsplit.figures.declaration import Data, Figure
-from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, Round, split_round
+from airsplit.figures.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, split_round
 from airsplit.figures.sweeps import UNIFORM_PACE, Progress, Scale, band, over_fleets, settings
 from airsplit.fleet import Fleet
+from airsplit.planning.rounds import Round
 from airsplit.profiles import Profile, shipped_profile
 
 MODELS = ("alexnet", "vgg16")

@@ -1,0 +1,49 @@
+"""The command dashboard."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from airsplit.cli import sources
+from airsplit.cli.output import note
+
+
+def dashboard(
+    runs: Annotated[Path, typer.Argument(metavar="[RUNS]", help="The folder with run folders.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="The address to listen on.", metavar="HOST")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)] = 8080,
+    name: Annotated[list[str] | None, typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME")] = None,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Serve a web page: plan with sliders, and watch runs as they train.
+
+    The playground shows splits, shares and latencies change as the sliders
+    move; the runs page follows all runs in a folder, simulated or networked.
+    Needs the extra [dashboard].
+
+    It listens on loopback.  Elsewhere it asks for a token, which is in the
+    address that is printed once; plain HTTP can be read on the way, so use a
+    tunnel, as ssh -L, outside a network that you trust.
+
+    \b
+    Examples:
+      airsplit dashboard
+      airsplit dashboard experiments --port 9000 --open
+      airsplit dashboard --host 0.0.0.0 --name lab.example.org
+    """
+    with sources.with_extra("dashboard"):
+        from airsplit.dashboard.serving import serve
+
+    def ready(address: str) -> None:
+        note(f"the dashboard is at {address}")
+        note(f"runs are looked for in {runs}; Ctrl-C stops it")
+        if browse:
+            webbrowser.open(address)
+
+    if not runs.exists() and runs == Path("runs"):
+        runs.mkdir()
+    serve(runs, host=host, port=port, names=tuple(name or ()), ready=ready)

@@ -1,0 +1,1 @@
+"""The web page: a playground for plans, and a monitor of runs.  It reads run folders and calls the planner; it trains nothing."""

@@ -1,0 +1,292 @@
+"""The playground: what sliders are set to in, a plan and what it gains out.  Plain values on both sides; the web is elsewhere."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from airsplit.compute import mean_compute_s
+from airsplit.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
+from airsplit.fleet import Fleet
+from airsplit.planning.methods import plan
+from airsplit.planning.plans import Plan
+from airsplit.planning.rounds import fedavg_round
+from airsplit.planning.stopping import stopping_table
+from airsplit.profiles import Profile, shipped_profile
+from airsplit.quantities import at_most_percent, counted, percent, quantity, seconds
+from airsplit.scenario import Scenario
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),
+    "vgg16": ("VGG16, 224×224 pixels", {"model.name": "vgg16"}),
+    "vgg16-3x32x32": ("VGG16, 32×32 pixels", {"model.name": "vgg16", "model.input_shape": [3, 32, 32]}),
+    "alexnet32": ("AlexNet for 32×32 pixels", {"model.name": "alexnet32"}),
+    "alexnet32-1x32x32-width0.25": (
+        "AlexNet for 32×32 pixels, a quarter as wide",
+        {"model.name": "alexnet32", "model.arguments": {"width": 0.25, "channels": 1}},
+    ),
+    "resnet20": ("ResNet-20", {"model.name": "resnet20"}),
+    "vit": ("Vision transformer", {"model.name": "vit"}),
+    "gpt": ("GPT", {"model.name": "gpt"}),
+}
+"""Models whose profiles ship with the package: what people read, and the settings that name it."""
+
+METHODS = {
+    "exact": "exact: the slowest device's mean, proven best",
+    "expected-max": "expected-max: the mean of the slowest, what an iteration takes",
+    "paper": "paper: the paper's alternation",
+    "equal": "equal: the same share for all",
+    "random": "random: random splits",
+}
+
+SLIDERS = (
+    "fleet.devices",
+    "fleet.mean_distance_m",
+    "fleet.distance_spread",
+    "fleet.seconds_per_mac",
+    "fleet.seed",
+    "cell.bandwidth_hz",
+    "plan.method",
+    "plan.max_split",
+    "training.batch_size",
+    "training.iterations_per_round",
+)
+"""Settings that a page may change.  No files and no names of code among them."""
+
+QUICK = ("exact", "paper", "equal", "random")
+MOST_DEVICES = 1000
+MOST_LAYERS = 2000
+_LINE = re.compile(r"line (\d+)")
+_INDEX = re.compile(r"fleet\.\w+\[(\d+)\]|fleet device (\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a page asks for, checked."""
+
+    scenario: Scenario
+    profile: Profile
+    fleet: Fleet
+    from_csv: bool
+    own_profile: bool
+
+
+class BadRow(InvalidValue):
+    """Something is wrong with one line of a CSV."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def offered() -> dict[str, Any]:
+    """What can be chosen, for the page's menus."""
+    models = [{"id": key, "title": title} | _layers(shipped_profile(key)) for key, (title, _) in MODELS.items()]
+    return {"models": models, "methods": METHODS, "most_devices": MOST_DEVICES}
+
+
+def read(asked: Mapping[str, Any]) -> Asked:
+    """Check what a page sent: `model`, `settings` under their dotted names, and where somebody brought them `csv` and `profile`."""
+    unknown = asked.keys() - {"model", "settings", "csv", "profile", "device"}
+    if unknown:
+        raise InvalidValue(f"a request has no {show(min(unknown))}")
+    settings = asked.get("settings", {})
+    if not isinstance(settings, dict):
+        raise InvalidValue(f"settings must be an object, got {show(settings)}")
+    for key in settings:
+        if key not in SLIDERS:
+            raise unknown_name("settings", str(key), SLIDERS)
+    own = asked.get("profile")
+    if own is not None and not isinstance(own, str):
+        raise InvalidValue("profile must be the text of a file that airsplit profile --json wrote")
+    model = asked.get("model", "alexnet")
+    if own is None:
+        require_choice("model", model, tuple(MODELS))
+    profile = shipped_profile(model) if own is None else Profile.from_json(own)
+    if len(profile) > MOST_LAYERS:
+        raise InvalidValue(f"the playground takes profiles of up to {MOST_LAYERS:,} splits, this one has {len(profile):,}")
+    named = MODELS[model][1] if own is None else {"model.name": "alexnet"}  # any: its profile is the one that was brought
+    text = asked.get("csv")
+    scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**named, **_without_fleet(settings, text is not None))
+    fleet = _fleet(scenario, text)
+    if len(fleet) > MOST_DEVICES:
+        raise InvalidValue(f"the playground takes up to {MOST_DEVICES:,} devices, got {len(fleet):,}; airsplit plan takes millions")
+    return Asked(scenario, profile, fleet, text is not None, own is not None)
+
+
+def _without_fleet(settings: Mapping[str, Any], from_csv: bool) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if not (from_csv and key.startswith("fleet."))}
+
+
+def _fleet(scenario: Scenario, text: Any) -> Fleet:
+    if text is None:
+        require_integer("fleet.devices", scenario.fleet.devices, low=1, high=MOST_DEVICES)
+        return scenario.make_fleet()
+    if not isinstance(text, str):
+        raise InvalidValue("csv must be the text of a fleet file")
+    try:
+        fleet = Fleet.parse(text, cell=scenario.make_cell())
+        fleet.link()  # says which device has no channel at all
+    except AirsplitError as error:
+        line = _line_of(str(error), text)
+        if line is None:
+            raise
+        raise BadRow(str(error), line) from None
+    return fleet
+
+
+def _line_of(message: str, text: str) -> int | None:
+    """The line of a CSV that an error is about, from one."""
+    if found := _LINE.search(message):
+        return int(found[1])
+    if found := _INDEX.search(message):
+        filled = [number for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+        return filled[int(found[1] or found[2]) + 1]
+    return None
+
+
+# ---- the answer ----------------------------------------------------------------------------------------------------------------
+def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan that was asked for, what others would take, and the same as a scenario to be run."""
+    start = time.perf_counter()
+    given = read(asked)
+    chosen = _plan(given, given.scenario.plan.method)
+    took = time.perf_counter() - start
+    others = {method: chosen if method == chosen.method else _plan(given, method) for method in QUICK}
+    iterations = given.scenario.training.iterations_per_round
+    fedavg = fedavg_round(given.profile, given.fleet, iterations=iterations, batch_size=given.scenario.training.batch_size)
+    rounds = {method: iterations * made.expected_latency_s for method, made in (others | {chosen.method: chosen}).items()}
+    return {
+        "planning_s": took,
+        "layers": _layers(given.profile) | {"limit": _limit(given)},
+        "devices": _devices(given, chosen),
+        "plan": {key: getattr(chosen, key) for key in ("method", "status", "mean_latency_s", "expected_latency_s", "gap", "batch_size")},
+        "round_s": rounds | {"fedavg": fedavg.expected_max_s},
+        "said": _said(given, chosen, rounds, fedavg.expected_max_s),
+        "export": _exported(given),
+    }
+
+
+def _plan(given: Asked, method: str) -> Plan:
+    arguments = given.scenario.plan_arguments(method)
+    return plan(given.profile, given.fleet, **arguments | ({"certify": False} if method == "expected-max" else {}))
+
+
+def _layers(profile: Profile) -> dict[str, Any]:
+    return {
+        "names": list(profile.names),
+        "layer_macs": profile.layer_macs.tolist(),
+        "activation_elements": profile.activation_elements.tolist(),
+        "parameters": profile.parameters.tolist(),
+        "deepest": profile.deepest_averaging_split(),
+    }
+
+
+def _limit(given: Asked) -> int:
+    wanted = given.scenario.plan.max_split
+    return given.profile.deepest_averaging_split() if wanted is None else given.profile.split_of(wanted, "plan.max_split")  # type: ignore[arg-type]
+
+
+def _devices(given: Asked, made: Plan) -> dict[str, Any]:
+    fleet = given.fleet
+    columns = {
+        "splits": made.splits,
+        "shares": made.shares,
+        "compute_s": made.compute_s,
+        "transmit_s": made.transmit_s,
+        "latency_s": made.latency_s,
+        "seconds_per_mac": fleet.seconds_per_mac,
+        "full_band_rate_bps": fleet.rate_bps(1.0),
+    }
+    return {"names": [fleet.device_name(k) for k in range(len(fleet))]} | {key: column.tolist() for key, column in columns.items()}
+
+
+def _said(given: Asked, made: Plan, rounds: Mapping[str, float], fedavg_s: float) -> dict[str, str]:
+    """The plan in sentences."""
+    splits, batch = sorted(set(made.splits.tolist())), counted(made.batch_size, "sample")
+    names = [given.profile.names[split - 1] for split in splits]
+    where = f"all after {names[0]}" if len(names) == 1 else f"between {names[0]} and {names[-1]}, at {len(names)} different layers"
+    ours = rounds[made.method]
+    aim = "the mean of the slowest" if made.method == "expected-max" else "the slowest device's mean"
+    return {
+        "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
+        f"on average until the last one is done.",
+        "bound": f"No plan can be more than {at_most_percent(made.gap)} faster in {aim}.",
+        "gain": " ".join(
+            _compared(name, ours, theirs)
+            for name, theirs in (
+                ("With equal shares, a round", rounds["equal"]),
+                ("With federated averaging, the whole model on every device, it", fedavg_s),
+            )
+        ),
+    }
+
+
+def _compared(name: str, ours: float, theirs: float) -> str:
+    """
+    >>> _compared("It", 2.0, 5.0), _compared("It", 2.0, 1.0)
+    ('It would take 2.5 times as long.', 'It would take 0.50 times as long.')
+    """
+    return f"{name} would take {theirs / ours:.{1 if theirs > ours else 2}f} times as long."
+
+
+def _exported(given: Asked) -> dict[str, str]:
+    """The same as a scenario file and a command; without what only the page has."""
+    if given.own_profile:
+        note = "A profile was loaded: name the model that it is of, as package.module:factory."
+        return {"toml": "", "command": "", "note": note}
+    scenario = given.scenario.replace(**{"fleet.file": "fleet.csv"}) if given.from_csv else given.scenario
+    note = "Save your CSV beside it as fleet.csv." if given.from_csv else ""
+    return {"toml": scenario.to_toml(), "command": "airsplit plan my.toml", "note": note}
+
+
+# ---- one device ----------------------------------------------------------------------------------------------------------------
+def device(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a device is cut where it is: what each split would take with its share, and its stopping table."""
+    given = read(asked)
+    k = require_integer("device", asked.get("device"), low=0, high=len(given.fleet) - 1)
+    made = _plan(given, given.scenario.plan.method)
+    batch, bits = given.scenario.training.batch_size, given.scenario.element_bits
+    a, eps = float(given.fleet.seconds_per_mac[k]), float(given.fleet.fluctuation[k])
+    rate = float(given.fleet.rate_bps(made.shares)[k])
+    if rate == 0:
+        raise InvalidValue(f"device {given.fleet.device_name(k)} has no share of the band, so there is nothing to choose")
+    limit = _limit(given)
+    table = stopping_table(given.profile, a, eps, rate, max_split=limit, batch_size=batch, element_bits=bits)
+    work = given.profile.macs[:limit].astype(np.float64) * batch
+    compute = mean_compute_s(work, np.full(limit, a), np.full(limit, eps))
+    transmit = given.profile.activation_elements[:limit] * (batch * bits / rate)
+    rows = {
+        "names": list(given.profile.names[:limit]),
+        "compute_s": compute.tolist(),
+        "transmit_s": transmit.tolist(),
+        "expected_s": table.expected_s.tolist(),
+        "thresholds_s": [value if np.isfinite(value) else None for value in table.thresholds_s.tolist()],
+        "probabilities": table.probabilities.tolist(),
+    }
+    split = int(made.splits[k])
+    return {"name": given.fleet.device_name(k), "split": split, "rows": rows, "said": _why(given, made, k, rate, compute, transmit)}
+
+
+def _why(given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, transmit: np.ndarray) -> str:
+    pace = given.fleet.seconds_per_mac
+    slower = float(np.mean(pace < pace[k]))
+    name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]
+    standing = f"slower than {percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
+    row = int(made.splits[k]) - 1
+    best = int((compute + transmit).argmin())
+    other = (
+        "No other cut would let it finish sooner with this share."
+        if best == row
+        else f"With this share it would finish sooner by a cut after {given.profile.names[best]}; the plan does not let it have both."
+    )
+    return (
+        f"Device {name} computes {quantity(1 / float(pace[k]), 'MAC')} a second ({standing}) and sends {quantity(rate, 'bit')} a second "
+        f"with {percent(float(made.shares[k]), 2)} of the band. Cut after {cut} it computes for {seconds(float(compute[row]))} and sends "
+        f"for {seconds(float(transmit[row]))}. {other}"
+    )

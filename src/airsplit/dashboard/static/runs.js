@@ -1,0 +1,118 @@
+// Runs: a list that is always up to date, and those that are chosen side by side.  The address holds which and over what.
+import { $, COLOURS, colour, digits, draw, element, fill, percent, seconds, tick } from "./common.js";
+
+const given = new URLSearchParams(location.search);
+const MOST = 8;
+let chosen = given.getAll("run").slice(0, MOST);
+let over = given.get("over") === "round" ? "round" : "time";
+let list = [], stream;
+const shown = new Map();
+
+function address() {
+  const now = new URLSearchParams(chosen.map((name) => ["run", name]));
+  if (over !== "time") now.set("over", over);
+  history.replaceState(null, "", `${location.pathname}${now.size ? "?" : ""}${now}`);
+}
+
+/** One stream for the list and for all runs that are chosen. */
+function listen() {
+  stream?.close();
+  stream = new EventSource(`/api/events?${new URLSearchParams(chosen.map((name) => ["run", name]))}`);
+  stream.addEventListener("runs", ({ data }) => { list = JSON.parse(data); if (!choseFirst()) showList(); });
+  stream.addEventListener("run", ({ data }) => { const run = JSON.parse(data); shown.set(run.name, run); show(); });
+  stream.addEventListener("open", () => { $("state").textContent = ""; });
+  stream.addEventListener("error", () => { $("state").textContent = "The server does not answer; trying again …"; });
+}
+
+function choseFirst() {
+  const good = list.filter((run) => !run.problem);
+  if (chosen.length || !good.length || given.has("run")) return false;
+  choose([good[0].name]);
+  return true;
+}
+
+function choose(names) {
+  chosen = names.slice(-MOST);
+  for (const name of shown.keys()) if (!chosen.includes(name)) shown.delete(name);
+  address();
+  listen();
+  showList();
+  show();
+}
+
+const toggle = (name, on) => choose(on ? [...chosen, name] : chosen.filter((other) => other !== name));
+const link = (name) => `/report/${name.split("/").map(encodeURIComponent).join("/")}`;
+const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexOf(name)}`, "aria-hidden": "true" });
+
+function showList() {
+  $("state").textContent = list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo --out runs/demo makes one, and it will appear here.";
+  const focused = document.activeElement?.dataset?.run;
+  fill($("list"), [["run", true], ["what", true], ["rounds", true], ["accuracy"], ["time so far"], ["report", true]], list.map((run) => {
+    const box = element("input", { type: "checkbox", "data-run": run.name, checked: chosen.includes(run.name), disabled: Boolean(run.problem), onchange: (event) => toggle(run.name, event.target.checked) });
+    const named = element("label", {}, box, " ", ...(chosen.includes(run.name) ? [swatch(run.name), " "] : []), run.name === "." ? "(this folder)" : run.name);
+    if (run.problem) return [named, element("span", { class: "error" }, run.problem), "", "", "", ""];
+    const done = element("span", {}, element("progress", { max: run.of_rounds, value: run.rounds, "aria-label": `${run.rounds} of ${run.of_rounds} rounds` }), ` ${run.rounds} of ${run.of_rounds}`);
+    return [named, run.title, done, run.test_accuracy === null ? "–" : percent(run.test_accuracy), `${seconds(run.time_s)}`, element("a", { href: link(run.name) }, "report")];
+  }));
+  if (focused) document.querySelector(`input[data-run="${CSS.escape(focused)}"]`)?.focus();
+}
+
+// ---- charts -------------------------------------------------------------------------------------------------------------------
+function show() {
+  const runs = chosen.map((name) => shown.get(name)).filter((run) => run && !run.problem);
+  lines("accuracy", runs, "test_accuracy", { formatter: (v) => `${tick(100 * v)} %` }, percent);
+  lines("loss", runs, "train_loss", { formatter: tick }, digits);
+  lines("latency", runs, "latency_s", { formatter: tick }, seconds);
+  spent(runs);
+  compare(runs);
+}
+
+function lines(id, runs, key, axisLabel, say) {
+  const x = over === "time" ? 1 : 0;
+  const ends = runs.map((run) => [run.name, run.lines[key].at(-1)]).filter(([, end]) => end);
+  draw(id, () => ({
+    grid: { left: 56, right: 20, top: 14, bottom: 42 },
+    xAxis: { type: "value", name: over === "time" ? "seconds" : "round", nameLocation: "middle", nameGap: 26, min: 0, axisLabel: { formatter: tick }, splitLine: { show: false } },
+    yAxis: { type: "value", scale: key !== "test_accuracy", axisLabel },
+    tooltip: { trigger: "axis", renderMode: "richText", formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${say(value[2])} in round ${value[0]}, after ${seconds(value[1])}`).join("\n") },
+    series: runs.map((run) => ({
+      name: run.name, type: "line", data: run.lines[key], encode: { x, y: 2 }, symbol: "circle", symbolSize: 4, showSymbol: run.lines[key].length < 40,
+      lineStyle: { width: 2 }, itemStyle: { color: colour(COLOURS[chosen.indexOf(run.name)]) },
+    })),
+  }), ends.length ? ends.map(([name, end]) => `${name}: ${say(end[2])} in round ${end[0]}`).join("; ") : "nothing yet");
+}
+
+const KINDS = [["computing", "compute_s", "blue"], ["on the air", "transmit_s", "orange"], ["served", "server_s", "green"], ["waiting", "idle_s", "grey"]];
+
+function spent(runs) {
+  const parts = runs.filter((run) => run.device).map((run) => {
+    const sums = KINDS.map(([, key]) => run.device[key].reduce((a, b) => a + b, 0)), all = sums.reduce((a, b) => a + b, 0) || 1;
+    return { name: run.name, shares: sums.map((sum) => (100 * sum) / all) };
+  });
+  draw("spent", () => ({
+    grid: { left: 120, right: 20, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: colour("faint") }, itemWidth: 12, itemHeight: 12 },
+    yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: { width: 110, overflow: "truncate" }, splitLine: { show: false } },
+    xAxis: { type: "value", max: 100, axisLabel: { formatter: "{value} %" } },
+    tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${value.toFixed(1)} %`).join("\n") },
+    series: KINDS.map(([name, , shade], at) => ({ name, type: "bar", stack: "all", data: parts.map(({ shares }) => shares[at]), itemStyle: { color: colour(shade) }, barMaxWidth: 26 })),
+  }), parts.map(({ name, shares }) => `${name}: ${KINDS.map(([kind], at) => `${kind} ${shares[at].toFixed(0)} %`).join(", ")}`).join("; ") || "nothing yet", Math.max(160, 44 * parts.length + 70));
+}
+
+// ---- side by side ---------------------------------------------------------------------------------------------------------------
+/** The earliest time at which a run was as accurate as all of them became. */
+function compare(runs) {
+  const best = runs.map((run) => Math.max(...run.lines.test_accuracy.map(([, , value]) => value)));
+  const common = Math.min(...best.filter(Number.isFinite));
+  const reached = (run) => run.lines.test_accuracy.find(([, , value]) => value >= common)?.[1];
+  const heading = Number.isFinite(common) ? `time to ${percent(common)}` : "time to common accuracy";
+  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan within"]], runs.map((run) => [
+    element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
+    run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), percent(run.gap, 2),
+  ]));
+}
+
+for (const radio of document.querySelectorAll('input[name="over"]')) {
+  radio.checked = radio.value === over;
+  radio.addEventListener("change", () => { over = radio.value; address(); show(); });
+}
+listen();
