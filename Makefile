@@ -1,5 +1,5 @@
 # make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
-# make test   the test suite
+# make test   the test suite;  make test-browser  the web pages, in Chromium
 # make check  linters, types, layers, wheel, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
 # make bench-network  the networked system on shaped links (needs root and iproute2);  make bench-chaos  and under attack by chance
@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 
-.PHONY: demo test check lint wheel proto bench bench-network bench-chaos zoo clean
+.PHONY: demo test test-browser check lint wheel proto bench bench-network bench-chaos zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -42,7 +42,13 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/python -m pytest -q -n 2
 
-check: lint wheel test
+# Pages in a real browser: Debian's Chromium, which is installed where there is none.
+test-browser: $(READY)
+	@command -v chromium > /dev/null || { echo "Installing Chromium …"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' > /dev/null; }
+	@$(BIN)/python -m pytest -q tests/browser
+
+check: lint wheel test test-browser
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -11,9 +11,11 @@ import typer
 from airsplit.cli import sources
 from airsplit.cli.output import note
 
+RUNS = Path("runs")
+
 
 def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="[RUNS]", help="The folder with run folders.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(metavar="[RUNS]", help="The folder with run folders.")] = RUNS,
     host: Annotated[str, typer.Option(help="The address to listen on.", metavar="HOST")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)] = 8080,
     name: Annotated[list[str] | None, typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME")] = None,
@@ -36,14 +38,13 @@ def dashboard(
       airsplit dashboard --host 0.0.0.0 --name lab.example.org
     """
     with sources.with_extra("dashboard"):
-        from airsplit.dashboard.serving import serve
+        from airsplit.dashboard.serving import Dashboard
 
-    def ready(address: str) -> None:
-        note(f"the dashboard is at {address}")
-        note(f"runs are looked for in {runs}; Ctrl-C stops it")
-        if browse:
-            webbrowser.open(address)
-
-    if not runs.exists() and runs == Path("runs"):
-        runs.mkdir()
-    serve(runs, host=host, port=port, names=tuple(name or ()), ready=ready)
+    if runs == RUNS:
+        runs.mkdir(exist_ok=True)
+    made = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
+    note(f"the dashboard is at {made.address}")
+    note(f"runs are looked for in {runs}; Ctrl-C stops it")
+    if browse:
+        webbrowser.open(made.address)
+    made.run()

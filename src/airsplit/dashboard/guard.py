@@ -92,7 +92,8 @@ class Guard:
         given = request.query_params.get("token")
         if given is not None and self._rules.token is not None and self._rules.knows(given):
             clean = request.url.remove_query_params("token")
-            answer = RedirectResponse(f"{clean.path}?{clean.query}" if clean.query else clean.path, status_code=303)
+            path = "/" + clean.path.lstrip("/")  # two slashes would lead to another server
+            answer = RedirectResponse(f"{path}?{clean.query}" if clean.query else path, status_code=303)
             answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", path="/")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")

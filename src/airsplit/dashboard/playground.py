@@ -101,6 +101,7 @@ def read(asked: Mapping[str, Any]) -> Asked:
     for key in settings:
         if key not in SLIDERS:
             raise unknown_name("settings", str(key), SLIDERS)
+    require_choice("plan.method", settings.get("plan.method", "exact"), tuple(METHODS))
     own = asked.get("profile")
     if own is not None and not isinstance(own, str):
         raise InvalidValue("profile must be the text of a file that airsplit profile --json wrote")
@@ -221,8 +222,9 @@ def _said(given: Asked, made: Plan, rounds: Mapping[str, float], fedavg_s: float
             _compared(name, ours, theirs)
             for name, theirs in (
                 ("With equal shares, a round", rounds["equal"]),
-                ("With federated averaging, the whole model on every device, it", fedavg_s),
+                ("With federated averaging, the whole model on every device, a round", fedavg_s),
             )
+            if theirs != ours
         ),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -17,28 +16,34 @@ from airsplit.errors import FileProblem, InvalidValue
 LOOPBACK = "127.0.0.1"
 
 
-def serve(
-    root: Path,
-    *,
-    host: str = LOOPBACK,
-    port: int = 0,
-    names: tuple[str, ...] = (),
-    ready: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Serve the runs in a folder until the process is asked to stop; `ready` is told the address, once, with its token if there is one.
+class Dashboard:
+    """A server of the runs in a folder, which listens from the moment it is made.
 
-    port   0: any that is free
+    address   where it is, with its token if it has one: elsewhere than on loopback it asks for one
     """
-    if not root.is_dir():
-        raise FileProblem(f"runs {str(root)!r} is not a folder")
-    listening = _listening(host, port)
-    token = None if is_loopback(host) else secrets.token_urlsafe(24)
-    app = make_app(root, Rules(names, token))
-    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off")
-    shown = f"[{host}]" if ":" in host else host
-    ready(f"http://{shown}:{listening.getsockname()[1]}/" + ("" if token is None else f"?token={token}"))
-    with listening:
-        uvicorn.Server(settings).run(sockets=[listening])
+
+    def __init__(self, root: Path, *, host: str = LOOPBACK, port: int = 0, names: tuple[str, ...] = ()) -> None:
+        """Port 0 is any that is free; `names` are those that the server goes by."""
+        if not root.is_dir():
+            raise FileProblem(f"runs {str(root)!r} is not a folder")
+        self._socket = _listening(host, port)
+        token = None if is_loopback(host) else secrets.token_urlsafe(24)
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self._socket.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
+        app = make_app(root, Rules(names, token))
+        settings = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off"
+        )
+        self._server = uvicorn.Server(settings)
+
+    def run(self) -> None:
+        """Serve until the process is asked to end, or `stop` is called."""
+        with self._socket:
+            self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._server.should_exit = True
 
 
 def is_loopback(host: str) -> bool:
@@ -55,10 +60,6 @@ def is_loopback(host: str) -> bool:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(where)
-        found.listen(128)
+        return socket.create_server(where[:2], family=family)
     except (OSError, UnicodeError, OverflowError) as error:
         raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {getattr(error, 'strerror', None) or error}") from None
-    return found

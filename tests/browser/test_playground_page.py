@@ -1,0 +1,135 @@
+"""The playground in a browser: sliders change the plan, mistakes are shown where they are, and a keyboard is enough."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from airsplit.dashboard.serving import Dashboard
+
+CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace},1e10,50\n"
+
+
+@pytest.fixture
+def play(page: Page, dashboard: Dashboard) -> Page:
+    page.goto(dashboard.address)
+    expect(page.locator("#said")).to_contain_text("20 devices cut the model")
+    return page
+
+
+def test_it_paints_within_a_second(page: Page, dashboard: Dashboard) -> None:
+    page.goto(dashboard.address)
+    expect(page.locator("#said")).to_contain_text("devices cut the model")
+    painted = page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < 1000
+
+
+def test_a_slider_changes_the_plan_and_the_address(play: Page) -> None:
+    before = play.locator("#tiles").inner_text()
+    play.locator("#devices").focus()
+    play.keyboard.press("End")
+    expect(play.locator("#said")).to_contain_text("200 devices cut the model")
+    assert play.locator("#tiles").inner_text() != before
+    assert "devices=200" in play.url
+    expect(play.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))  # comes when the slider rests
+
+
+def test_the_address_brings_a_view_back(play: Page) -> None:
+    play.locator("#bandwidth").focus()
+    play.keyboard.press("Home")
+    play.locator("#method").select_option("equal")
+    play.locator("#model").select_option("alexnet")
+    expect(play.locator("#said")).to_contain_text("all after fc6")
+    address, said = play.url, play.locator("#said").inner_text()
+    play.goto("about:blank")
+    play.goto(address)
+    expect(play.locator("#said")).to_have_text(said)
+    assert play.locator("#method").input_value() == "equal"
+
+
+def test_a_device_is_chosen_by_a_click_and_explained(play: Page) -> None:
+    area = play.locator("#cuts")
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    assert box is not None
+    play.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + 60)
+    expect(play.locator("#device-name")).to_contain_text("Why device")
+    expect(play.locator("#device-said")).to_contain_text("of the band")
+    expect(play.locator("#stopping tbody tr")).not_to_have_count(0)
+    play.get_by_role("button", name="Close").click()
+    expect(play.locator("#device")).to_be_hidden()
+
+
+def test_a_keyboard_is_enough(play: Page) -> None:
+    play.locator("body").press("Tab")
+    assert play.evaluate("() => document.activeElement.textContent") == "To the plan"
+    reached = set()
+    for _ in range(40):
+        play.keyboard.press("Tab")
+        reached.add(play.evaluate("() => document.activeElement.id || document.activeElement.tagName"))
+    assert {"model", "limit", "devices", "distance", "bandwidth", "method", "csv", "order"} <= reached
+    play.locator("summary", has_text="The same as a table").focus()
+    play.keyboard.press("Enter")
+    play.keyboard.press("Tab")
+    play.keyboard.press("Tab")
+    play.keyboard.press("Enter")  # the first device of the table
+    expect(play.locator("#device-name")).to_be_focused()
+
+
+def test_a_csv_is_planned_for_and_a_bad_row_is_shown_with_its_error(play: Page, tmp_path: Path) -> None:
+    bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
+    bad.write_text(CSV.format(pace="-3"))
+    good.write_text(CSV.format(pace="2e-10"))
+    with play.expect_response("**/api/plan") as refused:
+        play.locator("#csv").set_input_files(bad)
+    assert refused.value.status == 422
+    expect(play.locator("#csv-rows .bad")).to_contain_text("phone,-3")
+    expect(play.locator("#csv-rows .why")).to_contain_text("seconds_per_mac")
+    play.locator("#csv").set_input_files(good)
+    expect(play.locator("#said")).to_contain_text("2 devices cut the model")
+    expect(play.locator("#csv-rows .bad")).to_have_count(0)
+    play.get_by_role("button", name="Back to drawn devices").click()
+    expect(play.locator("#said")).to_contain_text("20 devices")
+
+
+def test_a_csv_can_be_dropped(play: Page) -> None:
+    play.evaluate(
+        """(text) => {
+          const held = new DataTransfer();
+          held.items.add(new File([text], "fleet.csv", { type: "text/csv" }));
+          document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: held, bubbles: true, cancelable: true }));
+        }""",
+        CSV.format(pace="2e-10"),
+    )
+    expect(play.locator("#said")).to_contain_text("2 devices cut the model")
+
+
+def test_names_from_a_csv_are_text(play: Page, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.csv"
+    file.write_text(CSV.format(pace="2e-10").replace("phone", "<img src=x onerror=alert(1)>"))
+    play.locator("#csv").set_input_files(file)
+    play.locator("summary", has_text="The same as a table").click()
+    expect(play.locator("#devices-table")).to_contain_text("<img src=x")
+    expect(play.locator("#devices-table img")).to_have_count(0)
+
+
+def test_what_is_exported_is_a_scenario(play: Page) -> None:
+    address = play.locator("#download").get_attribute("href") or ""
+    scenario = tomllib.loads(unquote(address.partition(",")[2]))
+    assert scenario["fleet"]["devices"] == 20
+    assert scenario["model"]["name"] == "vgg16"
+
+
+@pytest.mark.parametrize("width", ["page", "narrow"])
+def test_nothing_sticks_out_at_either_width(request: pytest.FixtureRequest, dashboard: Dashboard, width: str) -> None:
+    page: Page = request.getfixturevalue(width)
+    for path in ("", "runs"):
+        page.goto(dashboard.address + path)
+        page.wait_for_load_state()
+        expect(page.locator("canvas").first).to_be_visible()
+        assert page.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -1,0 +1,52 @@
+"""A dashboard that serves in a thread, and requests to it as they are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from airsplit.dashboard.serving import Dashboard
+
+
+@contextmanager
+def a_dashboard(root: Path, **options: Any) -> Iterator[Dashboard]:
+    made = Dashboard(root, **options)
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join(10)
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, found: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.body = found.status, found.headers, found.read()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def request(dashboard: Dashboard, path: str, body: Any = None, method: str | None = None, **headers: str) -> Answer:
+    """One request; a body is sent as JSON unless it is bytes.  Underscores in names of headers are hyphens."""
+    where = urlsplit(dashboard.address)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    if data is not None:
+        named = {"content-type": "application/json"} | named
+    connection = http.client.HTTPConnection("127.0.0.1", where.port, timeout=20)
+    try:
+        connection.request(method or ("GET" if data is None else "POST"), path, data, named)
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()

@@ -1,0 +1,115 @@
+"""The monitor: runs are found, followed and thinned out; nothing outside the folder is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airsplit.dashboard import monitor
+from airsplit.dashboard.monitor import MOST_POINTS, Runs
+from airsplit.errors import AirsplitError, UnknownName
+from airsplit.results import RunFolder
+from report.run_folders import a_long_run, a_record, a_run
+
+
+def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
+    a_run(tmp_path / "old", [a_record(1)])
+    a_run(tmp_path / "compared" / "sfl-seed0", [a_record(1), a_record(2)])
+    (tmp_path / "no run").mkdir()
+    found = Runs(tmp_path).overview()
+    assert {run["name"] for run in found} == {"old", "compared/sfl-seed0"}
+    assert found[0]["name"] == "compared/sfl-seed0"
+    assert (found[0]["rounds"], found[0]["of_rounds"], found[0]["devices"]) == (2, 4, 3)
+
+
+def test_a_folder_that_is_a_run_itself_is_found(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1)])
+    assert Runs(tmp_path).names() == ["."]
+    assert Runs(tmp_path).run(".").summary()["rounds"] == 1
+
+
+def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    run = Runs(tmp_path).run("run")
+    before = run.series()
+    assert run.series() is before  # nothing new: nothing is made again
+    RunFolder(tmp_path / "run").append(a_record(2))
+    after = json.loads(run.series())
+    assert [point[0] for point in after["lines"]["test_accuracy"]] == [1, 2]
+    assert after["version"] > json.loads(before)["version"]
+
+
+def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
+    a_long_run(tmp_path / "run", 3000, 5)
+    runs = Runs(tmp_path)
+    while json.loads(runs.run("run").series())["rounds"] < 3000:
+        pass
+    text = runs.run("run").series()
+    lines = json.loads(text)["lines"]
+    assert all(2 <= len(points) <= MOST_POINTS for points in lines.values() if points)
+    assert lines["latency_s"][-1][0] == 3000
+    assert len(text) < 200_000
+
+
+def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path / "run", [a_record(n) for n in range(1, 200)])
+    monkeypatch.setattr(monitor, "BUDGET_S", -1.0)
+    run = Runs(tmp_path).run("run")
+    seen = [run.summary(-1.0)["rounds"] for _ in range(5)]
+    assert seen[0] < 199
+    assert seen == sorted(seen)
+    assert seen[-1] == 199
+
+
+def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1), a_record(2)])
+    runs = Runs(tmp_path)
+    assert runs.run("run").summary()["rounds"] == 2
+    for file in (tmp_path / "run").iterdir():
+        file.unlink()
+    a_run(tmp_path / "run", [a_record(1, devices=5)], devices=5)
+    assert runs.run("run").summary()["devices"] == 5
+
+
+def test_a_broken_run_is_listed_with_its_problem(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    (tmp_path / "run" / "rounds.jsonl").write_text("{\n")
+    (found,) = Runs(tmp_path).overview()
+    assert "line 1" in found["problem"]
+    assert str(tmp_path) not in found["problem"]
+
+
+def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(n) for n in range(1, 120)])
+    assert "119 rounds" in Runs(tmp_path).run("run").report()
+
+
+# ---- nothing outside -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["../secret", "/etc", "run/../../secret", "run/.", "./run", "", "run\x00", "%2e%2e/secret"])
+def test_only_what_was_found_can_be_asked_for(tmp_path: Path, name: str) -> None:
+    a_run(tmp_path / "secret", [a_record(1)])
+    a_run(tmp_path / "runs" / "run", [a_record(1)])
+    with pytest.raises(UnknownName):
+        Runs(tmp_path / "runs").run(name)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    a_run(tmp_path / "secret", [a_record(1)])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "secret")
+    a_run(tmp_path / "runs" / "half", [])
+    (tmp_path / "runs" / "half" / "rounds.jsonl").symlink_to(tmp_path / "secret" / "rounds.jsonl")
+    assert Runs(tmp_path / "runs").names() == []
+
+
+def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
+    a_run(tmp_path / "secret", [a_record(1), a_record(2)])
+    a_run(tmp_path / "runs" / "run", [a_record(1)])
+    run = Runs(tmp_path / "runs").run("run")
+    file = tmp_path / "runs" / "run" / "rounds.jsonl"
+    file.unlink()
+    file.symlink_to(tmp_path / "secret" / "rounds.jsonl")
+    with pytest.raises(AirsplitError, match="links"):
+        run.summary()

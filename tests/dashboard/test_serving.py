@@ -1,0 +1,230 @@
+"""The server: what it hands out, and whom it refuses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from airsplit.dashboard.serving import Dashboard
+from airsplit.errors import FileProblem, InvalidValue
+from airsplit.results import RunFolder
+from report.run_folders import a_plan, a_record, a_run
+
+from .servers import a_dashboard, request
+
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("runs")
+    a_run(made / "demo", [a_record(1), a_record(2)])
+    a_run(made / "nested" / NASTY, [a_record(1)], plan=a_plan(device_names=[NASTY, "b", "c"]))
+    (made.parent / "secret.toml").write_text("secret")
+    return made
+
+
+@pytest.fixture(scope="module")
+def local(root: Path) -> Iterator[Dashboard]:
+    with a_dashboard(root) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def public(root: Path) -> Iterator[Dashboard]:
+    with a_dashboard(root, host="0.0.0.0", names=("lab.example.org",)) as made:  # noqa: S104
+        yield made
+
+
+def token_of(dashboard: Dashboard) -> str:
+    return parse_qs(urlsplit(dashboard.address).query)["token"][0]
+
+
+# ---- what it hands out ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", ["/", "/runs", "/static/playground.js", "/static/vendor/echarts.mjs", "/static/style.css"])
+def test_pages_are_there_and_may_not_run_what_is_written_into_them(local: Dashboard, path: str) -> None:
+    found = request(local, path)
+    assert found.status == 200
+    policy = found.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert b"<script>" not in found.body or path.endswith(".mjs")
+
+
+def test_modules_come_as_javascript(local: Dashboard) -> None:
+    assert "javascript" in request(local, "/static/vendor/echarts.mjs").headers["content-type"]
+
+
+def test_a_plan_is_answered(local: Dashboard) -> None:
+    found = request(local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}})
+    assert found.status == 200
+    assert len(found.json["devices"]["splits"]) == 3
+    device = request(local, "/api/device", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1})
+    assert "Device 1" in device.json["said"]
+
+
+def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
+    found = request(local, "/api/plan", {"csv": "seconds_per_mac,fluctuation,distance_m\n1e-9,2e9,far\n"})
+    assert (found.status, found.json["line"]) == (422, 2)
+    assert "distance_m" in found.json["error"]
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"settings": 3}', 422)])
+def test_what_is_no_request_is_refused(local: Dashboard, body: bytes, status: int) -> None:
+    assert request(local, "/api/plan", body).status == status
+
+
+def test_a_request_is_json_and_says_so(local: Dashboard) -> None:
+    assert request(local, "/api/plan", b"{}", content_type="text/plain").status == 415
+    assert request(local, "/api/plan", b"{}", content_type="application/x-www-form-urlencoded").status == 415
+
+
+def test_runs_and_reports(local: Dashboard) -> None:
+    names = [run["name"] for run in request(local, "/api/runs").json]
+    assert sorted(names) == ["demo", f"nested/{NASTY}"]
+    assert request(local, "/api/runs/demo").json["rounds"] == 2
+    report = request(local, "/report/demo")
+    assert report.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in report.headers["content-security-policy"]
+    assert request(local, "/api/runs/other").status == 404
+
+
+def test_script_in_names_stays_text(local: Dashboard) -> None:
+    report = request(local, "/report/nested/%3Cimg%20src=x%20onerror=alert(1)%3E")
+    assert report.status == 200
+    assert b"<img" not in report.body
+    assert b"&lt;img" in report.body
+
+
+# ---- events --------------------------------------------------------------------------------------------------------------------
+def events(dashboard: Dashboard, path: str, count: int) -> list[tuple[str, object]]:
+    """The first events of a stream."""
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(dashboard.address).port, timeout=20)
+    connection.request("GET", path)
+    stream, found, kind = connection.getresponse(), [], ""
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    while len(found) < count:
+        line = stream.readline().decode().strip()
+        if line.startswith("event: "):
+            kind = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            found.append((kind, json.loads(line.removeprefix("data: "))))
+    connection.close()
+    return found
+
+
+def test_a_stream_tells_of_runs_as_they_grow(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        later = threading.Timer(1.0, lambda: RunFolder(tmp_path / "run").append(a_record(2)))
+        later.start()
+        told = events(dashboard, "/api/events?run=run", 3)
+        later.join()
+    kinds = [kind for kind, _ in told]
+    assert set(kinds) == {"run", "runs"}
+    assert max(run["rounds"] for kind, run in told if kind == "run") == 2
+
+
+def test_a_run_that_is_not_there_is_told_in_the_stream(local: Dashboard) -> None:
+    told = events(local, "/api/events?run=..%2Fsecret", 2)
+    assert any("no run" in found["problem"] for kind, found in told if kind == "run")
+
+
+# ---- whom it refuses -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a@evil.example"])
+def test_other_names_are_refused(local: Dashboard, host: str) -> None:
+    assert request(local, "/api/runs", host=host).status in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080"])
+def test_its_own_names_are_not(local: Dashboard, host: str) -> None:
+    assert request(local, "/api/runs", host=host).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1.evil.example"])
+def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
+    assert request(local, "/api/plan", {}, origin=origin).status == 403
+
+
+def test_a_browser_that_says_cross_site_is_refused(local: Dashboard) -> None:
+    assert request(local, "/api/runs", sec_fetch_site="cross-site").status == 403
+    assert request(local, "/api/runs", sec_fetch_site="same-origin").status == 200
+
+
+def test_its_own_pages_are_not(local: Dashboard) -> None:
+    where = urlsplit(local.address).netloc
+    assert request(local, "/api/plan", {}, origin=f"http://{where}", host=where).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/report/../secret.toml",
+        "/report/%2e%2e%2fsecret.toml",
+        "/api/runs/..%2f..%2fetc%2fpasswd",
+        "/report//etc/passwd",
+        "/static//etc/passwd",
+        "/nothing",
+    ],
+)
+def test_no_path_leads_outside(local: Dashboard, path: str) -> None:
+    assert request(local, path).status == 404
+
+
+def test_other_methods_and_long_requests_are_refused(local: Dashboard) -> None:
+    assert request(local, "/api/runs", method="DELETE").status == 405
+    assert request(local, "/", method="POST", body=b"{}").status == 405
+    long = request(local, "/api/plan", b"", content_length="99999999")
+    assert long.status == 413
+
+
+# ---- a token -------------------------------------------------------------------------------------------------------------------
+def test_elsewhere_than_on_loopback_a_token_is_needed(public: Dashboard) -> None:
+    assert request(public, "/").status == 401
+    assert request(public, "/static/playground.js").status == 401
+    for wrong in ("", "x", token_of(public)[:-1], token_of(public) + "x", "ü"):
+        assert request(public, "/api/runs", authorization=f"Bearer {wrong}".encode().decode("latin-1")).status == 401
+        assert request(public, "/api/runs", cookie=f"airsplit-token={wrong}".encode().decode("latin-1")).status == 401
+    assert request(public, "/api/runs", authorization=f"Bearer {token_of(public)}").status == 200
+
+
+def test_the_address_with_the_token_leaves_it_in_a_cookie(public: Dashboard) -> None:
+    found = request(public, f"/runs?run=demo&token={token_of(public)}")
+    assert (found.status, found.headers["location"]) == (303, "/runs?run=demo")
+    cookie = found.headers["set-cookie"]
+    assert "httponly" in cookie.lower()
+    assert "samesite=strict" in cookie.lower()
+    assert request(public, "/runs", cookie=cookie.partition(";")[0]).status == 200
+    assert request(public, "/runs?token=wrong").status == 401
+
+
+def test_a_name_must_be_known_there_too(public: Dashboard) -> None:
+    bearer = f"Bearer {token_of(public)}"
+    assert request(public, "/api/runs", host="lab.example.org", authorization=bearer).status == 200
+    assert request(public, "/api/runs", host="evil.example", authorization=bearer).status == 403
+
+
+def test_a_token_in_the_address_is_no_way_out(public: Dashboard) -> None:
+    """A redirect goes to the same server, whatever the path says."""
+    found = request(public, f"//evil.example/?token={token_of(public)}")
+    assert not found.headers.get("location", "/").startswith("//")
+
+
+# ---- beginning -----------------------------------------------------------------------------------------------------------------
+def test_a_folder_that_is_none_and_a_port_that_is_taken_are_told(root: Path, local: Dashboard) -> None:
+    with pytest.raises(FileProblem, match="not a folder"):
+        Dashboard(root / "nowhere")
+    with pytest.raises(InvalidValue, match="cannot be listened on"):
+        Dashboard(root, port=urlsplit(local.address).port or 0)
+    with pytest.raises(InvalidValue, match="cannot be listened on"):
+        Dashboard(root, host="no such host")
