@@ -5,65 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from airsplit.compared import Comparison
 from airsplit.errors import InvalidValue, require_choice, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
+from airsplit.report.side_by_side import write_comparison
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.settings import ALGORITHMS
 from airsplit.simulation import simulate
-from airsplit.trials import Estimate, Trials, common_target, estimate
-
-
-@dataclass(frozen=True)
-class Row:
-    """What an algorithm came to, as means over seeds; accuracies are None where labels are not classes.
-
-    time_to_target_s   median over seeds of the virtual time to reach the target; None where half of them never do
-    reached            how many seeds reach it
-    device_macs, sent_bytes, energy_j   of all devices and rounds together
-    """
-
-    algorithm: str
-    accuracy: Estimate | None
-    worst_accuracy: Estimate | None
-    own_accuracy: Estimate | None
-    time_to_target_s: float | None
-    reached: int
-    virtual_time_s: float
-    sent_bytes: float
-    received_bytes: float
-    device_macs: float
-    energy_j: float
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Several algorithms, each with several seeds.  `target` is the test accuracy whose time is compared."""
-
-    scenario: Scenario
-    seeds: tuple[int, ...]
-    target: float
-    trials: dict[str, Trials]
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether labels are classes, so that there is an accuracy to be compared."""
-        return all(trials.last("test_accuracy") for trials in self.trials.values())
-
-    @property
-    def rows(self) -> list[Row]:
-        return [_row(algorithm, trials, self.target) for algorithm, trials in self.trials.items()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {"target": self.target, "seeds": list(self.seeds), "algorithms": [asdict(row) for row in self.rows]}
+from airsplit.trials import Trials, common_target
 
 
 def compare(
@@ -105,6 +59,7 @@ def compare(
     trials = {a: Trials(tuple(done[i * seeds + j] for j in range(seeds))) for i, a in enumerate(chosen)}
     found = Comparison(scenario, numbers, common_target(list(trials.values())) if target is None else target, trials)
     write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1) + "\n")
+    write_comparison(found, Path(out))
     return found
 
 
@@ -129,21 +84,3 @@ def _train(piece: _Piece) -> tuple[RoundRecord, ...]:
 def _rounds_in(out: Path) -> int:
     file = RunFolder(out).rounds_file
     return file.read_bytes().count(b"\n") if file.exists() else 0
-
-
-def _row(algorithm: str, trials: Trials, target: float) -> Row:
-    times = [np.inf if time is None else time for time in trials.time_to(target)]
-    median = float(np.median(times))
-    return Row(
-        algorithm,
-        accuracy=estimate(trials.last("test_accuracy")),
-        worst_accuracy=estimate(trials.last("test_accuracy_worst")),
-        own_accuracy=estimate(trials.last("own_accuracy")),
-        time_to_target_s=median if np.isfinite(median) else None,
-        reached=int(np.isfinite(times).sum()),
-        virtual_time_s=float(np.mean(trials.last("virtual_time_s"))),
-        sent_bytes=float(np.mean(trials.total("sent_bytes"))),
-        received_bytes=float(np.mean(trials.total("received_bytes"))),
-        device_macs=float(np.mean(trials.total("macs"))),
-        energy_j=float(np.mean(trials.total("energy_j"))),
-    )

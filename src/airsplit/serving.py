@@ -8,13 +8,13 @@ from contextlib import ExitStack
 
 import grpc
 
-from airsplit import __version__
 from airsplit.errors import InvalidValue, show
 from airsplit.fleet import Fleet
 from airsplit.network.events import Tell, silent
 from airsplit.network.identity import Admission
 from airsplit.network.server import Server
 from airsplit.network.transport import listen
+from airsplit.provenance import made_by
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.settings import TrainingSettings
@@ -100,7 +100,7 @@ class Serving:
                     report_on(self.folder)
 
     def _begin(self) -> None:
-        self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | {"airsplit_version": __version__})
+        self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | made_by())
         if self.server.network.measure and self.server.forecast is not None:
             self.server.forecast.fleet.write(self.folder.path / "fleet.csv")
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from airsplit import __version__
 from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.learn.engine import Training
 from airsplit.learn.ranks import OutOfTouch, Ranks, joined, ranks_of
+from airsplit.provenance import made_by
 from airsplit.report.page import write_report
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
@@ -98,8 +98,8 @@ def _this_process() -> str:
 
 def _written_plan(training: Training) -> dict[str, Any]:
     """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
-    about = {"device_names": training.device_names, "all_split_names": list(training.profile.names), "airsplit_version": __version__}
-    return training.plan.to_dict() | about
+    about = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
+    return training.plan.to_dict() | about | made_by()
 
 
 def _take_up(training: Training, folder: RunFolder | None) -> None:

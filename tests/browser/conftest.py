@@ -21,6 +21,7 @@ OPTIONS = (
     "--disable-sync",
     "--no-first-run",
 )
+MISTAKES = "status of 422"  # Chromium notes down every answer that says so
 
 
 @pytest.fixture(scope="session")

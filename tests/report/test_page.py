@@ -56,7 +56,7 @@ def test_every_picture_has_words_for_those_who_do_not_see_it(tmp_path: Path) -> 
     alts = re.findall(r'role="img" aria-label="([^"]*)"', page)
     assert len(alts) == 4
     assert alts[0].startswith("Accuracy over rounds. mean of the devices&#x27; models: 10 % in round 1, 30 % in round 3.")
-    assert page.count("<figcaption>") == 5
+    assert page.count("<figcaption>") == 6
     assert page.count("<details>") >= 3
     assert len(re.findall(r"<svg (?![^>]*(role=\"img\"|aria-hidden))", page)) == 0
 
@@ -275,3 +275,30 @@ def test_a_scenario_that_is_none_is_a_file_problem(tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_text("[modle]\n")
     with pytest.raises(FileProblem, match=r"scenario of the run .*scenario.toml': \[modle\] is not a setting"):
         write_report(tmp_path)
+
+
+def test_the_plan_is_a_picture_of_cuts_shares_and_times(tmp_path: Path) -> None:
+    page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(all_split_names=[f"layer{n}" for n in range(1, 17)])))
+    picture = page[page.index('class="plan"') :]
+    assert '<rect x="0" y="0" width="250" height="10" class="fill own" />' in picture  # cut after 4 of 16 layers
+    assert "share, of 33.3 %" in picture
+    assert "time, of 0.375 s" in picture
+
+
+def test_what_was_measured_stands_beside_what_was_planned(tmp_path: Path) -> None:
+    records = [a_record(n, latency_s=3.0) for n in (1, 2)]
+    page = read(a_run(tmp_path / "networked", records, plan=a_plan(networked=True)))
+    assert (
+        "A round was planned to take 2.50\N{NO-BREAK SPACE}s on average; it took 3.00\N{NO-BREAK SPACE}s, the median of 2 rounds: 20% more."
+        in page
+    )
+    assert "measured 3.00 s" in page
+    assert "Planned and measured" not in read(a_run(tmp_path / "simulated", records))
+    anew = [records[0], a_record(2, splits=(4, 4, 4), shares=(0.3, 0.3, 0.4))]
+    assert "Planned and measured" not in read(a_run(tmp_path / "replanned", anew, plan=a_plan(networked=True)))
+
+
+def test_the_machine_is_told_where_it_is_known(tmp_path: Path) -> None:
+    page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(machine="a <fast> one, 2 cores", airsplit_version="0.1.0")))
+    assert "a &lt;fast&gt; one, 2 cores" in page
+    assert "trained with Airsplit 0.1.0" in page

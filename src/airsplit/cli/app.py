@@ -297,7 +297,7 @@ def compare(
       airsplit compare demo --seeds 5 --algorithms sfl,fedavg
       airsplit compare my.toml --target 0.95 --out out/compared
     """
-    from airsplit.cli.compare_tables import comparison_note, comparison_table
+    from airsplit.cli.compare_tables import comparison_table
     from airsplit.cli.progress import now_and_then
     from airsplit.comparison import compare as compare_algorithms
     from airsplit.figures.accuracy_picture import draw_accuracy
@@ -314,14 +314,14 @@ def compare(
         note(f"stopped; what was trained is in {folder}, and --resume takes it up")
         raise
     if found.has_accuracy:
-        picture = draw_accuracy(found.trials, found.target, comparison_note(found, "lines are means, bands ranges"))
+        picture = draw_accuracy(found.trials, found.target, found.about("lines are means, bands ranges"))
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
     if as_json:
         print(json_text({"folder": str(folder)} | found.to_dict()))
     else:
-        told = f"{comparison_note(found)} Time is virtual; sent, work and energy are of all devices and rounds."
-        print_parts(comparison_table(found), told, f"Pictures, runs and comparison.json are in {folder}")
+        told = f"{found.about()} Time is virtual; sent, work and energy are of all devices and rounds."
+        print_parts(comparison_table(found), told, f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it")
 
 
 @app.command()

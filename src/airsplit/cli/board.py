@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from airsplit.cli.facts import Facts
 from airsplit.cli.output import note, print_parts
 from airsplit.cli.progress import line
 from airsplit.cli.render import table
@@ -65,7 +66,7 @@ class Board:
         self._as_json, self._live = as_json, False
         self._out = sys.stdout  # as it is now: while training, what users' code prints goes to stderr
         self._lock = threading.Lock()
-        self._last: RoundRecord | None = None
+        self._facts: Facts | None = None
         self._rounds, self._lines = 0, list[str]()
 
     def told(self, event: str, **facts: Any) -> None:
@@ -81,7 +82,8 @@ class Board:
     def recorded(self, record: RoundRecord) -> None:
         """A round is over."""
         with self._lock:
-            self._last = record
+            if self._facts is not None:
+                self._facts.add(record)
             if self._as_json:
                 _print_event("round", json.loads(record.to_json()), self._out)
             elif not self._live:
@@ -94,6 +96,7 @@ class Board:
     def showing(self, serving: Serving) -> Iterator[None]:
         """A live table, where stderr is a terminal."""
         self._rounds = serving.server.settings.rounds
+        self._facts = Facts(self._rounds, "training time")
         if not self._as_json:
             note(f"listening on port {serving.port} for {len(serving.server.members)} devices, into {serving.folder.path}")
         else:
@@ -109,8 +112,8 @@ class Board:
 
     def _drawn(self, serving: Serving) -> RenderableType:
         parts: list[RenderableType] = state_table(serving.server.state())
-        if self._last is not None:
-            parts.append(Text(self._round_line(self._last)))
+        if self._facts is not None:
+            parts.append(self._facts.drawn())
         return Group(*parts, *(Text(text, style="dim") for text in self._lines))
 
     def finish(self, folder: Path) -> None:

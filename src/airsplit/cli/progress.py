@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
+from airsplit.cli.facts import Facts
 from airsplit.quantities import percent, seconds
 from airsplit.results import RoundRecord
 
@@ -60,24 +60,40 @@ def _silence() -> Iterator[None]:
 
 
 def followed(records: Iterable[RoundRecord], rounds: int, label: str = "") -> Iterator[RoundRecord]:
-    """The same records, while stderr says how far the training is."""
+    """The same records, while stderr says how far the training is: facts that change on a terminal, plain lines elsewhere."""
     console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-    if console.is_terminal:
-        with Live(Text(f"{label}training …"), console=console, transient=True, refresh_per_second=8) as live:
-            yield from _told(records, rounds, label, lambda text: live.update(Text(text)), 0.0)
-    else:
-        yield from _told(records, rounds, label, lambda text: print(f"airsplit: {text}", file=sys.stderr, flush=True), PLAIN_LINES_S)
+    if not console.is_terminal:
+        yield from _told(records, rounds, label)
+        return
+    facts, timed = Facts(rounds), _Timed(rounds)
+    with Live(facts.drawn(), console=console, transient=True, refresh_per_second=8) as live:
+        for record in records:
+            facts.add(record)
+            live.update(facts.drawn(timed.left_s(record)))
+            yield record
 
 
-def _told(records: Iterable[RoundRecord], rounds: int, label: str, tell: Callable[[str], None], pause_s: float) -> Iterator[RoundRecord]:
-    start = last = time.monotonic()
-    accuracy, trained = None, 0
+class _Timed:
+    """How long a training will take, by how long it has taken."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds, self._start, self._trained = rounds, time.monotonic(), 0
+
+    def left_s(self, record: RoundRecord) -> float:
+        """After one round more."""
+        self._trained += 1
+        return (time.monotonic() - self._start) / self._trained * (self._rounds - record.round)
+
+
+def _told(records: Iterable[RoundRecord], rounds: int, label: str) -> Iterator[RoundRecord]:
+    """The first line, one now and then, and the last."""
+    timed, last, accuracy = _Timed(rounds), 0.0, None
     for record in records:
-        now, trained = time.monotonic(), trained + 1
         accuracy = record.test_accuracy if record.test_accuracy is not None else accuracy
-        if now - last >= pause_s or trained == 1 or record.round == rounds:
-            tell(label + line(record, rounds, accuracy, (now - start) / trained * (rounds - record.round)))
-            last = now
+        left_s = timed.left_s(record)
+        if time.monotonic() - last >= PLAIN_LINES_S or record.round == rounds:
+            print(f"airsplit: {label}{line(record, rounds, accuracy, left_s)}", file=sys.stderr, flush=True)
+            last = time.monotonic()
         yield record
 
 

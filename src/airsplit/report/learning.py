@@ -12,7 +12,7 @@ from airsplit.history import History
 from airsplit.quantities import percent, seconds, unit_of_time
 from airsplit.report.markup import Html, folded, table, tag, together
 from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
-from airsplit.report.scales import MOST_POINTS, loss_scale, span_scale, spread_rows, value_scale
+from airsplit.report.scales import MOST_POINTS, loss_scale, span_scale, spread_rows, tick, value_scale
 from airsplit.units import Floats
 
 MOST_ROWS = 200
@@ -42,8 +42,8 @@ def _drawn(run: History, measure: Measure) -> Html:
     number = np.array([record.round for record in run.records], dtype=np.float64)
     time = run.rounds["virtual_time_s"] / unit_s
     panels = [
-        ("rounds", number, Axis(span_scale(number[-1], whole=True), "round", _plain)),
-        (run.time, time, Axis(span_scale(float(time[-1])), f"{run.time} in {unit}", _plain)),
+        ("rounds", number, Axis(span_scale(number[-1], whole=True), "round", tick)),
+        (run.time, time, Axis(span_scale(float(time[-1])), f"{run.time} in {unit}", tick)),
     ]
     entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
     how = f" ({measure.up.label})" if measure.up.label else ""
@@ -78,15 +78,7 @@ def _loss(run: History) -> Measure:
     known = [line for line in lines if np.isfinite(line.values).any()]
     values = np.concatenate([line.values for line in lines])
     scale = loss_scale(values[np.isfinite(values)])
-    return Measure("Loss", Axis(scale, "logarithmic" if scale.log else "", _plain), known)
-
-
-def _plain(value: float) -> str:
-    """
-    >>> _plain(20_000.0), _plain(0.30000000000000004), _plain(1e-06)
-    ('20,000', '0.3', '1e-06')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return Measure("Loss", Axis(scale, "logarithmic" if scale.log else "", tick), known)
 
 
 def _ends(measure: Measure, number: Floats) -> str:

@@ -142,7 +142,10 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     )
     yield from (("Presence", said) for said in _presence(training))
     yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
-    yield "Version", f"this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}"
+    if isinstance(machine := run.plan.get("machine"), str):
+        yield "Machine", f"{'the server: ' if run.is_networked else ''}{machine}"
+    trained = f"trained with Airsplit {run.plan.get('airsplit_version', 'of an unknown version')}"
+    yield "Version", f"{trained}; this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}"
 
 
 def _model(scenario: Scenario) -> Html:

@@ -11,7 +11,7 @@ from airsplit.report.devices import participation, time_spent
 from airsplit.report.learning import learning
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.overview import result, setup, title
-from airsplit.report.planned import new_plans, the_plan
+from airsplit.report.planned import measured, new_plans, the_plan
 from airsplit.report.sheet import STYLE
 from airsplit.results import RunFolder
 
@@ -33,23 +33,28 @@ def page(run: History) -> str:
     """The whole page."""
     from airsplit import __version__
 
+    return document(title(run), _main(run, __version__))
+
+
+def document(name: str, body: Html) -> str:
+    """A page of this name, with all that it needs in it."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{title(run)} · Airsplit"),
+        tag("title", f"{name} · Airsplit"),
         tag("link", rel="icon", href="data:,"),
         tag("style", Html(STYLE)),
     )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', _main(run, __version__)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
 
 
 def _main(run: History, version: str) -> Html:
     training = run.scenario.training
     under = f"{training.dataset} · {training.partition} · {len(run.records):,} of {training.rounds:,} rounds"
     top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
-    sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), participation(run), new_plans(run))
+    sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), measured(run), participation(run), new_plans(run))
     virtual = "Times are virtual: what the devices would have taken, not this computer."
     times = virtual if run.time == "virtual time" else "Times are those of the training over the network, evaluations left out."
     foot = f"{times} Every number is in rounds.jsonl or plan.json."

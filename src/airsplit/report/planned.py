@@ -10,7 +10,9 @@ import numpy as np
 from airsplit.history import History
 from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
+from airsplit.report.pictures import bar, swatches
 from airsplit.report.scales import spread_rows
+from airsplit.units import Floats
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
 MOST_ROWS = 200
@@ -24,8 +26,8 @@ def the_plan(run: History) -> Html:
     few = len(run) <= MOST_SHOWN
     rows = _device_table(run, min(len(run), MOST_ROWS))
     some = f"the first {MOST_ROWS} devices; plan.json has all" if len(run) > MOST_ROWS else "each device"
-    tables = [rows] if few else [_split_table(run), _quantile_table(run), folded(f"The plan, {some}", rows)]
-    return together(tag("h2", f"The plan{first}"), *said, *tables)
+    tables = [folded("The numbers behind this picture", rows)] if few else [_quantile_table(run), folded(f"The plan, {some}", rows)]
+    return together(tag("h2", f"The plan{first}"), *said, picture(run) if few else _split_table(run), *tables)
 
 
 def _not_used(run: History) -> Iterator[str]:
@@ -67,6 +69,26 @@ def _averaged(run: History) -> Iterator[str]:
         )
 
 
+def picture(run: History) -> Html:
+    """For each device a row: how far along the model it is cut, its share of the band, and its times against the slowest device's."""
+    layers = max(len(run.plan.get("all_split_names", ())), *run.plan["splits"])
+    times = _columns(run)
+    slowest, widest = run.plan["mean_latency_s"], max(run.plan["shares"])
+    kinds = {key.removesuffix("_s"): word for word, key in times.items()}
+    rows = [_picture_row("device", "cut after", f"share, of {percent(widest, 1)}", f"time, of {seconds(slowest)}", kind="head")]
+    for k, (split, share) in enumerate(zip(run.plan["splits"], run.plan["shares"], strict=True)):
+        cut = together(bar({"own": split / layers, "theirs": 1 - split / layers}), tag("small", name(run.plan["split_names"][k])))
+        spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}
+        rows.append(_picture_row(name(run.names[k]), cut, bar({"transmit": share / widest if widest else 0.0}), bar(spent)))
+    caption = "All devices finish together where the bars are full: nobody waits for another, in the mean."
+    legend = swatches({"own": "layers on the device", "theirs": "on the server"} | kinds)
+    return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
+
+
+def _picture_row(*cells: object, kind: str | None = None) -> Html:
+    return tag("li", *(tag("span", cell, class_=kind) for cell in cells))
+
+
 def _columns(run: History) -> dict[str, str]:
     """Times of the plan; the server's only where it takes any."""
     server = {"server": "server_s"} if any(run.plan["server_s"]) else {}
@@ -101,6 +123,45 @@ def _split_table(run: History) -> Html:
     counts = Counter(run.plan["splits"]).most_common(MOST_SHOWN)
     body = ([name(run.split_name(split)), f"{count:,}", percent(count / len(run))] for split, count in sorted(counts))
     return table(["split", "devices", "of the fleet"], body, words=("split",))
+
+
+# ---- what was measured ---------------------------------------------------------------------------------------------------
+def measured(run: History) -> Html:
+    """Planned against measured: rounds and devices; nothing where nothing was measured, or where plans changed on the way."""
+    if not run.is_measured or not run.records or run.plans:
+        return Html()
+    iterations, rounds = run.scenario.training.iterations_per_round, len(run.records)
+    planned, found = iterations * run.plan["expected_latency_s"], float(np.median(run.rounds["latency_s"]))
+    said = (
+        f"A round was planned to take {seconds(planned)} on average; it took {seconds(found)}, the median of "
+        f"{counted(rounds, 'round')}: {percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
+    )
+    took_part = np.maximum(run.times("participants"), 1)
+    columns = {word: (key, run.totals[key] / took_part) for word, key in _columns(run).items()}
+    heads = [f"{word}, {what}" for word in columns for what in ("planned", "measured")]
+    body = (
+        [name(run.names[k]), *(seconds(float(v)) for key, means in columns.values() for v in (iterations * run.plan[key][k], means[k]))]
+        for k in range(min(len(run), MOST_ROWS))
+    )
+    rows = folded("Each device, seconds a round", table(["device", *heads], body, words=("device",)))
+    return together(tag("h2", "Planned and measured"), prose(said), _measured_bars(run, columns, iterations), rows)
+
+
+def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterations: int) -> Html:
+    """Two bars for each device, the planned one above."""
+    if len(run) > MOST_SHOWN:
+        return Html()
+    planned = {key: iterations * np.array(run.plan[key]) for key, _ in columns.values()}
+    found = dict(columns.values())
+    longest = max(float(sum(parts.values()).max()) for parts in (planned, found))  # type: ignore[union-attr]
+    rows = [
+        tag("li", tag("span", who, class_="who"), bar({key.removesuffix("_s"): float(parts[key][k]) / longest for key in parts}),
+            tag("span", f"{what} {seconds(float(sum(column[k] for column in parts.values())))}", class_="number"))
+        for k in range(len(run))
+        for who, what, parts in ((name(run.names[k]), "planned", planned), ("", "measured", found))
+    ]  # fmt: skip
+    legend = swatches({key.removesuffix("_s"): word for word, (key, _) in columns.items()})
+    return tag("figure", legend, tag("ul", *rows, class_="bars"), tag("figcaption", "Of each device, mean seconds of a round."))
 
 
 # ---- the plans that followed ---------------------------------------------------------------------------------------------

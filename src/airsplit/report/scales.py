@@ -78,11 +78,28 @@ def loss_scale(values: Floats) -> Scale:
     least, greatest = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     if least <= 0 or greatest < LOG_FROM * least:
         return value_scale(greatest) if least >= 0 else _around_zero(least, greatest)
-    low, high = least / 1.15, greatest * 1.15
+    return log_scale(least / 1.15, greatest * 1.15)
+
+
+def log_scale(low: float, high: float) -> Scale:
+    """A logarithmic axis from low to high.
+
+    >>> log_scale(0.5, 2000.0).ticks
+    (1.0, 10.0, 100.0, 1000.0)
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = -(-(last - first) // 6)
     ticks = [float(f"1e{power}") for power in range(first, last + 1, every)]
     return Scale(low, high, tuple(tick for tick in ticks if low <= tick <= high), log=True)
+
+
+def tick(value: float) -> str:
+    """A number at an axis.
+
+    >>> tick(20_000.0), tick(0.30000000000000004), tick(1e-06)
+    ('20,000', '0.3', '1e-06')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _around_zero(least: float, greatest: float) -> Scale:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --card: #f6f7f8; --ink: #222222; --faint: #5f6368; --rule: #dfe2e5;
-  --blue: #0072B2; --orange: #E69F00; --green: #009E73; --red: #D55E00; --grey: #c3c8cd; --track: #eceef0; }
+  --blue: #0072B2; --orange: #E69F00; --green: #009E73; --red: #D55E00; --purple: #a3568a; --grey: #c3c8cd; --track: #eceef0; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --paper: #16191c; --card: #1f2327; --ink: #e6e8ea; --faint: #a2a9b0; --rule: #363c42;
-    --blue: #56B4E9; --orange: #E69F00; --green: #2fc39a; --red: #ff8a4a; --grey: #5c646c; --track: #262b30; }
+    --blue: #56B4E9; --orange: #E69F00; --green: #2fc39a; --red: #ff8a4a; --purple: #d99bc4; --grey: #5c646c; --track: #262b30; }
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -38,6 +38,8 @@ svg text { font-size: 11px; fill: var(--faint); font-variant-numeric: tabular-nu
 .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; stroke-linecap: round; }
 .band { opacity: 0.18; stroke: none; }
 .line.blue { stroke: var(--blue); } .line.orange { stroke: var(--orange); stroke-width: 2.8; } .line.green { stroke: var(--green); }
+.line.red { stroke: var(--red); } .line.purple { stroke: var(--purple); }
+.dot.red { fill: var(--red); } .dot.purple { fill: var(--purple); }
 .line.dashed { stroke: var(--blue); stroke-width: 1.2; stroke-dasharray: 4 3; }
 .band.blue, .dot.blue, .dot.dashed { fill: var(--blue); } .dot.orange { fill: var(--orange); } .dot.green { fill: var(--green); }
 .legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1.2rem; margin: 0.4rem 0; }
@@ -52,6 +54,13 @@ svg text { font-size: 11px; fill: var(--faint); font-variant-numeric: tabular-nu
 .bars .head { color: var(--faint); font-size: 0.8rem; }
 .bars .number { text-align: right; color: var(--faint); font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bars .ends { display: flex; justify-content: space-between; color: var(--faint); font-size: 0.8rem; }
+.fill.own { fill: var(--blue); } .fill.theirs { fill: var(--track); }
+.plan { display: grid; grid-template-columns: minmax(4rem, max-content) minmax(0, 5fr) minmax(0, 2fr) minmax(0, 5fr); gap: 0.15rem 0.9rem;
+  align-items: center; margin: 0.5rem 0; padding: 0; list-style: none; font-size: 0.875rem; line-height: 1.35; }
+.plan li { display: contents; }
+.plan li > span { min-width: 0; overflow: hidden; text-overflow: ellipsis; }
+.plan li > span:nth-child(2):not(.head) { display: grid; grid-template-columns: minmax(0, 1fr) 4.5rem; gap: 0.5rem; align-items: center; }
+.plan small, .plan .head { color: var(--faint); font-size: 0.8rem; }
 svg.bar { display: block; width: 100%; height: 0.95rem; }
 details { margin: 0.7rem 0; }
 summary { cursor: pointer; width: fit-content; }

@@ -1,0 +1,90 @@
+"""What a terminal shows of a training while it goes on: the facts of its report, in a few lines that change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from airsplit.quantities import bar, percent, seconds
+from airsplit.results import RoundRecord
+
+LEVELS = "▁▂▃▄▅▆▇█"
+KINDS = {
+    "compute_s": ("computing", "blue"),
+    "transmit_s": ("on the air", "yellow"),
+    "server_s": ("served", "green"),
+    "idle_s": ("waiting", "bright_black"),
+}
+WIDTH = 30
+
+
+class Facts:
+    """What is known so far."""
+
+    def __init__(self, rounds: int, clock: str = "virtual time") -> None:
+        """`clock` is what the run's seconds are."""
+        self._rounds, self._clock = rounds, clock
+        self._last: RoundRecord | None = None
+        self._accuracies, self._losses = list[float](), list[float]()
+        self._spent = dict.fromkeys(KINDS, 0.0)
+
+    def add(self, record: RoundRecord) -> None:
+        """A round is over."""
+        self._last = record
+        if record.test_accuracy is not None:
+            self._accuracies.append(record.test_accuracy)
+        if record.train_loss is not None:
+            self._losses.append(record.train_loss)
+        for key in KINDS:
+            self._spent[key] += sum(getattr(record, key))
+
+    def drawn(self, left_s: float | None = None) -> RenderableType:
+        """The lines; none before the first round."""
+        if self._last is None:
+            return Text("training …")
+        return Group(*(line for line in (self._progress(left_s), self._accuracy(), self._loss(), self._time()) if line is not None))
+
+    def _progress(self, left_s: float | None) -> Text:
+        assert self._last is not None  # noqa: S101 - the caller has looked
+        done = self._last.round
+        left = "" if left_s is None else f" · {int(left_s) // 60}:{int(left_s) % 60:02d} left"
+        text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
+        return text.append(f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}")
+
+    def _accuracy(self) -> Text | None:
+        if not self._accuracies:
+            return None
+        return Text(f"{'accuracy':10}{levels(self._accuracies, 0.0, 1.0, WIDTH):{WIDTH}}  {percent(self._accuracies[-1])}")
+
+    def _loss(self) -> Text | None:
+        if not self._losses:
+            return Text("no device has finished a round yet")
+        return Text(f"{'loss':10}{levels(self._losses, 0.0, max(self._losses), WIDTH):{WIDTH}}  {self._losses[-1]:.3f}")
+
+    def _time(self) -> Text | None:
+        """What the devices did, as one bar."""
+        whole = sum(self._spent.values())
+        if not whole:
+            return None
+        text, drawn = Text(f"{'devices':10}"), 0
+        ends = [sum(list(self._spent.values())[: at + 1]) / whole for at in range(len(KINDS))]
+        for (_, colour), end in zip(KINDS.values(), ends, strict=True):
+            cells = round(WIDTH * end) - drawn
+            text.append("█" * cells, style=colour)
+            drawn += cells
+        said = ", ".join(f"{percent(self._spent[key] / whole, 0)} {word}" for key, (word, _) in KINDS.items() if self._spent[key])
+        return text.append(f"  {said}")
+
+
+def levels(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
+    """A line of text that rises and falls: the last values, or of many of them the last of neighbours.
+
+    >>> levels([0.0, 0.5, 1.0], 0.0, 1.0), levels([1.0] * 100, 0.0, 1.0, 5), levels([2.0], 0.0, 0.0)
+    ('▁▅█', '█████', '▁')
+    """
+    count = min(len(values), width)
+    chosen = [values[(at + 1) * len(values) // count - 1] for at in range(count)]
+    span = high - low
+    return "".join(LEVELS[min(int((value - low) / span * len(LEVELS)), len(LEVELS) - 1) if span > 0 else 0] for value in chosen)

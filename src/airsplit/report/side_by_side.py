@@ -1,0 +1,111 @@
+"""report.html of a comparison: the algorithms side by side, and the way to the page of each run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from airsplit.compared import Comparison, Row
+from airsplit.files import write_text
+from airsplit.quantities import counted, percent, seconds, unit_of_time
+from airsplit.report.markup import Html, prose, table, tag, together
+from airsplit.report.overview import ALGORITHMS
+from airsplit.report.page import document
+from airsplit.report.pictures import Axis, Line, legend, line_chart
+from airsplit.report.scales import log_scale, span_scale, tick, value_scale
+from airsplit.units import Floats
+
+KINDS = {"sfl": "blue", "fedavg": "orange", "split-learning": "red", "splitfed-v1": "purple", "splitfed-v2": "green"}
+FAR_APART = 8.0
+"""Longest run ÷ shortest: from there on the axis of times is logarithmic."""
+
+
+def write_comparison(found: Comparison, folder: Path) -> Path:
+    """Write report.html into the folder of a comparison; where it is."""
+    file = folder / "report.html"
+    write_text(file, document(_title(found), _main(found)))
+    return file
+
+
+def _title(found: Comparison) -> str:
+    names = [_name(algorithm) for algorithm in found.trials]
+    return f"{', '.join(names[:-1])} and {names[-1]} side by side" if len(names) > 1 else f"{names[0]}, {counted(len(found.seeds), 'seed')}"
+
+
+def _name(algorithm: str) -> str:
+    return ALGORITHMS[algorithm][0]
+
+
+def _main(found: Comparison) -> Html:
+    top = tag("header", tag("h1", _title(found)), tag("p", found.about(), class_="under"), prose(_sentence(found), "lead"))
+    body = [[_name(row.algorithm), *row.cells(len(found.seeds))] for row in found.rows]
+    numbers = together(tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",)))
+    foot = "Times are virtual: what the devices would have taken, not this computer. Every number is in comparison.json."
+    sections = [tag("section", inside) for inside in (_curves(found), numbers, _algorithms(found), _runs(found)) if inside]
+    return together(tag("main", top, *sections), tag("footer", foot))
+
+
+def _sentence(found: Comparison) -> str:
+    """Who is first to the accuracy that all reach."""
+    timed = sorted((row.time_to_target_s, row.algorithm) for row in found.rows if row.time_to_target_s is not None)
+    if not found.has_accuracy or not timed:
+        return "There is no accuracy that all of them reach."
+    (first_s, first), rest = timed[0], timed[1:]
+    others = ", ".join(f"{_name(algorithm)} {time_s / first_s:.1f} times as long" for time_s, algorithm in rest)
+    return f"{_name(first)} is the first to get {percent(found.target, 0)} right, after {seconds(first_s)}" + (
+        f"; {others}." if others else "."
+    )
+
+
+def _curves(found: Comparison) -> Html:
+    """Accuracy over time and over rounds, in the mean over seeds."""
+    if not found.has_accuracy:
+        return Html()
+    curves = {algorithm: trials.curve() for algorithm, trials in found.trials.items()}
+    ends = [float(times.mean(axis=0)[-1]) for _, times, _ in curves.values()]
+    unit_s, unit = unit_of_time(max(ends))
+    starts = [float(times.mean(axis=0)[0]) / unit_s for _, times, _ in curves.values()]
+    log = max(ends) > FAR_APART * min(ends)
+    across_time = Axis(
+        log_scale(min(starts), max(ends) / unit_s) if log else span_scale(max(ends) / unit_s),
+        f"virtual time in {unit}{', logarithmic' if log else ''}",
+        tick,
+    )
+    last = max(float(rounds[-1]) for rounds, _, _ in curves.values())
+    panels = [
+        ("virtual time", {a: times.mean(axis=0) / unit_s for a, (_, times, _) in curves.items()}, across_time),
+        ("rounds", {a: rounds for a, (rounds, _, _) in curves.items()}, Axis(span_scale(last, whole=True), "round", tick)),
+    ]
+    means = {algorithm: accuracies.mean(axis=0) for algorithm, (_, _, accuracies) in curves.items()}
+    figures = [_panel(f"Accuracy over {over}", x, means, axis) for over, x, axis in panels]
+    keys = legend([Line(_name(algorithm), KINDS[algorithm], np.zeros(0)) for algorithm in curves])
+    return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
+
+
+def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis) -> Html:
+    points = np.unique(np.concatenate(list(x.values())))
+    lines = []
+    for algorithm, values in means.items():
+        spread = np.full(len(points), np.nan)
+        spread[np.searchsorted(points, x[algorithm])] = values
+        lines.append(Line(_name(algorithm), KINDS[algorithm], spread))
+    alt = f"{caption}. " + " ".join(f"{_name(a)}: {percent(float(values[-1]))} at the end." for a, values in means.items())
+    up = Axis(value_scale(max(float(values.max()) for values in means.values()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
+    return tag("figure", tag("figcaption", caption), line_chart(points, across, up, lines, alt=alt))
+
+
+def _algorithms(found: Comparison) -> Html:
+    pairs = [together(tag("dt", _name(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials]
+    return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
+
+
+def _runs(found: Comparison) -> Html:
+    """Links to the pages of the runs, which lie beside this one."""
+    rows = [tag("li", _name(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows]
+    return together(tag("h2", "Each run"), tag("ul", *rows))
+
+
+def _links(row: Row, seeds: tuple[int, ...]) -> list[Html]:
+    found = [tag("a", f"seed {seed}", href=f"{row.algorithm}-seed{seed}/report.html") for seed in seeds]
+    return [together(each, " ") for each in found]

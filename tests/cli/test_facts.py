@@ -1,0 +1,40 @@
+"""What a terminal shows while a training goes on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from airsplit.cli.facts import Facts
+from report.run_folders import a_record
+
+
+def shown(facts: Facts, left_s: float | None = None) -> list[str]:
+    console = Console(width=120, color_system=None)
+    with console.capture() as captured:
+        console.print(facts.drawn(left_s))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_nothing_is_known_before_the_first_round() -> None:
+    assert shown(Facts(4)) == ["training …"]
+
+
+def test_the_facts_of_a_report_are_shown_as_they_come() -> None:
+    facts = Facts(4)
+    for number in (1, 2):
+        facts.add(a_record(number))
+    progress, accuracy, loss, devices = shown(facts, 65.0)
+    assert progress.startswith("round     " + "█" * 15)
+    assert progress.endswith("2 of 4 · virtual time 8.00 s · 1:05 left")
+    assert accuracy.split() == ["accuracy", "▁▂", "20.0", "%"]
+    assert loss.split() == ["loss", "█▅", "1.050"]
+    assert devices.endswith("25 % computing, 50 % on the air, 25 % waiting")
+    assert devices.count("█") == 30
+
+
+def test_a_round_that_nobody_finished_has_no_loss() -> None:
+    facts = Facts(4, "training time")
+    facts.add(a_record(1, train_loss=None, test_accuracy=None))
+    lines = shown(facts)
+    assert "training time" in lines[0]
+    assert lines[1] == "no device has finished a round yet"

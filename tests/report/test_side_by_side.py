@@ -1,0 +1,43 @@
+"""The page of a comparison."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from airsplit.compared import Comparison
+from airsplit.report.side_by_side import write_comparison
+from airsplit.trials import Trials
+
+from .run_folders import a_record, a_scenario
+
+
+def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
+    """SFL, and FedAvg as accurate but slower, with two seeds each."""
+    runs = {
+        algorithm: Trials(tuple(tuple(a_record(n, virtual_time_s=times * n, **record) for n in range(1, 5)) for _ in range(2)))
+        for algorithm, times in (("sfl", 1.0), ("fedavg", slower))
+    }
+    return Comparison(a_scenario(), (0, 1), 0.4, runs)
+
+
+def test_it_says_who_is_first_and_links_to_each_run(tmp_path: Path) -> None:
+    page = write_comparison(a_comparison(), tmp_path).read_text()
+    assert "<h1>SFL and FedAvg side by side</h1>" in page
+    assert "SFL is the first to get 40 % right, after 4.00\N{NO-BREAK SPACE}s; FedAvg 3.0 times as long." in page.replace(
+        "40\N{NO-BREAK SPACE}%", "40 %"
+    )
+    links = re.findall(r'href="([^"]*report\.html)"', page)
+    assert links == [f"{algorithm}-seed{seed}/report.html" for algorithm in ("sfl", "fedavg") for seed in (0, 1)]
+    assert len(re.findall(r'role="img" aria-label="[^"]*FedAvg: 40.0 % at the end', page)) == 2
+
+
+def test_times_that_are_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    assert "logarithmic" not in write_comparison(a_comparison(), tmp_path).read_text()
+    assert "virtual time in s, logarithmic" in write_comparison(a_comparison(slower=100.0), tmp_path).read_text()
+
+
+def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
+    page = write_comparison(a_comparison(test_accuracy=None), tmp_path).read_text()
+    assert "There is no accuracy that all of them reach." in page
+    assert "How they learned" not in page
