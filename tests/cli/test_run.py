@@ -170,9 +170,8 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     assert fedavg["accuracy"] == splitfed["accuracy"]  # the same weights, by another way
     assert fedavg["sent_bytes"] != splitfed["sent_bytes"]
     assert found["seeds"] == [0, 1]
-    assert {"compared.png", "compared.svg", "comparison.json", "report.html", "sfl-seed0", "splitfed-v1-seed1"} <= {
-        file.name for file in out.iterdir()
-    }
+    written = {"compared.png", "compared.svg", "comparison.json", "report.html", "sfl-seed0", "splitfed-v1-seed1"}
+    assert written <= {file.name for file in out.iterdir()}
     assert run(*words)[0] == 2
     code, printed, _ = run(*words, "--resume")
     assert code == 0
