@@ -1,0 +1,50 @@
+"""The pictures of the dashboard that the documentation shows; needs Debian's Chromium.
+
+python benchmarks/screenshots.py    trains the demo with three algorithms, two minutes, and writes docs/images
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+from airsplit.comparison import compare
+from airsplit.dashboard.serving import Dashboard
+from airsplit.scenario import Scenario
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+ALGORITHMS = ("sfl", "fedavg", "splitfed-v1")
+
+
+def taken(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max"))
+    page.screenshot(path=IMAGES / "playground.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1250}, full_page=True)
+    page.goto(f"{address}runs?" + "&".join(f"run={algorithm}-seed0" for algorithm in ALGORITHMS))
+    expect(page.locator("#compared tbody tr")).to_have_count(len(ALGORITHMS))
+    page.wait_for_timeout(500)
+    page.screenshot(path=IMAGES / "runs.png", full_page=True)
+
+
+def main() -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        root = Path(folder)
+        compare(Scenario.load("demo"), out=root, seeds=1, algorithms=ALGORITHMS, tell=print)
+        served = Dashboard(root)
+        thread = threading.Thread(target=served.run, daemon=True)
+        thread.start()
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        taken(browser.new_page(viewport={"width": 1280, "height": 900}), served.address)
+        browser.close()
+        served.stop()
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
