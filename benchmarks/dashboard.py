@@ -129,12 +129,12 @@ def of_a_long_run(served: Served) -> list[str]:
     start = time.perf_counter()
     answers = []
     while not answers or json.loads(answers[-1])["rounds"] < ROUNDS:
-        answers.append(served.ask("/api/runs/long"))
+        answers.append(served.ask("/api/run?run=long"))
     whole = time.perf_counter() - start
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
-        last = served.ask("/api/runs/long")
+        last = served.ask("/api/run?run=long")
         times.append(time.perf_counter() - start)
     return [
         f"| {ROUNDS:,} rounds × 100 devices: all records read for the first time, {len(answers)} answers on the way | {whole:.1f} s | |",

@@ -57,8 +57,12 @@ class History:
         if anew:
             self._start_over()
         before = len(self.records)
-        for record in islice(self._reader.new(), most):
-            self._add(record)
+        try:
+            for record in islice(self._reader.new(), most):
+                self._add(record)
+        except FileProblem:
+            self._start_over()  # so that it is told again, and nothing behind it is read
+            raise
         if anew or len(self.records) > before:
             self._rounds = None
             return True

@@ -147,7 +147,7 @@ class Profile:
         """Read what `to_json` wrote.  A changed or truncated text is an error."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileProblem(f"profile is not JSON: {error}; was the file cut short?") from None
         missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
         if missing:

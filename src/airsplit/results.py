@@ -100,8 +100,8 @@ def _value(name: str, value: Any) -> Any:
         raise ValueError(f"unknown key {name!r}")
     if not isinstance(value, list):
         raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004 - whatever is wrong with a line is one kind of error
-    if value:
-        require_numbers(name, value)
+    if value and require_numbers(name, value).ndim != 1:
+        raise ValueError(f"{name} must be a list of numbers, got {show(value)}")
     return tuple(value)
 
 
@@ -155,7 +155,7 @@ class RunFolder:
     def plan(self) -> dict[str, Any]:
         try:
             plan = json.loads(read_text(self.plan_file, what="plan of the run"))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileProblem(f"plan of the run {str(self.plan_file)!r} is not JSON: {error}") from None
         return plan if isinstance(plan, dict) else {}
 
@@ -217,6 +217,8 @@ class RecordReader:
         try:
             with self._file.open("rb") as stream:
                 found = os.fstat(stream.fileno())
+                if self._identity not in (None, (found.st_dev, found.st_ino)):
+                    return  # replaced a moment ago
                 self._identity = (found.st_dev, found.st_ino)
                 stream.seek(self._offset)
                 while (line := stream.readline(LONGEST_RECORD)).endswith(b"\n"):
@@ -236,7 +238,7 @@ class RecordReader:
             return RoundRecord.from_json(line.decode())
         except UnicodeDecodeError:
             raise FileProblem(f"{self._next} is not UTF-8 text") from None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise FileProblem(f"{self._next}: {error}") from None
 
     @property

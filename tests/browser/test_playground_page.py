@@ -109,6 +109,41 @@ def test_a_csv_can_be_dropped(play: Page) -> None:
     expect(play.locator("#said")).to_contain_text("2 devices cut the model")
 
 
+def test_what_is_wrong_with_a_file_is_said_beside_it(play: Page, tmp_path: Path) -> None:
+    file = tmp_path / "wrong"
+    file.write_text("speed\n3\n")
+    play.locator("#csv").set_input_files(file)
+    expect(play.locator("#csv-error")).to_contain_text("speed")
+    expect(play.locator("#csv-rows")).to_be_empty()
+    play.get_by_role("button", name="Back to drawn devices").click()
+    expect(play.locator("#csv-error")).to_be_empty()
+    expect(play.locator("#csv")).to_be_focused()
+    file.write_text('{"names": ["a", "b"], "parameters": [1, 1]}')
+    play.locator("#profile").set_input_files(file)
+    expect(play.locator("#profile-error")).to_contain_text("profile")
+    play.get_by_role("button", name="Back to the network above").click()
+    expect(play.locator("#said")).to_contain_text("20 devices")
+    expect(play.locator("#profile-error")).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    "address", ["?method=toString", "?device=abc", "?device=-1", "?limit=99", "?limit=x&devices=7.5", "?model=constructor"]
+)
+def test_an_address_that_makes_no_sense_is_made_sense_of(page: Page, dashboard: Dashboard, address: str) -> None:
+    page.goto(dashboard.address + address)
+    expect(page.locator("#said")).to_contain_text("20 devices cut the model")
+    expect(page.locator("#error")).to_be_empty()
+
+
+def test_the_newest_settings_win(play: Page) -> None:
+    play.locator("#method").select_option("expected-max")
+    play.locator("#devices").focus()
+    for _ in range(12):
+        play.keyboard.press("ArrowLeft")
+    expect(play.locator("#said")).to_contain_text("8 devices cut the model")
+    assert "devices=8" in play.url
+
+
 def test_names_from_a_csv_are_text(play: Page, tmp_path: Path) -> None:
     file = tmp_path / "fleet.csv"
     file.write_text(CSV.format(pace="2e-10").replace("phone", "<img src=x onerror=alert(1)>"))

@@ -52,6 +52,41 @@ def test_a_simulation_that_is_running_appears_and_grows(page: Page, tmp_path: Pa
         expect(page.locator("h1")).to_contain_text("SFL")
 
 
+def test_focus_stays_where_it_is_while_a_run_grows(page: Page, tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs")
+        page.get_by_role("link", name="report").focus()
+        RunFolder(tmp_path / "run").append(a_record(2))
+        expect(page.locator("#list")).to_contain_text("2 of 4")
+        expect(page.get_by_role("link", name="report")).to_be_focused()
+
+
+def test_a_run_can_be_left_out_and_one_that_is_not_there_is_told(page: Page, dashboard: Dashboard) -> None:
+    page.goto(dashboard.address + "runs?run=nowhere")
+    expect(page.locator("#problems")).to_contain_text("nowhere")
+    page.get_by_role("button", name="Leave it out").click()
+    expect(page.locator("#problems")).to_be_empty()
+    page.goto(dashboard.address + "runs")
+    expect(page.locator("#compared tbody tr")).to_have_count(1)
+    page.locator("#list input:checked").click()
+    expect(page.locator("#compared tbody tr")).to_have_count(0)
+    page.wait_for_timeout(2500)  # the list has come once more
+    expect(page.locator("#list input:checked")).to_have_count(0)
+
+
+def test_odd_names_lead_to_their_reports(page: Page, tmp_path: Path) -> None:
+    for name in ("50 % #1?&+;", "über/sub", "."):
+        a_run(tmp_path / name, [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs")
+        expect(page.locator("#list tbody tr")).to_have_count(3)
+        for at in range(3):
+            page.goto(dashboard.address + "runs")
+            page.get_by_role("link", name="report").nth(at).click()
+            expect(page.locator("h1")).to_contain_text("SFL")
+
+
 def test_script_in_names_is_only_text(page: Page, tmp_path: Path) -> None:
     a_run(tmp_path / NASTY, [a_record(1)], plan=a_plan(device_names=[NASTY, "b", "c"]))
     with a_dashboard(tmp_path) as dashboard:

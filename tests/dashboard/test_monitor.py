@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 
 import pytest
 
-from airsplit.dashboard import monitor
 from airsplit.dashboard.monitor import MOST_POINTS, Runs
 from airsplit.errors import AirsplitError, UnknownName
 from airsplit.results import RunFolder
-from report.run_folders import a_long_run, a_record, a_run
+from report.run_folders import a_long_run, a_record, a_run, a_scenario
 
 
 def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
@@ -53,11 +54,10 @@ def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
     assert len(text) < 200_000
 
 
-def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(n) for n in range(1, 200)])
-    monkeypatch.setattr(monitor, "BUDGET_S", -1.0)
     run = Runs(tmp_path).run("run")
-    seen = [run.summary(-1.0)["rounds"] for _ in range(5)]
+    seen = [run.summary(1e-9)["rounds"] for _ in range(5)]
     assert seen[0] < 199
     assert seen == sorted(seen)
     assert seen[-1] == 199
@@ -87,7 +87,9 @@ def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
 
 
 # ---- nothing outside -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["../secret", "/etc", "run/../../secret", "run/.", "./run", "", "run\x00", "%2e%2e/secret"])
+@pytest.mark.parametrize(
+    "name", ["../secret", "/etc", "run/../../secret", "run/.", "./run", "", "run/", "a/b/c/d/e", ".hidden", "run\x00", "%2e%2e/secret"]
+)
 def test_only_what_was_found_can_be_asked_for(tmp_path: Path, name: str) -> None:
     a_run(tmp_path / "secret", [a_record(1)])
     a_run(tmp_path / "runs" / "run", [a_record(1)])
@@ -113,3 +115,36 @@ def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
     file.symlink_to(tmp_path / "secret" / "rounds.jsonl")
     with pytest.raises(AirsplitError, match="links"):
         run.summary()
+
+
+def test_a_run_that_is_taken_up_for_more_rounds_says_so(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    runs = Runs(tmp_path)
+    assert runs.run("run").summary()["of_rounds"] == 4
+    RunFolder(tmp_path / "run").rewrite_scenario(a_scenario(training__rounds=60).to_toml())
+    assert runs.run("run").summary()["of_rounds"] == 60
+
+
+def test_a_wrong_record_is_told_of_every_time(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1), a_record(2, devices=5), a_record(3)])
+    runs = Runs(tmp_path)
+    for _ in range(3):
+        assert "5 compute_s" in runs.overview()[0]["problem"]
+
+
+def test_a_list_of_many_runs_is_quick(tmp_path: Path) -> None:
+    for number in range(150):
+        a_run(tmp_path / f"run{number}", [a_record(1)])
+    runs = Runs(tmp_path)
+    runs.overview()
+    start = time.perf_counter()
+    assert len(runs.overview()) == 150
+    assert time.perf_counter() - start < 1.0
+
+
+def test_a_run_that_goes_while_it_is_looked_at_is_a_problem_and_no_failure(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    run = Runs(tmp_path).run("run")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(AirsplitError, match="gone"):
+        run.series()

@@ -38,12 +38,16 @@ def local(root: Path) -> Iterator[Dashboard]:
 
 @pytest.fixture(scope="module")
 def public(root: Path) -> Iterator[Dashboard]:
-    with a_dashboard(root, host="0.0.0.0", names=("lab.example.org",)) as made:  # noqa: S104
+    with a_dashboard(root, host="0.0.0.0", names=("Lab.Example.org",)) as made:  # noqa: S104
         yield made
 
 
 def token_of(dashboard: Dashboard) -> str:
     return parse_qs(urlsplit(dashboard.address).query)["token"][0]
+
+
+def cookie_of(dashboard: Dashboard) -> str:
+    return f"airsplit-token-{urlsplit(dashboard.address).port}"
 
 
 # ---- what it hands out ---------------------------------------------------------------------------------------------------------
@@ -76,6 +80,23 @@ def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
     assert "distance_m" in found.json["error"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"csv": "seconds_per_mac,fluctuation,full_band_rate_bps\n1e-9,1e-300,1e6\n"},
+        {"csv": "name,seconds_per_mac,fluctuation,full_band_rate_bps\n\ud800,1e-9,1e9,1e6\n"},
+        {"settings": {"cell.bandwidth_hz": 1e308}},
+        {"settings": {"fleet.seconds_per_mac": 1e300}},
+        {"profile": "[" * 100_000},
+        {"profile": "9" * 5000},
+    ],
+)
+def test_numbers_beyond_reason_are_a_mistake_and_no_failure(local: Dashboard, change: dict[str, object]) -> None:
+    found = request(local, "/api/plan", change)
+    assert found.status in (200, 422)
+    assert found.status == 200 or found.json["error"]
+
+
 @pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"settings": 3}', 422)])
 def test_what_is_no_request_is_refused(local: Dashboard, body: bytes, status: int) -> None:
     assert request(local, "/api/plan", body).status == status
@@ -89,15 +110,15 @@ def test_a_request_is_json_and_says_so(local: Dashboard) -> None:
 def test_runs_and_reports(local: Dashboard) -> None:
     names = [run["name"] for run in request(local, "/api/runs").json]
     assert sorted(names) == ["demo", f"nested/{NASTY}"]
-    assert request(local, "/api/runs/demo").json["rounds"] == 2
-    report = request(local, "/report/demo")
+    assert request(local, "/api/run?run=demo").json["rounds"] == 2
+    report = request(local, "/report?run=demo")
     assert report.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in report.headers["content-security-policy"]
-    assert request(local, "/api/runs/other").status == 404
+    assert request(local, "/api/run?run=other").status == 404
 
 
 def test_script_in_names_stays_text(local: Dashboard) -> None:
-    report = request(local, "/report/nested/%3Cimg%20src=x%20onerror=alert(1)%3E")
+    report = request(local, "/report?run=nested/%3Cimg%20src=x%20onerror=alert(1)%3E")
     assert report.status == 200
     assert b"<img" not in report.body
     assert b"&lt;img" in report.body
@@ -137,6 +158,21 @@ def test_a_run_that_is_not_there_is_told_in_the_stream(local: Dashboard) -> None
     assert any("no run" in found["problem"] for kind, found in told if kind == "run")
 
 
+def test_nothing_that_is_wrong_with_one_run_keeps_the_others_from_being_told_of(tmp_path: Path) -> None:
+    a_run(tmp_path / "good", [a_record(1)])
+    for name, plan in (("deep", "[" * 100_000), ("long", "9" * 5000), ("list", "[]")):
+        a_run(tmp_path / name, [a_record(1)])
+        (tmp_path / name / "plan.json").write_text(plan)
+    a_run(tmp_path / "odd", [])
+    (tmp_path / "odd" / "rounds.jsonl").write_text('{"round": 1, "virtual_time_s": 1, "latency_s": 1, "participants": [[0]]}\n')
+    with a_dashboard(tmp_path) as dashboard:
+        found = {run["name"]: run for run in request(dashboard, "/api/runs").json}
+        told = dict(events(dashboard, "/api/events?run=deep", 2))
+        assert len(events(dashboard, "/api/events?run=good", 2)) == 2  # the watcher goes on
+    assert {name for name, run in found.items() if "problem" in run} == {"deep", "long", "list", "odd"}
+    assert "problem" in told["run"]
+
+
 # ---- whom it refuses -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a@evil.example"])
 def test_other_names_are_refused(local: Dashboard, host: str) -> None:
@@ -148,7 +184,7 @@ def test_its_own_names_are_not(local: Dashboard, host: str) -> None:
     assert request(local, "/api/runs", host=host).status == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1.evil.example"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[bad", "http://localhost:1", "https://127.0.0.1.evil.example"])
 def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
     assert request(local, "/api/plan", {}, origin=origin).status == 403
 
@@ -156,6 +192,10 @@ def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
 def test_a_browser_that_says_cross_site_is_refused(local: Dashboard) -> None:
     assert request(local, "/api/runs", sec_fetch_site="cross-site").status == 403
     assert request(local, "/api/runs", sec_fetch_site="same-origin").status == 200
+    followed = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert request(local, "/runs", **followed).status == 200  # a link in a mail
+    assert request(local, "/runs", **followed | {"sec_fetch_dest": "iframe"}).status == 403
+    assert request(local, "/api/plan", {}, **followed).status == 403
 
 
 def test_its_own_pages_are_not(local: Dashboard) -> None:
@@ -169,10 +209,10 @@ def test_its_own_pages_are_not(local: Dashboard) -> None:
         "/static/../app.py",
         "/static/%2e%2e/app.py",
         "/static/..%2fapp.py",
-        "/report/../secret.toml",
-        "/report/%2e%2e%2fsecret.toml",
-        "/api/runs/..%2f..%2fetc%2fpasswd",
-        "/report//etc/passwd",
+        "/report?run=../secret.toml",
+        "/report?run=%2e%2e%2fsecret.toml",
+        "/api/run?run=..%2f..%2fetc%2fpasswd",
+        "/report?run=/etc",
         "/static//etc/passwd",
         "/nothing",
     ],
@@ -194,7 +234,7 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(public: Dashboard) -> None
     assert request(public, "/static/playground.js").status == 401
     for wrong in ("", "x", token_of(public)[:-1], token_of(public) + "x", "ü"):
         assert request(public, "/api/runs", authorization=f"Bearer {wrong}".encode().decode("latin-1")).status == 401
-        assert request(public, "/api/runs", cookie=f"airsplit-token={wrong}".encode().decode("latin-1")).status == 401
+        assert request(public, "/api/runs", cookie=f"{cookie_of(public)}={wrong}".encode().decode("latin-1")).status == 401
     assert request(public, "/api/runs", authorization=f"Bearer {token_of(public)}").status == 200
 
 
@@ -203,7 +243,7 @@ def test_the_address_with_the_token_leaves_it_in_a_cookie(public: Dashboard) -> 
     assert (found.status, found.headers["location"]) == (303, "/runs?run=demo")
     cookie = found.headers["set-cookie"]
     assert "httponly" in cookie.lower()
-    assert "samesite=strict" in cookie.lower()
+    assert "samesite=lax" in cookie.lower()
     assert request(public, "/runs", cookie=cookie.partition(";")[0]).status == 200
     assert request(public, "/runs?token=wrong").status == 401
 
@@ -211,6 +251,7 @@ def test_the_address_with_the_token_leaves_it_in_a_cookie(public: Dashboard) -> 
 def test_a_name_must_be_known_there_too(public: Dashboard) -> None:
     bearer = f"Bearer {token_of(public)}"
     assert request(public, "/api/runs", host="lab.example.org", authorization=bearer).status == 200
+    assert request(public, "/api/runs", host="LAB.example.org.:80", authorization=bearer).status == 200
     assert request(public, "/api/runs", host="evil.example", authorization=bearer).status == 403
 
 

@@ -40,8 +40,8 @@ def dashboard(
     with sources.with_extra("dashboard"):
         from airsplit.dashboard.serving import Dashboard
 
-    if runs == RUNS:
-        runs.mkdir(exist_ok=True)
+    if runs == RUNS and not runs.exists():
+        runs.mkdir()
     made = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
     note(f"the dashboard is at {made.address}")
     note(f"runs are looked for in {runs}; Ctrl-C stops it")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -19,18 +21,17 @@ from starlette.types import ASGIApp
 from airsplit.dashboard import playground
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Guard, Rules
-from airsplit.dashboard.monitor import Runs
-from airsplit.errors import AirsplitError, UnknownName
+from airsplit.dashboard.monitor import NoSuchRun, Runs
+from airsplit.errors import AirsplitError
 from airsplit.report.page import POLICY as REPORT_POLICY
 
 STATIC = Path(__file__).parent / "static"
 MOST_SHOWN = 8  # runs that one page watches
+PLANS_AT_A_TIME = 2  # more would keep each other waiting
 
 
-def make_app(root: Path, rules: Rules) -> ASGIApp:
+def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
     """The application for the runs in a folder."""
-    runs = Runs(root)
-    watcher = Watcher(runs)
 
     async def events(request: Request) -> Response:
         if watcher.is_full:
@@ -39,11 +40,11 @@ def make_app(root: Path, rules: Rules) -> ASGIApp:
         return StreamingResponse(watcher.listen(names), media_type="text/event-stream")
 
     async def run(request: Request) -> Response:
-        name = request.path_params["name"]
+        name = request.query_params.get("run", "")
         return Response(await run_in_threadpool(lambda: runs.run(name).series()), media_type="application/json")
 
     async def report(request: Request) -> Response:
-        name = request.path_params["name"]
+        name = request.query_params.get("run", "")
         text = await run_in_threadpool(lambda: runs.run(name).report())
         return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY + "; frame-ancestors 'none'"})
 
@@ -53,19 +54,26 @@ def make_app(root: Path, rules: Rules) -> ASGIApp:
     async def offered(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse(await run_in_threadpool(playground.offered))
 
+    planning = asyncio.Semaphore(PLANS_AT_A_TIME)
     routes = [
         Route("/", _page("playground.html")),
         Route("/runs", _page("runs.html")),
         Route("/api/offered", offered),
-        Route("/api/plan", _answering(playground.planned), methods=["POST"]),
-        Route("/api/device", _answering(playground.device), methods=["POST"]),
+        Route("/api/plan", _answering(playground.planned, planning), methods=["POST"]),
+        Route("/api/device", _answering(playground.device, planning), methods=["POST"]),
         Route("/api/runs", overview),
-        Route("/api/runs/{name:path}", run),
+        Route("/api/run", run),
         Route("/api/events", events),
-        Route("/report/{name:path}", report),
+        Route("/report", report),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    handlers: Mapping[Any, Any] = {AirsplitError: _mistaken, HTTPException: _wrong}
+
+    async def mistaken(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        """A user's mistake: said as everywhere, with the line of a CSV where it is about one."""
+        line = {"line": error.line} if isinstance(error, playground.BadRow) else {}
+        return JSONResponse({"error": runs.problem(error)} | line, status_code=404 if isinstance(error, NoSuchRun) else 422)
+
+    handlers: Mapping[Any, Any] = {AirsplitError: mistaken, HTTPException: _wrong}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
@@ -76,7 +84,7 @@ def _page(name: str) -> Callable[[Request], Any]:
     return page
 
 
-def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[[Request], Any]:
+def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning: asyncio.Semaphore) -> Callable[[Request], Any]:
     """A POST of JSON that is answered with JSON; the work is done off the event loop."""
 
     async def answer(request: Request) -> Response:
@@ -90,15 +98,21 @@ def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callab
             raise HTTPException(413, "the request is too long") from None
         if not isinstance(asked, dict):
             raise HTTPException(400, "an object is wanted")
-        return JSONResponse(await run_in_threadpool(compute, asked))
+        try:
+            async with planning:
+                return JSONResponse(await run_in_threadpool(_quietly, compute, asked))
+        except AirsplitError:
+            raise
+        except (ArithmeticError, ValueError, RecursionError) as error:
+            raise HTTPException(422, f"these numbers are beyond what can be planned ({type(error).__name__})") from None
 
     return answer
 
 
-async def _mistaken(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """A user's mistake: said as everywhere, with the line of a CSV where it is about one."""
-    line = {"line": error.line} if isinstance(error, playground.BadRow) else {}
-    return JSONResponse({"error": str(error)} | line, status_code=404 if isinstance(error, UnknownName) else 422)
+def _quietly(compute: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that overflow are no warning here: what comes of them is refused."""
+    with np.errstate(all="ignore"):
+        return compute(asked)
 
 
 async def _wrong(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from starlette.concurrency import run_in_threadpool
 
 from airsplit.dashboard.monitor import Runs
-from airsplit.errors import AirsplitError
 
 PAUSE_S = 0.5
 EVERY_SO_OFTEN = 4  # pauses between two looks at which runs there are
@@ -31,7 +30,9 @@ class Watcher:
         self._told: Told = {}
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
+        self._version = 0
         self._listeners = 0
+        self._closing = False
 
     @property
     def is_full(self) -> bool:
@@ -42,23 +43,36 @@ class Watcher:
         topics = ("", *dict.fromkeys(names))
         with self._watching(topics):
             seen = Told()
-            while True:
+            while not self._closing:
+                version = self._version
                 for topic in topics:
                     said = self._told.get(topic)
                     if said is not None and seen.get(topic) != said:
                         seen[topic] = said
                         yield f"event: {'run' if topic else 'runs'}\ndata: {said}\n\n"
-                try:
-                    async with self._news:
-                        await asyncio.wait_for(self._news.wait(), QUIET_S)
-                except TimeoutError:
+                if not await self._is_news(version):
                     yield ": still here\n\n"
+
+    async def _is_news(self, version: int) -> bool:
+        """Wait for something newer than a version, but not too long: a page that is gone is noticed when it is written to."""
+        try:
+            async with self._news:
+                await asyncio.wait_for(self._news.wait_for(lambda: self._closing or self._version != version), QUIET_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._closing = True
+        async with self._news:
+            self._news.notify_all()
 
     @contextmanager
     def _watching(self, topics: Iterable[str]) -> Iterator[None]:
         self._listeners += 1
         self._watched.update(topics)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         try:
             yield
@@ -71,23 +85,23 @@ class Watcher:
     async def _look(self) -> None:
         """Until nobody listens."""
         turn = 0
-        while self._listeners:
+        while self._listeners and not self._closing:
             topics = [topic for topic in self._watched if topic or turn % EVERY_SO_OFTEN == 0 or topic not in self._told]
             found = await run_in_threadpool(self._say, topics)
             changed = {topic: said for topic, said in found.items() if self._told.get(topic) != said and topic in self._watched}
             if changed:
                 self._told |= changed
+                self._version += 1
                 async with self._news:
                     self._news.notify_all()
             turn += 1
             await asyncio.sleep(PAUSE_S)
-        self._task = None
 
     def _say(self, topics: Iterable[str]) -> Told:
         said = {}
         for topic in topics:
             try:
                 said[topic] = self._runs.run(topic).series() if topic else json.dumps(self._runs.overview(), allow_nan=False)
-            except AirsplitError as error:
-                said[topic] = json.dumps({"name": topic, "problem": str(error).replace(str(self._runs.root), "…")})
+            except Exception as error:
+                said[topic] = json.dumps({"name": topic, "problem": self._runs.problem(error)})
         return said

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "airsplit-token"
 MOST_BODY_BYTES = 8 << 20
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -31,32 +30,37 @@ HEADERS = {
 }
 
 
+ELSEWHERE = "requests from pages of other servers are refused; a link that is followed is not"
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a request must satisfy.
 
-    names   that the server goes by, besides localhost and addresses in numbers; a name that somebody else owns could be made to lead here
+    names   that the server goes by, in small letters, besides localhost and addresses in numbers: a name that somebody else owns could be
+            made to lead here
     token   a secret, or None on loopback
     """
 
     names: tuple[str, ...] = ()
     token: str | None = None
 
-    def refuse(self, headers: Headers) -> str | None:
+    def refuse(self, headers: Headers, method: str = "GET") -> str | None:
         """Why a request is refused, or None."""
         host = headers.get("host", "")
         if not self._is_ours(host):
             return f"this server does not go by the name {host[:100]!r}; open it by its address, or start it with --name"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return "requests from pages of other servers are refused"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "requests from pages of other servers are refused"
+        if origin is not None and origin.partition("://")[2] != host:
+            return ELSEWHERE
+        followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not followed:
+            return ELSEWHERE
         return None
 
     def _is_ours(self, host: str) -> bool:
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
             return False
         return name == "localhost" or name in self.names or _is_address(name)
@@ -85,7 +89,7 @@ class Guard:
 
     def _answer(self, request: Request) -> Response | None:
         """What is said in place of the application's answer."""
-        if why := self._rules.refuse(request.headers):
+        if why := self._rules.refuse(request.headers, request.method):
             return JSONResponse({"error": why}, status_code=403)
         if request.method not in ("GET", "HEAD", "POST"):
             return JSONResponse({"error": "only GET and POST are known here"}, status_code=405)
@@ -94,13 +98,18 @@ class Guard:
             clean = request.url.remove_query_params("token")
             path = "/" + clean.path.lstrip("/")  # two slashes would lead to another server
             answer = RedirectResponse(f"{path}?{clean.query}" if clean.query else path, status_code=303)
-            answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(_cookie(request), given, httponly=True, samesite="lax", path="/")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if not self._rules.knows(bearer if scheme.lower() == "bearer" else request.cookies.get(COOKIE)):
+        if not self._rules.knows(bearer if scheme.lower() == "bearer" else request.cookies.get(_cookie(request))):
             why = "a token is needed: open the address that airsplit dashboard printed"
             return JSONResponse({"error": why}, status_code=401, headers={"www-authenticate": "Bearer"})
         return None
+
+
+def _cookie(request: Request) -> str:
+    """Cookies do not know ports: each server of a host has one of its own."""
+    return f"airsplit-token-{(request.scope.get('server') or ('', 0))[1]}"
 
 
 class _Limited:

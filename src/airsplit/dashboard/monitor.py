@@ -8,6 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ FILES = ("scenario.toml", "plan.json", "rounds.jsonl")
 SHOWN = ("test_accuracy", "train_loss", "test_loss", "latency_s")
 
 
+class NoSuchRun(UnknownName):
+    """A run was asked for that is not there."""
+
+
 class Runs:
     """The runs below a folder.  Only folders that were found there can be asked for, by their names."""
 
@@ -40,30 +45,41 @@ class Runs:
 
     def names(self) -> list[str]:
         """Where runs are, newest first."""
-        found = {name: self._changed_at(folder) for name, folder in self._folders()}
+        return list(self._found())
+
+    def _found(self) -> dict[str, Path]:
+        """The folders of runs, newest first; what is known of those that are gone is forgotten."""
+        found = dict(self._folders())
         with self._lock:
             for gone in self._read.keys() - found.keys():
                 del self._read[gone]
-        return sorted(found, key=lambda name: (-found[name], name))[:MOST_RUNS]
+        changed = {name: _changed_at(folder) for name, folder in found.items()}
+        return {name: found[name] for name in sorted(found, key=lambda name: (-changed[name], name))[:MOST_RUNS]}
 
     def _folders(self) -> Iterator[tuple[str, Path]]:
         for parent, folders, files in os.walk(self.root, followlinks=False):
             here = Path(parent)
-            depth = len(here.relative_to(self.root).parts)
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "checkpoint") if depth < DEEPEST else []
-            if "scenario.toml" in files and "plan.json" in files and _all_plain(here):
-                yield here.relative_to(self.root).as_posix(), here
-
-    @staticmethod
-    def _changed_at(folder: Path) -> float:
-        times = [(folder / name).lstat().st_mtime for name in FILES if (folder / name).exists()]
-        return max(times, default=0.0)
+            parts = here.relative_to(self.root).parts
+            folders[:] = sorted(filter(_is_looked_into, folders)) if len(parts) < DEEPEST else []
+            if "scenario.toml" in files and "plan.json" in files and _is_run(here):
+                yield "/".join(parts) or ".", here
 
     def run(self, name: str) -> Run:
         """A run by its name, as it is now."""
-        folder = next((path for known, path in self._folders() if known == name), None)
-        if folder is None:
-            raise UnknownName(f"there is no run {name!r} here")
+        return self._run(name, self._folder(name))
+
+    def _folder(self, name: str) -> Path:
+        """The folder that a name leads to: down from the root, by folders that are looked into, and by no link."""
+        folder, parts = self.root, [] if name == "." else name.split("/")
+        fine = len(parts) <= DEEPEST
+        for part in parts if fine else ():
+            folder /= part
+            fine = fine and _is_looked_into(part) and _kind(folder) == stat.S_IFDIR
+        if not fine or not _is_run(folder):
+            raise NoSuchRun(f"there is no run {name!r} here")
+        return folder
+
+    def _run(self, name: str, folder: Path) -> Run:
         with self._lock:
             known = self._read.get(name)
             if known is None or known.is_another(folder):
@@ -73,13 +89,19 @@ class Runs:
     def overview(self) -> list[dict[str, Any]]:
         """All runs in a line each; of one that cannot be read, why.  What takes long is left for the next time."""
         end = time.monotonic() + BUDGET_S
-        return [self._line(name, end - time.monotonic()) for name in self.names()]
+        return [self._line(name, folder, end - time.monotonic()) for name, folder in self._found().items()]
 
-    def _line(self, name: str, budget_s: float) -> dict[str, Any]:
+    def _line(self, name: str, folder: Path, budget_s: float) -> dict[str, Any]:
         try:
-            return self.run(name).summary(budget_s)
-        except AirsplitError as error:
-            return {"name": name, "problem": str(error).replace(str(self.root), "…")}
+            return self._run(name, folder).summary(budget_s)
+        except Exception as error:
+            return {"name": name, "problem": self.problem(error)}
+
+    def problem(self, error: Exception) -> str:
+        """Why something cannot be shown, in words that name no folder above the runs."""
+        if isinstance(error, AirsplitError):
+            return str(error).replace(str(self.root), "…")
+        return f"it cannot be read: {type(error).__name__}"
 
 
 class Run:
@@ -98,8 +120,10 @@ class Run:
 
     def _refresh(self, budget_s: float) -> None:
         """Read what has come, but not for longer than a while."""
-        if not _all_plain(self._folder):
-            raise FileProblem(f"run {self.name!r} has links in its folder; they are not followed")
+        if not _is_run(self._folder):
+            raise FileProblem(f"run {self.name!r} is gone, or has links in its folder; they are not followed")
+        if budget_s <= 0 and self._history.records:
+            return
         end = time.monotonic() + budget_s
         while self._history.update(most=AT_A_TIME):
             self._version += 1
@@ -148,7 +172,7 @@ class Run:
             rows = known[thinned(run.rounds[name][known], MOST_POINTS)]
             columns = (number, run.rounds["virtual_time_s"], run.rounds[name])
             lines[name] = [[round(float(column[row]), 6) for column in columns] for row in rows.tolist()]
-        spent = {key: run.totals[key].tolist() for key in ("compute_s", "transmit_s", "server_s", "idle_s")}
+        spent = {key: np.nan_to_num(run.totals[key]).tolist() for key in ("compute_s", "transmit_s", "server_s", "idle_s")}
         devices = {"names": run.names, "splits": run.plan["split_names"], "shares": run.plan["shares"]} | spent
         return self._summary() | {"version": self._version, "lines": lines, "device": devices if len(run) <= MOST_POINTS else None}
 
@@ -159,12 +183,38 @@ class Run:
             return page(self._history)
 
 
-def _identity(folder: Path) -> tuple[int, int, int]:
-    found = (folder / "plan.json").stat()
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+def _is_looked_into(folder: str) -> bool:
+    """Whether runs are looked for in a folder of this name; names that no address can hold are left out."""
+    return bool(folder) and not folder.startswith(".") and folder != "checkpoint" and folder.isprintable()
 
 
-def _all_plain(folder: Path) -> bool:
-    """Whether the files of a run are files, and no links that lead elsewhere."""
-    kinds = [(folder / name).lstat().st_mode for name in FILES if os.path.lexists(folder / name)]
-    return all(stat.S_ISREG(kind) for kind in kinds)
+def _kind(path: Path) -> int | None:
+    """What there is, a link being a link; None where there is nothing."""
+    try:
+        return stat.S_IFMT(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return None
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder has a run in it, in files that are no links."""
+    kinds = [_kind(folder / name) for name in FILES]
+    return kinds[:2] == [stat.S_IFREG] * 2 and kinds[2] in (stat.S_IFREG, None)
+
+
+def _changed_at(folder: Path) -> float:
+    """When something of a run was last written."""
+    found = 0.0
+    for name in FILES:
+        with suppress(OSError):
+            found = max(found, (folder / name).stat().st_mtime)
+    return found
+
+
+def _identity(folder: Path) -> tuple[tuple[int, int, int], ...]:
+    """Changes with the run in a folder, and with what is asked of it."""
+    try:
+        found = [(folder / name).stat() for name in FILES[:2]]
+    except OSError as error:
+        raise FileProblem(f"run {folder.name!r} cannot be read: {error.strerror}") from None
+    return tuple((each.st_dev, each.st_ino, each.st_mtime_ns) for each in found)

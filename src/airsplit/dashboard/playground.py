@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import time
 from collections.abc import Mapping
@@ -146,7 +148,8 @@ def _line_of(message: str, text: str) -> int | None:
     if found := _LINE.search(message):
         return int(found[1])
     if found := _INDEX.search(message):
-        filled = [number for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+        reader = csv.reader(io.StringIO(text))
+        filled = [reader.line_num for row in reader if row]
         return filled[int(found[1] or found[2]) + 1]
     return None
 

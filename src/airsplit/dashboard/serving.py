@@ -10,7 +10,9 @@ from pathlib import Path
 import uvicorn
 
 from airsplit.dashboard.app import make_app
+from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Rules
+from airsplit.dashboard.monitor import Runs
 from airsplit.errors import FileProblem, InvalidValue
 
 LOOPBACK = "127.0.0.1"
@@ -30,11 +32,14 @@ class Dashboard:
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._socket.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
-        app = make_app(root, Rules(names, token))
+        known = tuple(name.lower().rstrip(".") for name in (*names, host))
+        runs = Runs(root)
+        watcher = Watcher(runs)
+        app = make_app(runs, watcher, Rules(known, token))
         settings = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off"
         )
-        self._server = uvicorn.Server(settings)
+        self._server = _Server(settings, watcher)
 
     def run(self) -> None:
         """Serve until the process is asked to end, or `stop` is called."""
@@ -44,6 +49,18 @@ class Dashboard:
     def stop(self) -> None:
         """From any thread."""
         self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of events before it waits for what is being answered."""
+
+    def __init__(self, config: uvicorn.Config, watcher: Watcher) -> None:
+        super().__init__(config)
+        self._watcher = watcher
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._watcher.close()
+        await super().shutdown(sockets)
 
 
 def is_loopback(host: str) -> bool:

@@ -84,6 +84,8 @@ footer { margin-top: 3rem; padding-top: 0.8rem; border-top: 1px solid var(--rule
   th, td { padding-right: 0.55rem; }
   .bars { column-gap: 0.5rem; grid-template-columns: minmax(4rem, max-content) minmax(0, 1fr) max-content; }
   .bars .who { max-width: 7.5rem; }
+  .plan { column-gap: 0.5rem; grid-template-columns: minmax(2rem, max-content) minmax(0, 4fr) minmax(0, 2fr) minmax(0, 4fr); }
+  .plan li > span:nth-child(2):not(.head) { grid-template-columns: minmax(0, 1fr); gap: 0; }
 }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; }

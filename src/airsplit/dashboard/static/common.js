@@ -4,10 +4,10 @@ import * as echarts from "./vendor/echarts.mjs";
 export const $ = (id) => document.getElementById(id);
 
 /** The server's answer, or an Error with its message (and `line`, where it is about one line of a file). */
-export async function ask(path, body, signal) {
-  const options = body === undefined ? { signal } : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal };
+export async function ask(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(path, options);
-  const data = await answer.json();
+  const data = await answer.json().catch(() => ({ error: `the server failed (${answer.status})` }));
   if (!answer.ok) throw Object.assign(new Error(data.error), { line: data.line });
   return data;
 }
@@ -44,12 +44,19 @@ export function element(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** Fill a table: `columns` are [heading, is a word], rows arrays of texts or elements. */
+/** Set a text, but only if it is another one: who listens to a page hears what changes. */
+export function say(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
+/** Fill a table: `columns` are [heading, is a word], rows arrays of texts or elements.  Focus stays on what has the same data-focus. */
 export function fill(table, columns, rows, marked = () => false) {
   const head = element("tr", {}, ...columns.map(([text, word]) => element("th", { scope: "col", class: word ? "word" : null }, text)));
   const body = rows.map((row, at) =>
     element("tr", { class: marked(at) ? "chosen" : null }, ...row.map((cell, column) => element("td", { class: columns[column][1] ? "word" : null }, cell))));
+  const focused = table.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
   table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
+  if (focused !== undefined) table.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------------------
@@ -80,7 +87,8 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
 new ResizeObserver(() => { for (const { chart } of made.values()) chart.resize(); }).observe(document.body);
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-export const COLOURS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "grey"];
+export const COLOURS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "teal"];
+export const DASHES = ["solid", "dashed", "dotted", [8, 3, 2, 3], "solid", "dashed", "dotted", [8, 3, 2, 3]];
 
 /** What all charts have: no animation while sliders move, tooltips that are drawn and not HTML. */
 function base(option) {

@@ -1,5 +1,5 @@
 // The playground: sliders in, a plan out.  The address holds what the sliders are set to.
-import { $, ask, chartOf, colour, digits, draw, element, fill, percent, quantity, seconds, tick } from "./common.js";
+import { $, ask, chartOf, colour, digits, draw, element, fill, percent, quantity, say, seconds, tick } from "./common.js";
 
 const steps = (...values) => values;
 const counting = (low, high) => Array.from({ length: high - low + 1 }, (_, at) => low + at);
@@ -20,7 +20,7 @@ const SLIDERS = {
 const FIRST = { model: "vgg16-3x32x32", method: "exact", order: "speed", limit: null, device: null };
 const state = { ...FIRST };
 const brought = { csv: null, profile: null };
-let offered, latest, asking, lookingAhead;
+let offered, latest, asking, lookingAhead, again = false;
 
 // ---- controls -----------------------------------------------------------------------------------------------------------------
 async function begin() {
@@ -38,28 +38,45 @@ async function begin() {
     });
   }
   if (offered.models.some(({ id }) => id === given.get("model"))) state.model = given.get("model");
-  if (given.get("method") in offered.methods) state.method = given.get("method");
+  if (Object.hasOwn(offered.methods, given.get("method") ?? "")) state.method = given.get("method");
   if (["speed", "channel", "number"].includes(given.get("order"))) state.order = given.get("order");
-  state.limit = given.has("limit") ? Math.max(1, Math.floor(Number(given.get("limit"))) || 1) : null;
-  state.device = given.has("device") ? Number(given.get("device")) : null;
+  state.limit = whole(given.get("limit"), 1, model().deepest);
+  state.device = whole(given.get("device"), 0, offered.most_devices);
   $("model").replaceChildren(...offered.models.map(({ id, title }) => element("option", { value: id }, title)));
   $("method").replaceChildren(...Object.entries(offered.methods).map(([value, title]) => element("option", { value }, title)));
   for (const name of ["model", "method", "order"]) $(name).addEventListener("change", () => { state[name] = $(name).value; if (name === "model") newModel(); changed(); });
   $("limit").addEventListener("input", () => { state.limit = Number($("limit").value); changed(); });
   $("csv").addEventListener("change", () => bringDevices($("csv").files[0]));
   $("profile").addEventListener("change", () => bringProfile($("profile").files[0]));
-  $("csv-away").addEventListener("click", () => { brought.csv = null; $("csv").value = ""; shownRows(); changed(); });
-  $("device-away").addEventListener("click", () => { state.device = null; changed(); });
-  $("copy").addEventListener("click", async () => { await navigator.clipboard?.writeText(location.href); $("copied").textContent = "copied"; });
+  for (const name of ["csv", "profile"]) $(name).addEventListener("click", () => { $(name).value = ""; }); // the same file again is news
+  $("csv-away").addEventListener("click", () => { brought.csv = null; $("csv").value = ""; changed(); $("csv").focus(); });
+  $("profile-away").addEventListener("click", () => { newModel(); changed(); $("profile").focus(); });
+  $("device-away").addEventListener("click", () => { state.device = null; changed(); $("order").focus(); });
+  $("copy").addEventListener("click", copy);
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   for (const event of ["dragover", "dragleave", "drop"]) $("drop").addEventListener(event, dragged);
   changed();
+}
+
+/** A whole number within its range, as an address has it; null where there is none. */
+function whole(text, low, high) {
+  const value = Number(text ?? NaN);
+  return Number.isInteger(value) ? Math.min(Math.max(value, low), high) : null;
 }
 
 function newModel() {
   brought.profile = null;
   $("profile").value = "";
   state.limit = null;
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say($("copied"), "copied");
+  } catch {
+    say($("copied"), `the browser does not allow it; it is ${location.href}`);
+  }
 }
 
 const model = () => brought.profile?.layers ?? offered.models.find(({ id }) => id === state.model);
@@ -84,7 +101,7 @@ async function bringProfile(file) {
     const { names, parameters } = JSON.parse(text);
     brought.profile = { text, layers: { names, deepest: names.length - (parameters.at(-1) > 0 ? 1 : 0) } };
   } catch {
-    $("error").textContent = "That is not a profile: airsplit profile MODEL --json writes one.";
+    say($("profile-error"), "That is not a profile: airsplit profile MODEL --json writes one.");
     return;
   }
   state.limit = null;
@@ -94,8 +111,8 @@ async function bringProfile(file) {
 /** Write what is set beside the sliders and into the address, and plan. */
 function changed() {
   const { names, deepest } = model();
-  const limit = Math.min(state.limit ?? deepest, names.length);
-  Object.assign($("limit"), { min: 1, max: names.length, step: 1 });
+  const limit = Math.min(state.limit ?? deepest, deepest); // at the last split nothing is averaged
+  Object.assign($("limit"), { min: 1, max: deepest, step: 1 });
   $("limit").value = limit;
   $("limit").setAttribute("aria-valuetext", names[limit - 1]);
   output("limit", `${names[limit - 1]} (${limit} of ${names.length})`);
@@ -107,7 +124,8 @@ function changed() {
   for (const name of ["model", "method", "order"]) $(name).value = state[name];
   $("drawn").disabled = brought.csv !== null;
   $("csv-away").hidden = brought.csv === null;
-  $("copied").textContent = "";
+  $("profile-away").hidden = brought.profile === null;
+  say($("copied"), "");
   const address = new URLSearchParams();
   for (const [name, value] of Object.entries(state)) if (value !== (SLIDERS[name]?.first ?? FIRST[name])) address.set(name, value);
   history.replaceState(null, "", `${location.pathname}${address.size ? "?" : ""}${address}`);
@@ -115,8 +133,7 @@ function changed() {
 }
 
 function output(name, text) {
-  const place = document.querySelector(`output[for="${name}"]`);
-  place.textContent = text;
+  say(document.querySelector(`output[for="${name}"]`), String(text));
 }
 
 function request(method = state.method) {
@@ -130,43 +147,55 @@ function request(method = state.method) {
 }
 
 // ---- planning -----------------------------------------------------------------------------------------------------------------
+/** One plan is asked for at a time: while one is on its way, only the newest settings wait. */
 async function replan() {
-  asking?.abort();
   clearTimeout(lookingAhead);
-  const mine = (asking = new AbortController());
-  try {
-    const found = await ask("/api/plan", request(), mine.signal);
-    if (mine.signal.aborted) return;
-    latest = found;
-    $("error").textContent = "";
-    shownRows();
-    show();
-    if (!("expected-max" in latest.round_s)) lookingAhead = setTimeout(() => lookAhead(mine), 400);
-    await showDevice(mine.signal);
-  } catch (error) {
-    if (error.name === "AbortError") return;
-    shownRows(error);
-    $("error").textContent = error.line ? "" : error.message;
+  $("result").classList.add("outdated");
+  if (asking) {
+    again = true;
+    return;
   }
+  asking = true;
+  do {
+    again = false;
+    const wanted = request();
+    try {
+      const found = await ask("/api/plan", wanted);
+      if (!again) {
+        latest = found;
+        complain(null);
+        show();
+        await showDevice();
+      }
+    } catch (error) {
+      if (!again) complain(error);
+    }
+  } while (again);
+  asking = false;
+  if (latest && !("expected-max" in latest.round_s)) lookingAhead = setTimeout(lookAhead, 400);
+}
+
+/** Say what is wrong beside what it is about, or that nothing is. */
+function complain(error) {
+  const about = error === null ? null : error.line || (brought.csv !== null && /fleet|csv/i.test(error.message)) ? "csv-error" : brought.profile ? "profile-error" : "error";
+  for (const place of ["error", "csv-error", "profile-error"]) say($(place), place === about ? (error.line ? "Your CSV has a mistake:" : error.message) : "");
+  $("result").classList.toggle("outdated", error !== null);
+  shownRows(error);
 }
 
 /** The method that takes longest is asked for when the sliders rest. */
-async function lookAhead(mine) {
-  try {
-    const { round_s } = await ask("/api/plan", request("expected-max"), mine.signal);
-    if (mine.signal.aborted) return;
-    latest.round_s["expected-max"] = round_s["expected-max"];
-    showRounds();
-  } catch (error) {
-    if (error.name !== "AbortError") console.info(error.message);
-  }
+async function lookAhead() {
+  const mine = latest;
+  const found = await ask("/api/plan", request("expected-max")).catch(() => null);
+  if (found === null || mine !== latest) return;
+  latest.round_s["expected-max"] = found.round_s["expected-max"];
+  showRounds();
 }
 
 /** The lines of a CSV with an error under the one that it is about. */
 function shownRows(error) {
-  $("csv-error").textContent = error?.line ? "Your CSV has a mistake:" : "";
   if (!error?.line) {
-    const count = brought.csv === null ? [] : [element("li", {}, `${latest?.devices.names.length ?? 0} devices from your CSV`)];
+    const count = brought.csv === null || error ? [] : [element("li", {}, `${latest.devices.names.length} devices from your CSV`)];
     $("csv-rows").replaceChildren(...count);
     return;
   }
@@ -183,7 +212,7 @@ const METHOD_NAMES = { exact: "exact", "expected-max": "expected-max", paper: "t
 
 function show() {
   const { plan, said, round_s, planning_s, export: exported } = latest;
-  $("said").textContent = `${said.result} ${said.gain}`;
+  say($("said"), `${said.result} ${said.gain}`);
   $("bound").textContent = `${said.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
   const tiles = [
     ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, until the last device is done`],
@@ -257,7 +286,7 @@ function showDevices() {
   }
   fill($("devices-table"), [["device", true], ["cut after", true], ["share of the band"], ["computing"], ["sending"], ["in all"], ["speed"], ["channel, whole band"]],
     order.map((k) => [
-      element("button", { type: "button", class: "plain", onclick: () => choose(k) }, devices.names[k]), layers.names[devices.splits[k] - 1], percent(devices.shares[k], 2),
+      element("button", { type: "button", class: "plain", "data-focus": String(k), onclick: () => choose(k) }, devices.names[k]), layers.names[devices.splits[k] - 1], percent(devices.shares[k], 2),
       seconds(devices.compute_s[k]), seconds(devices.transmit_s[k]), seconds(devices.latency_s[k]), quantity(1 / devices.seconds_per_mac[k], "MAC/s"),
       quantity(devices.full_band_rate_bps[k], "bit/s"),
     ]), (at) => order[at] === state.device);
@@ -302,11 +331,11 @@ function choose(k) {
   $("device-name").focus();
 }
 
-async function showDevice(signal) {
+async function showDevice() {
   if (state.device !== null && state.device >= latest.devices.names.length) state.device = null;
   $("device").hidden = state.device === null;
   if (state.device === null) return;
-  const { name, split, rows, said } = await ask("/api/device", { ...request(), device: state.device }, signal);
+  const { name, split, rows, said } = await ask("/api/device", { ...request(), device: state.device });
   $("device-name").textContent = `Why device ${name} cuts after ${rows.names[split - 1]}`;
   $("device-said").textContent = said;
   const totals = rows.compute_s.map((value, at) => value + rows.transmit_s[at]);

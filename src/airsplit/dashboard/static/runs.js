@@ -1,11 +1,12 @@
 // Runs: a list that is always up to date, and those that are chosen side by side.  The address holds which and over what.
-import { $, COLOURS, colour, digits, draw, element, fill, percent, seconds, tick } from "./common.js";
+import { $, COLOURS, DASHES, colour, digits, draw, element, fill, percent, say, seconds, tick } from "./common.js";
 
 const given = new URLSearchParams(location.search);
 const MOST = 8;
 let chosen = given.getAll("run").slice(0, MOST);
 let over = given.get("over") === "round" ? "round" : "time";
-let list = [], stream;
+let automatic = !given.has("run");
+let list = [], stream, later;
 const shown = new Map();
 
 function address() {
@@ -14,19 +15,25 @@ function address() {
   history.replaceState(null, "", `${location.pathname}${now.size ? "?" : ""}${now}`);
 }
 
-/** One stream for the list and for all runs that are chosen. */
+/** One stream for the list and for all runs that are chosen; none while nobody looks, since a browser has few connections to a server. */
 function listen() {
+  clearTimeout(later);
   stream?.close();
+  if (document.hidden) return;
   stream = new EventSource(`/api/events?${new URLSearchParams(chosen.map((name) => ["run", name]))}`);
   stream.addEventListener("runs", ({ data }) => { list = JSON.parse(data); if (!choseFirst()) showList(); });
   stream.addEventListener("run", ({ data }) => { const run = JSON.parse(data); shown.set(run.name, run); show(); });
-  stream.addEventListener("open", () => { $("state").textContent = ""; });
-  stream.addEventListener("error", () => { $("state").textContent = "The server does not answer; trying again …"; });
+  stream.addEventListener("error", () => {
+    say($("state"), "The server does not answer; trying again …");
+    if (stream.readyState === EventSource.CLOSED) later = setTimeout(listen, 5000);
+  });
 }
+document.addEventListener("visibilitychange", () => (document.hidden ? stream?.close() : listen()));
 
 function choseFirst() {
   const good = list.filter((run) => !run.problem);
-  if (chosen.length || !good.length || given.has("run")) return false;
+  if (!automatic || !good.length) return false;
+  automatic = false;
   choose([good[0].name]);
   return true;
 }
@@ -40,26 +47,30 @@ function choose(names) {
   show();
 }
 
-const toggle = (name, on) => choose(on ? [...chosen, name] : chosen.filter((other) => other !== name));
-const link = (name) => `/report/${name.split("/").map(encodeURIComponent).join("/")}`;
+function toggle(name, on) {
+  automatic = false;
+  choose(on ? [...chosen, name] : chosen.filter((other) => other !== name));
+}
+const link = (name) => `/report?${new URLSearchParams({ run: name })}`;
 const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexOf(name)}`, "aria-hidden": "true" });
 
 function showList() {
-  $("state").textContent = list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo --out runs/demo makes one, and it will appear here.";
-  const focused = document.activeElement?.dataset?.run;
+  say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo --out runs/demo makes one, and it will appear here.");
   fill($("list"), [["run", true], ["what", true], ["rounds", true], ["accuracy"], ["time so far"], ["report", true]], list.map((run) => {
-    const box = element("input", { type: "checkbox", "data-run": run.name, checked: chosen.includes(run.name), disabled: Boolean(run.problem), onchange: (event) => toggle(run.name, event.target.checked) });
+    const box = element("input", { type: "checkbox", "data-focus": `show ${run.name}`, checked: chosen.includes(run.name), disabled: Boolean(run.problem) && !chosen.includes(run.name), onchange: (event) => toggle(run.name, event.target.checked) });
     const named = element("label", {}, box, " ", ...(chosen.includes(run.name) ? [swatch(run.name), " "] : []), run.name === "." ? "(this folder)" : run.name);
     if (run.problem) return [named, element("span", { class: "error" }, run.problem), "", "", "", ""];
     const done = element("span", {}, element("progress", { max: run.of_rounds, value: run.rounds, "aria-label": `${run.rounds} of ${run.of_rounds} rounds` }), ` ${run.rounds} of ${run.of_rounds}`);
-    return [named, run.title, done, run.test_accuracy === null ? "–" : percent(run.test_accuracy), `${seconds(run.time_s)}`, element("a", { href: link(run.name) }, "report")];
+    return [named, run.title, done, run.test_accuracy === null ? "–" : percent(run.test_accuracy), `${seconds(run.time_s)}`, element("a", { href: link(run.name), "data-focus": `report ${run.name}` }, "report")];
   }));
-  if (focused) document.querySelector(`input[data-run="${CSS.escape(focused)}"]`)?.focus();
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------------------
 function show() {
-  const runs = chosen.map((name) => shown.get(name)).filter((run) => run && !run.problem);
+  const told = chosen.map((name) => shown.get(name)).filter((run) => run);
+  const runs = told.filter((run) => !run.problem), bad = told.filter((run) => run.problem);
+  $("problems").replaceChildren(...bad.map((run) => element("p", {}, `${run.name}: ${run.problem} `,
+    element("button", { type: "button", onclick: () => toggle(run.name, false) }, "Leave it out"))));
   lines("accuracy", runs, "test_accuracy", { formatter: (v) => `${tick(100 * v)} %` }, percent);
   lines("loss", runs, "train_loss", { formatter: tick }, digits);
   lines("latency", runs, "latency_s", { formatter: tick }, seconds);
@@ -77,7 +88,7 @@ function lines(id, runs, key, axisLabel, say) {
     tooltip: { trigger: "axis", renderMode: "richText", formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${say(value[2])} in round ${value[0]}, after ${seconds(value[1])}`).join("\n") },
     series: runs.map((run) => ({
       name: run.name, type: "line", data: run.lines[key], encode: { x, y: 2 }, symbol: "circle", symbolSize: 4, showSymbol: run.lines[key].length < 40,
-      lineStyle: { width: 2 }, itemStyle: { color: colour(COLOURS[chosen.indexOf(run.name)]) },
+      lineStyle: { width: 2, type: DASHES[chosen.indexOf(run.name)] }, itemStyle: { color: colour(COLOURS[chosen.indexOf(run.name)]) },
     })),
   }), ends.length ? ends.map(([name, end]) => `${name}: ${say(end[2])} in round ${end[0]}`).join("; ") : "nothing yet");
 }

@@ -1,0 +1,64 @@
+"""The command dashboard: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from airsplit.dashboard.serving import Dashboard
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashboard that is made, and ends at once."""
+    monkeypatch.setattr(Dashboard, "run", lambda self: self._socket.close())
+
+
+@pytest.mark.usefixtures("still")
+def test_it_says_where_it_is_and_makes_the_usual_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, told = run("dashboard", "--port", "0")
+    assert (code, printed) == (0, "")
+    assert "the dashboard is at http://127.0.0.1:" in told
+    assert "token" not in told
+    assert (tmp_path / "runs").is_dir()
+
+
+@pytest.mark.usefixtures("still")
+def test_elsewhere_than_on_loopback_its_address_has_a_token(run, tmp_path):
+    assert "/?token=" in run("dashboard", str(tmp_path), "--host", "0.0.0.0", "--port", "0")[2]  # noqa: S104
+
+
+@pytest.mark.usefixtures("still")
+def test_it_can_open_a_browser(run, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    run("dashboard", str(tmp_path), "--port", "0", "--open")
+    assert urlsplit(opened[0]).hostname == "127.0.0.1"
+
+
+def test_a_folder_that_is_none_is_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, told = run("dashboard", "nowhere")
+    assert code == 2
+    assert told.count("\n") == 1
+    (tmp_path / "runs").write_text("")
+    assert run("dashboard")[0] == 2
+
+
+def test_it_is_stopped_cleanly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "airsplit", "dashboard", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(20) == 130
+    assert "the dashboard is at" in lines[0]
+    assert "Traceback" not in rest
