@@ -4,7 +4,7 @@ from __future__ import annotations
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --card: #f6f7f8; --ink: #222222; --faint: #5f6368; --rule: #dfe2e5;
-  --blue: #0072B2; --orange: #E69F00; --green: #009E73; --red: #D55E00; --purple: #a3568a; --grey: #c3c8cd; --track: #eceef0; }
+  --blue: #0072B2; --orange: #c17d00; --green: #009E73; --red: #D55E00; --purple: #a3568a; --grey: #c3c8cd; --track: #eceef0; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --paper: #16191c; --card: #1f2327; --ink: #e6e8ea; --faint: #a2a9b0; --rule: #363c42;
     --blue: #56B4E9; --orange: #E69F00; --green: #2fc39a; --red: #ff8a4a; --purple: #d99bc4; --grey: #5c646c; --track: #262b30; }
