@@ -153,6 +153,19 @@ def test_a_stream_tells_of_runs_as_they_grow(tmp_path: Path) -> None:
     assert max(run["rounds"] for kind, run in told if kind == "run") == 2
 
 
+def test_pages_may_come_and_go_while_others_listen(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        for number in range(2, 6):
+            threads = [threading.Thread(target=events, args=(dashboard, "/api/events?run=run", 2)) for _ in range(10)]
+            for thread in threads:
+                thread.start()
+            RunFolder(tmp_path / "run").append(a_record(number))
+            for thread in threads:
+                thread.join(20)
+            assert not any(thread.is_alive() for thread in threads)
+
+
 def test_a_run_that_is_not_there_is_told_in_the_stream(local: Dashboard) -> None:
     told = events(local, "/api/events?run=..%2Fsecret", 2)
     assert any("no run" in found["problem"] for kind, found in told if kind == "run")

@@ -29,8 +29,7 @@ class Watcher:
         self._watched: Counter[str] = Counter()
         self._told: Told = {}
         self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Condition()
-        self._version = 0
+        self._news = asyncio.Event()
         self._listeners = 0
         self._closing = False
 
@@ -44,29 +43,26 @@ class Watcher:
         with self._watching(topics):
             seen = Told()
             while not self._closing:
-                version = self._version
+                news = self._news
                 for topic in topics:
                     said = self._told.get(topic)
                     if said is not None and seen.get(topic) != said:
                         seen[topic] = said
                         yield f"event: {'run' if topic else 'runs'}\ndata: {said}\n\n"
-                if not await self._is_news(version):
-                    yield ": still here\n\n"
+                try:
+                    await asyncio.wait_for(news.wait(), QUIET_S)
+                except TimeoutError:
+                    yield ": still here\n\n"  # a page that is gone is noticed when it is written to
 
-    async def _is_news(self, version: int) -> bool:
-        """Wait for something newer than a version, but not too long: a page that is gone is noticed when it is written to."""
-        try:
-            async with self._news:
-                await asyncio.wait_for(self._news.wait_for(lambda: self._closing or self._version != version), QUIET_S)
-        except TimeoutError:
-            return False
-        return True
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End all streams."""
         self._closing = True
-        async with self._news:
-            self._news.notify_all()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those who wait look again; who looks from now on waits for the next news."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     @contextmanager
     def _watching(self, topics: Iterable[str]) -> Iterator[None]:
@@ -91,9 +87,7 @@ class Watcher:
             changed = {topic: said for topic, said in found.items() if self._told.get(topic) != said and topic in self._watched}
             if changed:
                 self._told |= changed
-                self._version += 1
-                async with self._news:
-                    self._news.notify_all()
+                self._wake()
             turn += 1
             await asyncio.sleep(PAUSE_S)
 

@@ -59,7 +59,7 @@ class _Server(uvicorn.Server):
         self._watcher = watcher
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._watcher.close()
+        self._watcher.close()
         await super().shutdown(sockets)
 
 

@@ -21,7 +21,7 @@ function listen() {
   stream?.close();
   if (document.hidden) return;
   stream = new EventSource(`/api/events?${new URLSearchParams(chosen.map((name) => ["run", name]))}`);
-  stream.addEventListener("runs", ({ data }) => { list = JSON.parse(data); if (!choseFirst()) showList(); });
+  stream.addEventListener("runs", ({ data }) => { const told = JSON.parse(data); list = Array.isArray(told) ? told : []; if (!choseFirst()) showList(); });
   stream.addEventListener("run", ({ data }) => { const run = JSON.parse(data); shown.set(run.name, run); show(); });
   stream.addEventListener("error", () => {
     say($("state"), "The server does not answer; trying again …");

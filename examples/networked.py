@@ -1,0 +1,19 @@
+"""A server and two devices that train over a real connection, here in threads of one machine; elsewhere: airsplit serve and join."""
+
+import tempfile
+import threading
+from pathlib import Path
+
+import airsplit as air
+from airsplit.network.device import Device
+from airsplit.serving import Serving
+
+scenario = air.Scenario.load("demo").replace(**{"training.rounds": 2, "training.iterations_per_round": 2})
+with tempfile.TemporaryDirectory() as folder:
+    serving = Serving(scenario, out=Path(folder) / "run", devices=2, listen_on="127.0.0.1:0")
+    for name in ("one", "two"):
+        device = Device(name=name, folder=Path(folder) / name, probe_s=0.5)
+        threading.Thread(target=device.run, args=(f"127.0.0.1:{serving.port}", None), daemon=True).start()
+    for record in serving:  # waits for both, plans with what they have measured of themselves, and trains
+        print(f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, sent {sum(record.sent_bytes) / 1e6:.1f} MB")
+    print("splits:", serving.folder.plan()["split_names"])
