@@ -309,7 +309,7 @@ function summary(values) {
 function showRounds() {
   const { round_s, plan } = latest;
   const shown = ["exact", "expected-max", "paper", "equal", "random", "fedavg"].filter((name) => name in round_s).sort((a, b) => round_s[a] - round_s[b]);
-  $("round-note").textContent = `mean seconds until the last of ${latest.devices.names.length} devices is done with ${state.iterations} iterations of ${plan.batch_size} samples`;
+  $("round-note").textContent = `mean seconds until the last of ${latest.devices.names.length} devices is done with ${state.iterations} iterations of ${plan.batch_size} samples; expected-max minimises this, exact and the paper's algorithm the slowest device's mean`;
   const longest = Math.max(...shown.map((name) => round_s[name])), log = longest > 30 * round_s[shown[0]];
   draw("rounds", () => ({
     grid: { left: 140, right: 80, top: 4, bottom: 24 },
