@@ -32,7 +32,6 @@ class History:
 
     def __init__(self, folder: RunFolder, *, most: int | None = None) -> None:
         """Read a run folder, and at most so many of its records; a FileProblem where something is missing or not what it should be."""
-        self.folder = folder
         self.scenario_text = folder.scenario()
         try:
             self.scenario = Scenario.from_toml(self.scenario_text)

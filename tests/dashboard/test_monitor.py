@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from airsplit.dashboard.monitor import MOST_POINTS, Runs
+from airsplit.dashboard.monitor import Runs
 from airsplit.errors import AirsplitError, UnknownName
+from airsplit.report.scales import MOST_POINTS
 from airsplit.results import RunFolder
 from report.run_folders import a_long_run, a_record, a_run, a_scenario
 

@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airsplit.addresses import is_loopback
 from airsplit.cli.identity_commands import identity_app
 from airsplit.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
 from airsplit.network.certificates import read_pair, require_name
@@ -30,7 +31,6 @@ from airsplit.network.identity import (
     Refused,
     channel_credentials,
     init,
-    is_loopback,
     issue,
     issued,
     join_address,

@@ -49,7 +49,7 @@ class Facts:
     def _progress(self, left_s: float | None) -> Text:
         assert self._last is not None  # noqa: S101 - the caller has looked
         done = self._last.round
-        left = "" if left_s is None else f" · {int(left_s) // 60}:{int(left_s) % 60:02d} left"
+        left = "" if left_s is None else f" · {time_left(left_s)}"
         text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
         return text.append(f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}")
 
@@ -76,6 +76,14 @@ class Facts:
             drawn += cells
         said = ", ".join(f"{percent(self._spent[key] / whole, 0)} {word}" for key, (word, _) in KINDS.items() if self._spent[key])
         return text.append(f"  {said}")
+
+
+def time_left(left_s: float) -> str:
+    """
+    >>> time_left(65.0)
+    '1:05 left'
+    """
+    return f"{int(left_s) // 60}:{int(left_s) % 60:02d} left"
 
 
 def levels(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:

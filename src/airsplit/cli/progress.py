@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from airsplit.cli.facts import Facts
+from airsplit.cli.facts import Facts, time_left
 from airsplit.quantities import percent, seconds
 from airsplit.results import RoundRecord
 
@@ -109,7 +109,7 @@ def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float
     parts.append("no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}")
     parts.append(f"{clock} {seconds(record.virtual_time_s)}")
     if left_s is not None:
-        parts.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
+        parts.append(time_left(left_s))
     return " · ".join(parts)
 
 

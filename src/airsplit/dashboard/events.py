@@ -96,6 +96,6 @@ class Watcher:
         for topic in topics:
             try:
                 said[topic] = self._runs.run(topic).series() if topic else json.dumps(self._runs.overview(), allow_nan=False)
-            except Exception as error:
+            except Exception as error:  # whatever is wrong with one run, the others are told of
                 said[topic] = json.dumps({"name": topic, "problem": self._runs.problem(error)})
         return said

@@ -7,7 +7,6 @@ Host header must be one that this server goes by, and where there is an Origin, 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,6 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from airsplit.addresses import is_numeric
 
 MOST_BODY_BYTES = 8 << 20
 POLICY = (
@@ -63,7 +64,7 @@ class Rules:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
             return False
-        return name == "localhost" or name in self.names or _is_address(name)
+        return name == "localhost" or name in self.names or is_numeric(name)
 
     def knows(self, given: str | None) -> bool:
         """Whether the token is right; takes as long whatever is wrong with it."""
@@ -77,11 +78,8 @@ class Guard:
         self._app, self._rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-                return
-            await self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope)
         answer = self._answer(request)
@@ -144,11 +142,3 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem, UnknownName
-from airsplit.history import History
+from airsplit.history import TIMES, History
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thinned
 from airsplit.results import RunFolder
 
-MOST_POINTS = 600
 MOST_RUNS = 500
 DEEPEST = 4  # folders below the one that is looked at
 AT_A_TIME = 50  # records that are read between two looks at the clock
 BUDGET_S = 0.25
 """How long records are read before something is shown of them; the rest follows."""
 FILES = ("scenario.toml", "plan.json", "rounds.jsonl")
-SHOWN = ("test_accuracy", "train_loss", "test_loss", "latency_s")
+SHOWN = ("test_accuracy", "train_loss", "latency_s")
 
 
 class NoSuchRun(UnknownName):
@@ -57,11 +56,11 @@ class Runs:
         return {name: found[name] for name in sorted(found, key=lambda name: (-changed[name], name))[:MOST_RUNS]}
 
     def _folders(self) -> Iterator[tuple[str, Path]]:
-        for parent, folders, files in os.walk(self.root, followlinks=False):
+        for parent, folders, _ in os.walk(self.root, followlinks=False):
             here = Path(parent)
             parts = here.relative_to(self.root).parts
             folders[:] = sorted(filter(_is_looked_into, folders)) if len(parts) < DEEPEST else []
-            if "scenario.toml" in files and "plan.json" in files and _is_run(here):
+            if _is_run(here):
                 yield "/".join(parts) or ".", here
 
     def run(self, name: str) -> Run:
@@ -94,7 +93,7 @@ class Runs:
     def _line(self, name: str, folder: Path, budget_s: float) -> dict[str, Any]:
         try:
             return self._run(name, folder).summary(budget_s)
-        except Exception as error:
+        except Exception as error:  # whatever is wrong with one run, the others are shown
             return {"name": name, "problem": self.problem(error)}
 
     def problem(self, error: Exception) -> str:
@@ -149,10 +148,8 @@ class Run:
             "rounds": run.records[-1].round if run.records else 0,
             "of_rounds": run.scenario.training.rounds,
             "time_s": run.virtual_time_s,
-            "time": run.time,
             "test_accuracy": None if tested is None else tested.test_accuracy,
             "gap": run.plan["gap"],
-            "planned_latency_s": run.plan["expected_latency_s"],
         }
 
     def series(self) -> str:
@@ -169,12 +166,11 @@ class Run:
         lines = {}
         for name in SHOWN:
             known = np.flatnonzero(np.isfinite(run.rounds[name]))
-            rows = known[thinned(run.rounds[name][known], MOST_POINTS)]
+            rows = known[thinned(run.rounds[name][known])]
             columns = (number, run.rounds["virtual_time_s"], run.rounds[name])
             lines[name] = [[round(float(column[row]), 6) for column in columns] for row in rows.tolist()]
-        spent = {key: np.nan_to_num(run.totals[key]).tolist() for key in ("compute_s", "transmit_s", "server_s", "idle_s")}
-        devices = {"names": run.names, "splits": run.plan["split_names"], "shares": run.plan["shares"]} | spent
-        return self._summary() | {"version": self._version, "lines": lines, "device": devices if len(run) <= MOST_POINTS else None}
+        spent = {key: float(np.nan_to_num(run.totals[key]).sum()) for key in TIMES}
+        return self._summary() | {"version": self._version, "lines": lines, "spent": spent}
 
     def report(self) -> str:
         """The page about it, as it is now."""

@@ -182,13 +182,7 @@ def _plan(given: Asked, method: str) -> Plan:
 
 
 def _layers(profile: Profile) -> dict[str, Any]:
-    return {
-        "names": list(profile.names),
-        "layer_macs": profile.layer_macs.tolist(),
-        "activation_elements": profile.activation_elements.tolist(),
-        "parameters": profile.parameters.tolist(),
-        "deepest": profile.deepest_averaging_split(),
-    }
+    return {"names": list(profile.names), "deepest": profile.deepest_averaging_split()}
 
 
 def _limit(given: Asked) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import socket
 from pathlib import Path
 
 import uvicorn
 
+from airsplit.addresses import is_loopback
 from airsplit.dashboard.app import make_app
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Rules
@@ -61,17 +61,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watcher.close()
         await super().shutdown(sockets)
-
-
-def is_loopback(host: str) -> bool:
-    """
-    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("::1")
-    (True, True, False, True)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listening(host: str, port: int) -> socket.socket:

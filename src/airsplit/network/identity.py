@@ -12,7 +12,6 @@ A server believes a device, and a device the server, for a certificate that the 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -315,19 +314,6 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 # ---- addresses -----------------------------------------------------------------------------------------------------------
-def is_loopback(host: str) -> bool:
-    """Whether a host is this computer itself, as far as its spelling tells: no name is looked up.
-
-    >>> [is_loopback(host) for host in ("localhost", "127.0.0.9", "[::1]", "0.0.0.0", "pi.local")]
-    [True, True, True, False, False]
-    """
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def split_address(address: str) -> tuple[str, int]:
     """The host, without brackets, and the port; port 0 is any that is free.
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import grpc
 
+from airsplit.addresses import is_loopback
 from airsplit.errors import InvalidValue
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.identity import is_loopback, split_address
+from airsplit.network.identity import split_address
 
 SERVICE = "airsplit.Training"
 PROTOCOL = 1

@@ -96,8 +96,8 @@ function lines(id, runs, key, axisLabel, say) {
 const KINDS = [["computing", "compute_s", "blue"], ["on the air", "transmit_s", "orange"], ["served", "server_s", "green"], ["waiting", "idle_s", "grey"]];
 
 function spent(runs) {
-  const parts = runs.filter((run) => run.device).map((run) => {
-    const sums = KINDS.map(([, key]) => run.device[key].reduce((a, b) => a + b, 0)), all = sums.reduce((a, b) => a + b, 0) || 1;
+  const parts = runs.map((run) => {
+    const sums = KINDS.map(([, key]) => run.spent[key]), all = sums.reduce((a, b) => a + b, 0) || 1;
     return { name: run.name, shares: sums.map((sum) => (100 * sum) / all) };
   });
   draw("spent", () => ({
