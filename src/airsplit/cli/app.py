@@ -16,6 +16,7 @@ import typer
 
 from airsplit.cli import network_commands, sources
 from airsplit.cli.dashboard_command import dashboard
+from airsplit.cli.doctor_command import doctor
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import json_text, note, print_parts
@@ -62,6 +63,7 @@ def start(
       airsplit run demo                  train it in virtual time
       airsplit serve demo --devices 2    train it with real devices, each of
       airsplit join HOST:PORT            which joins
+      airsplit doctor                    what works on this machine
 
     \b
     Your own scenario:
@@ -486,7 +488,7 @@ def figures(
     print_parts(claims_table(claims))
 
 
-for command in (dashboard, *network_commands.COMMANDS):
+for command in (dashboard, *network_commands.COMMANDS, doctor):
     app.command()(command)
 app.add_typer(identity_app, name="identity")
 

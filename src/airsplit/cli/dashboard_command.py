@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli import sources
 from airsplit.cli.output import note
 
 RUNS = Path("runs")
@@ -37,8 +36,7 @@ def dashboard(
       airsplit dashboard experiments --port 9000 --open
       airsplit dashboard --host 0.0.0.0 --name lab.example.org
     """
-    with sources.with_extra("dashboard"):
-        from airsplit.dashboard.serving import Dashboard
+    from airsplit.dashboard.serving import Dashboard
 
     if runs == RUNS and not runs.exists():
         runs.mkdir()

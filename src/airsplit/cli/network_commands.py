@@ -56,11 +56,9 @@ def serve(
       airsplit serve my.toml --listen 0.0.0.0:7070 --identity identity
       airsplit serve my.toml --set network.compression=fp16
     """
-    with sources.with_extra("network"):
-        from airsplit.network.identity import Admission, server_credentials
-        from airsplit.serving import Serving
-
     from airsplit.cli.run_tables import folder_for
+    from airsplit.network.identity import Admission, server_credentials
+    from airsplit.serving import Serving
 
     changes = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
     chosen = sources.scenario(scenario, None, [*(set or []), *changes])
@@ -157,8 +155,7 @@ def join(
       airsplit join 192.168.1.10:7070 --identity kitchen-pi \\
                     --data sensors:mine --model nets:make
     """
-    with sources.with_extra("network"):
-        from airsplit.network.device import Device
+    from airsplit.network.device import Device
 
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
@@ -213,8 +210,7 @@ def probe(
       airsplit probe my.toml --seconds 10 --json
       airsplit probe my.toml --link 192.168.1.10:7070 --identity kitchen-pi
     """
-    with sources.with_extra("network"):
-        from airsplit.network.probe import measure_compute
+    from airsplit.network.probe import measure_compute
 
     chosen = sources.scenario(scenario, None, set or [])
     credentials = None if link is None else _device_credentials(link, identity, certificate, key, authority, insecure)
@@ -263,12 +259,11 @@ def status(
       airsplit status 127.0.0.1:7070
       airsplit status 192.168.1.10:7070 --identity kitchen-pi --json
     """
-    with sources.with_extra("network"):
-        import grpc
-
-        from airsplit.network.transport import ask_status, connect
-
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
+    import grpc
+
+    from airsplit.network.transport import ask_status, connect
+
     channel = connect(address, credentials)
     try:
         state = _checked_state(ask_status(channel, 10.0))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show
+from airsplit.errors import FileProblem, InvalidValue, show
 from airsplit.files import read_text
 from airsplit.inputs import InputSpec, input_spec
 from airsplit.profiles import Profile
@@ -55,15 +55,6 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
 def what_is_printed_as_notes() -> redirect_stdout[TextIO]:
     """A context in which what a factory prints goes to stderr: it is no result."""
     return redirect_stdout(sys.stderr)
-
-
-@contextmanager
-def with_extra(name: str) -> Iterator[None]:
-    """A context for imports: says how to get the packages that only an extra brings."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise AirsplitError(f"this command needs the package {error.name}: pip install 'airsplit[{name}]'") from None
 
 
 @dataclass(frozen=True)

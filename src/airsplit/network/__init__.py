@@ -1,1 +1,5 @@
-"""The real thing: server and devices over a network.  Importing it needs grpc; nothing below it does."""
+"""The real thing: server and devices over a network.  It needs the extra [network]; nothing below it does."""
+
+from airsplit.extras import require_extra
+
+require_extra("network")
