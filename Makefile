@@ -56,15 +56,17 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# The wheel must work by itself: install it into an empty environment and plan with it.
+# The packages hold what they must and no more, and the wheel, made from the source package, works in an empty environment.
 wheel: $(READY)
 	@rm -rf dist build/wheel-check
-	@$(BIN)/python -m build --wheel --outdir dist . > /dev/null
+	@$(BIN)/python -m build --outdir dist . > /dev/null
+	@$(BIN)/python tests/packages.py dist
 	@$(PYTHON) -m venv build/wheel-check
 	@build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
-	@cd build && wheel-check/bin/airsplit --version && wheel-check/bin/airsplit plan paper-alexnet --json > /dev/null
+	@cd build && wheel-check/bin/airsplit --version && wheel-check/bin/airsplit plan paper-alexnet --json > /dev/null && wheel-check/bin/airsplit doctor
+	@cd build && ! wheel-check/bin/airsplit dashboard
 	@rm -rf build/wheel-check
-	@echo "The wheel installs into an empty environment and plans."
+	@echo "The packages hold what they must, and the wheel installs into an empty environment and plans."
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py

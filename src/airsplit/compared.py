@@ -78,6 +78,15 @@ class Comparison:
         return {"target": self.target, "seeds": list(self.seeds), "algorithms": [asdict(row) for row in self.rows]}
 
 
+def folder_of(algorithm: str, seed: int) -> str:
+    """The folder of one run, beside those of the others.
+
+    >>> folder_of("sfl", 0), folder_of("mine:MEDIAN", 1)
+    ('sfl-seed0', 'mine.MEDIAN-seed1')
+    """
+    return f"{algorithm.replace(':', '.')}-seed{seed}"
+
+
 def accuracy(value: Estimate | None) -> str:
     """
     >>> accuracy(Estimate(0.912, 0.013)), accuracy(Estimate(0.9, None)), accuracy(None)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.compared import Comparison
-from airsplit.errors import InvalidValue, require_choice, require_integer, require_number
+from airsplit.compared import Comparison, folder_of
+from airsplit.errors import InvalidValue, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
+from airsplit.references import require_name
 from airsplit.report.side_by_side import write_comparison
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
@@ -44,11 +45,11 @@ def compare(
         require_integer("jobs", jobs, low=1)
     if target is not None:
         require_number("target", target, above=0, high=1)
-    chosen = [require_choice("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
+    chosen = [require_name("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
     if not chosen:
         raise InvalidValue("algorithms must name at least one, got none")
     numbers = tuple(range(scenario.training.seed, scenario.training.seed + seeds))
-    pieces = [_Piece(_variant(scenario, a, s), Path(out) / f"{a}-seed{s}", resume, data) for a in chosen for s in numbers]
+    pieces = [_Piece(_variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data) for a in chosen for s in numbers]
     if not resume:
         for piece in pieces:
             RunFolder(piece.out).require_new()

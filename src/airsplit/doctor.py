@@ -16,8 +16,8 @@ from pathlib import Path
 from airsplit import __version__
 from airsplit.extras import EXTRAS, missing_modules
 from airsplit.learn.image_sets import IMAGE_SETS, data_folder, missing_files
-from airsplit.models.loading import error_line
 from airsplit.provenance import cores, processor
+from airsplit.references import error_line
 
 TRIED_PYTHON = (3, 11)
 """The version that all tests are run with."""

@@ -23,6 +23,7 @@ from airsplit.errors import (
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
 from airsplit.planning.methods import METHOD_OF, METHODS
+from airsplit.references import require_name
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
@@ -113,7 +114,7 @@ class ModelSettings(Section):
         return {key: f"and model.{other} exclude each other; leave one out" for key, other in others.items()}
 
     def check(self) -> None:
-        _require_reference("model.name", self.name)
+        require_name("model.name", self.name)
         self._check_inputs()
         for key, value in self.arguments.items():
             require_plain(f"model.arguments.{key}", value)
@@ -222,7 +223,7 @@ class PlanSettings(Section):
         return _options_of_others("plan.method", given.get("method", cls.model_fields["method"].default), METHOD_OF)
 
     def check(self) -> None:
-        require_choice("plan.method", self.method, METHODS)
+        require_name("plan.method", self.method, METHODS)
         if self.method == "fixed" and self.split is None:
             raise InvalidValue('plan.split must be given for method = "fixed", e.g. split = 4, "pool1" or [1, 3, 5, 6]')
         for key in ("max_split", "split"):
@@ -297,7 +298,7 @@ class TrainingSettings(Section):
         return moot
 
     def check(self) -> None:
-        require_choice("training.algorithm", self.algorithm, ALGORITHMS)
+        require_name("training.algorithm", self.algorithm, ALGORITHMS)
         require_choice("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
         require_choice("training.optimiser", self.optimiser, OPTIMISERS)
@@ -306,8 +307,8 @@ class TrainingSettings(Section):
             raise InvalidValue(f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}')
         if self.compile and self.device == "cpu":
             raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')
-        _require_reference("training.dataset", self.dataset, DATASETS)
-        _require_reference("training.loss", self.loss, LOSSES)
+        require_name("training.dataset", self.dataset, DATASETS)
+        require_name("training.loss", self.loss, LOSSES)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
             raise InvalidValue(f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}')
@@ -416,17 +417,6 @@ def unknown_key(table: str, key: str) -> UnknownName:
 def _options_of_others(key: str, value: object, owners: Mapping[str, str]) -> dict[str, str]:
     why = 'belongs to {} = "{}", but that is {}; change one of them'
     return {option: why.format(key, owner, show(value)) for option, owner in owners.items() if owner != value}
-
-
-def _require_reference(field: str, value: str, known: Collection[str] | None = None) -> None:
-    """A known name, or "package.module:factory"."""
-    module, colon, factory = value.partition(":")
-    if colon and not all(part.isidentifier() for part in (*module.split("."), *factory.split("."))):
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value)}')
-    if not value:
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got an empty text')
-    if not colon and known is not None:
-        require_choice(field, value, known)
 
 
 def _require_splits(field: str, value: object, *, several: bool = True) -> None:

@@ -14,10 +14,11 @@ from torch import nn
 
 from airsplit.errors import InvalidValue, UnknownName
 from airsplit.inputs import InputSpec, input_spec
-from airsplit.models.loading import built, counted, explained, factory, inputs_of, load, profile_of
+from airsplit.models.loading import built, counted, explained, inputs_of, load, profile_of
 from airsplit.models.registry import MODELS, SHIPPED, build, default_input_shape, input_of, model_names, profile_name, shipped_name
 from airsplit.models.shipping import write_shipped
 from airsplit.profiles import Profile, shipped_names, shipped_profile
+from airsplit.references import factory
 
 Write = Callable[[str, str], str]
 

@@ -24,6 +24,7 @@ from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_ch
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
 from airsplit.planning.methods import METHODS
+from airsplit.references import require_name
 
 USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 SCALES = ("smoke", "paper")
@@ -136,7 +137,9 @@ def profile(
 @app.command()
 def plan(
     scenario: Scenario,
-    method: Annotated[str | None, typer.Option(help=f"{_one_of(METHODS)}; or all, to compare them.", metavar="METHOD")] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"{_one_of(METHODS)}; your own, package.module:function; or all.", metavar="METHOD")
+    ] = None,
     set: Set = None,
     out: Annotated[Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")] = None,
     as_json: AsJson = False,
@@ -154,7 +157,7 @@ def plan(
       airsplit plan my.toml --set plan.max_split=     nothing: the default
     """
     if method is not None:
-        require_choice("--method", method, (*METHODS, "all"))
+        require_name("--method", method, (*METHODS, "all"))
     from airsplit.cli.planned import plan_once, plan_with_each
 
     chosen = sources.scenario(scenario, method, set or [])

@@ -51,4 +51,5 @@ def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: 
 def _curve(axes: Axes, x: Floats, accuracies: Floats, algorithm: str) -> None:
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
-    style.ranged(axes, x, 100 * accuracies, COLOURS[algorithm], label=TITLES[algorithm], marker=marker, **options)
+    colour, title = COLOURS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
+    style.ranged(axes, x, 100 * accuracies, colour, label=title, marker=marker, **options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from airsplit.errors import InvalidValue
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.state import State
-from airsplit.learn.virtual_time import CHARGES, Charges, Terms
+from airsplit.learn.virtual_time import Charges, Terms
 from airsplit.units import Ints
 
 
@@ -18,12 +18,14 @@ class Algorithm:
 
     boundary  given the splits, the split up to which layers are personal from round to round; 0: none
     round     trains one round and returns the mean loss, or None where no device finished
+    charges   what a round costs on the virtual clock
     in_turns  whether devices train one after the other, each from where the one before it ended
     """
 
     name: str
     boundary: Callable[[Ints], int]
     round: Callable[[Crew, State, Task], float | None]
+    charges: Callable[[Terms], Charges]
     in_turns: bool = False
 
     def require_fit(self, processes: int) -> None:
@@ -33,11 +35,6 @@ class Algorithm:
                 f'training.algorithm "{self.name}" trains one device after the other, which {processes} processes cannot share; '
                 "run it without torchrun"
             )
-
-    @property
-    def charges(self) -> Callable[[Terms], Charges]:
-        """What a round costs on the virtual clock."""
-        return CHARGES[self.name]
 
 
 def nothing_personal(splits: Ints) -> int:  # noqa: ARG001 - one shape for all

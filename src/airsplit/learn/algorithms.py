@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from airsplit.errors import InvalidValue, show
 from airsplit.learn.algorithm import Algorithm
 from airsplit.learn.fedavg import FEDAVG
 from airsplit.learn.sfl import SFL
 from airsplit.learn.split_learning import SPLIT_LEARNING
 from airsplit.learn.splitfed import SPLITFED_V1, SPLITFED_V2
+from airsplit.references import referenced
 
 ALGORITHMS: dict[str, Algorithm] = {each.name: each for each in (SFL, FEDAVG, SPLIT_LEARNING, SPLITFED_V1, SPLITFED_V2)}
+
+
+def algorithm_of(name: str) -> Algorithm:
+    """An algorithm by its name, or the one that "package.module:NAME" names.
+
+    >>> algorithm_of("fedavg").in_turns
+    False
+    """
+    if ":" not in name:
+        return ALGORITHMS[name]
+    found = referenced(name, "training.algorithm")
+    if not isinstance(found, Algorithm):
+        raise InvalidValue(f"training.algorithm {name!r} must be an airsplit.learn.algorithm.Algorithm, got {show(found)}")
+    return found

@@ -21,7 +21,7 @@ from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors, is_finite
-from airsplit.models.loading import error_line
+from airsplit.references import error_line
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 

@@ -20,7 +20,7 @@ from airsplit.errors import FileProblem
 from airsplit.files import beside, put_in_place, write_bytes
 from airsplit.learn.image_files import read_published
 from airsplit.learn.image_sets import DataFile, data_folder, image_set
-from airsplit.models.loading import error_line
+from airsplit.references import error_line
 
 Progress = Callable[[int, int], None]  # bytes that are here, and bytes that are to come in all
 

@@ -16,7 +16,7 @@ import numpy as np
 from airsplit.errors import Diverged, FileProblem
 from airsplit.learn import checkpoint
 from airsplit.learn.accelerator import accelerator_of
-from airsplit.learn.algorithms import ALGORITHMS
+from airsplit.learn.algorithms import algorithm_of
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.data import Dataset
@@ -53,7 +53,7 @@ class Training:
             self.replica, self.profile = replica_of(scenario, self.accelerator.device)
             self.schedule = Schedule(scenario, self.profile, self.fleet)
             self.scenario, self.clock, self.plan = self.schedule.scenario, self.schedule.clock, self.schedule.plan
-            self.algorithm = ALGORITHMS[settings.algorithm]
+            self.algorithm = algorithm_of(settings.algorithm)
             self.algorithm.require_fit(ranks.size)
             self.round = 0
             dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)

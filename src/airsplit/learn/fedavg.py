@@ -10,6 +10,7 @@ from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.sfl import train_side_by_side
 from airsplit.learn.state import State
+from airsplit.learn.virtual_time import whole_charges
 
 
 def fedavg_round(crew: Crew, state: State, task: Task) -> float | None:
@@ -18,4 +19,4 @@ def fedavg_round(crew: Crew, state: State, task: Task) -> float | None:
     return train_side_by_side(crew, state, replace(task, splits=uncut))
 
 
-FEDAVG = Algorithm("fedavg", nothing_personal, fedavg_round)
+FEDAVG = Algorithm("fedavg", nothing_personal, fedavg_round, whole_charges)

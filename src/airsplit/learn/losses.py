@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from airsplit.errors import InvalidValue, show
-from airsplit.models.loading import factory
+from airsplit.references import factory
 
 Loss = Callable[[Any, Tensor], Tensor]
 """A model's output and the labels → one number, a mean over the batch."""
@@ -18,7 +18,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 def loss_of(name: str) -> Loss:
     """The loss of a scenario: "cross-entropy", or "package.module:function"."""
-    return factory(name, "training.loss") if ":" in name else cross_entropy
+    return factory(name, "training.loss", "one number") if ":" in name else cross_entropy
 
 
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:

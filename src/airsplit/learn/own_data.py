@@ -21,7 +21,7 @@ from torch import Tensor
 
 from airsplit.errors import AirsplitError, InvalidValue, show
 from airsplit.inputs import InputSpec, shape_text
-from airsplit.models.loading import error_line, factory
+from airsplit.references import error_line, factory
 
 Pair = tuple[tuple[Tensor, ...], Tensor]
 
@@ -48,7 +48,7 @@ def own_data(reference: str, specs: Sequence[InputSpec], given: bool = False) ->
 
 
 def _called(reference: str) -> Any:
-    make = factory(reference, WHAT)
+    make = factory(reference, WHAT, "data")
     try:
         return make()
     except AirsplitError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +110,7 @@ class Schedule:
         """What a round asks of the devices.  FedAvg's own shares take a while to find, so what is known is kept."""
         fronts = averages_fronts(self.settings.average_fronts_every, number)
         if fronts not in self._charges:
-            self._charges[fronts] = CHARGES[self.settings.algorithm](self._terms(fronts))
+            self._charges[fronts] = _charges_of(self.settings.algorithm)(self._terms(fronts))
         return self._charges[fronts]
 
     def _terms(self, fronts_averaged: bool) -> Terms:
@@ -117,3 +118,12 @@ class Schedule:
         planned_for = self.fleet_at(agreed.round, agreed.time_s)
         bits, batch = self.scenario.element_bits, self.settings.batch_size
         return Terms(self.profile, planned_for, self.clock, agreed.splits, agreed.shares, batch, bits, fronts_averaged)
+
+
+def _charges_of(algorithm: str) -> Callable[[Terms], Charges]:
+    """What a round costs; known without torch but for algorithms of one's own."""
+    if ":" not in algorithm:
+        return CHARGES[algorithm]
+    from airsplit.learn.algorithms import algorithm_of
+
+    return algorithm_of(algorithm).charges

@@ -9,6 +9,7 @@ from airsplit.learn.algorithm import Algorithm
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.participation import averages_fronts
 from airsplit.learn.state import Mean, State
+from airsplit.learn.virtual_time import sfl_charges
 from airsplit.units import Ints
 
 
@@ -80,4 +81,4 @@ def deepest(splits: Ints) -> int:
     return int(splits.max())
 
 
-SFL = Algorithm("sfl", deepest, sfl_round)
+SFL = Algorithm("sfl", deepest, sfl_round, sfl_charges)

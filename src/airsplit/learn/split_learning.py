@@ -5,6 +5,7 @@ from __future__ import annotations
 from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.state import State
+from airsplit.learn.virtual_time import sequential_charges
 
 
 def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
@@ -17,4 +18,4 @@ def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
     return sum(losses)
 
 
-SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, in_turns=True)
+SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, sequential_charges, in_turns=True)

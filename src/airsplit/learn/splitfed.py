@@ -14,6 +14,7 @@ from airsplit.learn.algorithm import Algorithm, nothing_personal
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.sfl import deepest, train_side_by_side
 from airsplit.learn.state import Mean, State
+from airsplit.learn.virtual_time import splitfed_charges
 from airsplit.randomness import generator
 from airsplit.units import Ints
 
@@ -53,5 +54,5 @@ def _order(crew: Crew, task: Task, iteration: int, present: Ints) -> list[int]:
     return [place[int(k)] for k in order if task.iterations[k] > iteration]
 
 
-SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side)
-SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, in_turns=True)
+SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side, splitfed_charges)
+SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, splitfed_charges, in_turns=True)

@@ -7,20 +7,17 @@ imported only where a model must be built.
 from __future__ import annotations
 
 import contextlib
-import difflib
-import importlib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_choice, show
+from airsplit.errors import AirsplitError, InvalidValue, require_choice, show
 from airsplit.inputs import InputSpec
 from airsplit.models.inputs import recorded_inputs, samples
 from airsplit.models.registry import MODELS, build, input_of, shipped_name
 from airsplit.profiles import Profile, shipped_names, shipped_profile
+from airsplit.references import error_line, factory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,36 +98,6 @@ def built(reference: str, arguments: Mapping[str, Any], device: str | None = Non
     return _made(reference, lambda: make(**arguments), device)
 
 
-def factory(reference: str, what: str = "model") -> Callable[..., Any]:
-    """The object that "package.module:factory" names; modules in the current folder are found too.
-
-    what  says in an error what the factory was to make
-
-    >>> factory("torch.nn:Linear").__name__
-    'Linear'
-    """
-    module_name, _, path = reference.partition(":")
-    if not module_name or not path:
-        raise InvalidValue(f"{what} must be a name or package.module:factory, got {show(reference)}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; is it installed, or in this folder?") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
-        found = getattr(found, part)
-    if not callable(found):
-        made = "a model" if what == "model" else "data"
-        raise InvalidValue(f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}")
-    return found  # type: ignore[no-any-return]
-
-
 def _shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> str | None:
     """The profile that ships for this model; None where it must be counted."""
     if ":" in name or "input_shape" in arguments:
@@ -186,13 +153,3 @@ def _no_word_of_weights() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*copying from a non-meta parameter.*", UserWarning)
         yield
-
-
-def error_line(error: BaseException) -> str:
-    """What went wrong in somebody else's code, in one line.
-
-    >>> error_line(ValueError("two\\nlines"))
-    'ValueError: two lines'
-    """
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

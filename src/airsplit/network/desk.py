@@ -20,7 +20,6 @@ from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors, is_finite
 from airsplit.models.cutting import side_of
-from airsplit.models.loading import error_line
 from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, SharingBackEnd, score
@@ -44,6 +43,7 @@ from airsplit.network.members import (
 )
 from airsplit.network.sessions import Session
 from airsplit.profiles import Profile
+from airsplit.references import error_line
 from airsplit.scenario import Scenario
 
 LARGEST_PROBE = 4 << 20

@@ -19,13 +19,13 @@ from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_
 from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
-from airsplit.models.loading import error_line
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.codec import Incoming, Malformed, Outgoing, require_like
 from airsplit.network.events import Tell
 from airsplit.network.fronts import Fronts
 from airsplit.network.stopwatch import Stopwatch
 from airsplit.network.streams import Lost, Stream
+from airsplit.references import error_line
 from airsplit.scenario import Scenario
 from airsplit.units import Ints
 

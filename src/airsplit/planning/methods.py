@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airsplit.clock import Clock
-from airsplit.errors import InvalidValue, require_choice
+from airsplit.errors import InvalidValue, show
 from airsplit.fleet import Fleet
 from airsplit.planning import baselines
 from airsplit.planning.alternating import Alternation, alternate
@@ -15,6 +15,7 @@ from airsplit.planning.expected_max import minimise_expected_max
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.problem import Problem, problem_of
 from airsplit.profiles import Profile
+from airsplit.references import factory, require_name
 from airsplit.units import Floats, Ints
 
 Method = Callable[[Problem], Plan]
@@ -39,7 +40,7 @@ def exact(problem: Problem) -> Plan:
 def paper(problem: Problem) -> Plan:
     """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
     found = alternate(problem)
-    return _against_exact(problem, "paper", found.rows, found.shares, _alternation_status(found), found.history)
+    return against_exact(problem, "paper", found.rows, found.shares, _alternation_status(found), found.history)
 
 
 def _alternation_status(found: Alternation) -> str:
@@ -54,14 +55,18 @@ def _alternation_status(found: Alternation) -> str:
 def _baseline(name: str, choose: Callable[[Problem], tuple[Ints, Floats]], status: str) -> Method:
     def method(problem: Problem) -> Plan:
         rows, shares = choose(problem)
-        return _against_exact(problem, name, rows, shares, status, ())
+        return against_exact(problem, name, rows, shares, status)
 
     method.__doc__ = choose.__doc__
     return method
 
 
-def _against_exact(problem: Problem, name: str, rows: Ints, shares: Floats, status: str, history: tuple[float, ...]) -> Plan:
-    """A plan whose objective is the mean latency, bounded by the exact optimum of it."""
+def against_exact(problem: Problem, name: str, rows: Ints, shares: Floats, status: str, history: tuple[float, ...] = ()) -> Plan:
+    """The plan of a method that aims at max_k E[τ_k], bounded by the exact optimum of it.
+
+    rows    splits, counted from zero
+    status  how the method ended, in a few words
+    """
     return make_plan(
         problem,
         rows,
@@ -107,7 +112,8 @@ def plan(
 ) -> Plan:
     """Choose every device's split and share of the band.
 
-    method           "exact", "expected-max", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"
+    method           "exact", "expected-max", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"; or your own,
+                     "package.module:function": it takes a Problem and returns a Plan
     max_split        deepest split allowed: a number, a name, or one for each device; None: the deepest that leaves a parameter
                      to be averaged
     split            what "fixed" takes: one for all or one for each device, numbers or names
@@ -123,7 +129,7 @@ def plan(
     >>> p.splits.tolist(), p.shares.round(6).tolist(), round(p.mean_latency_s, 6)
     ([1, 1], [0.5, 0.5], 10.0)
     """
-    require_choice("method", method, METHODS)
+    planner = method_of(method)
     _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
     problem = problem_of(
         profile,
@@ -140,7 +146,16 @@ def plan(
         optimiser_slots=optimiser_slots,
         seed=seed,
     )
-    return METHODS[method](problem)
+    made = planner(problem)
+    if not isinstance(made, Plan):
+        raise InvalidValue(f"method {method!r} must return a Plan, got {show(made)}; airsplit.planning.plans.make_plan makes one")
+    return made
+
+
+def method_of(name: str) -> Method:
+    """A method by its name, or the function that "package.module:function" names."""
+    require_name("method", name, METHODS)
+    return factory(name, "method", "a Plan") if ":" in name else METHODS[name]
 
 
 def _require_match(method: str, **options: Any) -> None:

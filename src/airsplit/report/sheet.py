@@ -38,6 +38,7 @@ svg text { font-size: 11px; fill: var(--faint); font-variant-numeric: tabular-nu
 .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; stroke-linecap: round; }
 .band { opacity: 0.18; stroke: none; }
 .line.blue { stroke: var(--blue); } .line.orange { stroke: var(--orange); stroke-width: 2.8; } .line.green { stroke: var(--green); }
+.line.ink { stroke: var(--ink); } .dot.ink { fill: var(--ink); }
 .line.red { stroke: var(--red); } .line.purple { stroke: var(--purple); }
 .dot.red { fill: var(--red); } .dot.purple { fill: var(--purple); }
 .line.dashed { stroke: var(--blue); stroke-width: 1.2; stroke-dasharray: 4 3; }

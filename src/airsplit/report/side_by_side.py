@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from airsplit.compared import Comparison, Row
+from airsplit.compared import Comparison, Row, folder_of
 from airsplit.files import write_text
 from airsplit.quantities import counted, percent, seconds, unit_of_time
 from airsplit.report.markup import Html, prose, table, tag, together
@@ -34,7 +34,7 @@ def _title(found: Comparison) -> str:
 
 
 def _name(algorithm: str) -> str:
-    return ALGORITHMS[algorithm][0]
+    return ALGORITHMS.get(algorithm, (algorithm, ""))[0]
 
 
 def _main(found: Comparison) -> Html:
@@ -79,7 +79,7 @@ def _curves(found: Comparison) -> Html:
     ]
     means = {algorithm: accuracies.mean(axis=0) for algorithm, (_, _, accuracies) in curves.items()}
     figures = [_panel(f"Accuracy over {over}", x, means, axis) for over, x, axis in panels]
-    keys = legend([Line(_name(algorithm), KINDS[algorithm], np.zeros(0)) for algorithm in curves])
+    keys = legend([Line(_name(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0)) for algorithm in curves])
     return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
 
 
@@ -89,14 +89,14 @@ def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across:
     for algorithm, values in means.items():
         spread = np.full(len(points), np.nan)
         spread[np.searchsorted(points, x[algorithm])] = values
-        lines.append(Line(_name(algorithm), KINDS[algorithm], spread))
+        lines.append(Line(_name(algorithm), KINDS.get(algorithm, "ink"), spread))
     alt = f"{caption}. " + " ".join(f"{_name(a)}: {percent(float(values[-1]))} at the end." for a, values in means.items())
     up = Axis(value_scale(max(float(values.max()) for values in means.values()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
     return tag("figure", tag("figcaption", caption), line_chart(points, across, up, lines, alt=alt))
 
 
 def _algorithms(found: Comparison) -> Html:
-    pairs = [together(tag("dt", _name(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials]
+    pairs = [together(tag("dt", _name(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials if a in ALGORITHMS]
     return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
 
 
@@ -107,5 +107,5 @@ def _runs(found: Comparison) -> Html:
 
 
 def _links(row: Row, seeds: tuple[int, ...]) -> list[Html]:
-    found = [tag("a", f"seed {seed}", href=f"{row.algorithm}-seed{seed}/report.html") for seed in seeds]
+    found = [tag("a", f"seed {seed}", href=f"{folder_of(row.algorithm, seed)}/report.html") for seed in seeds]
     return [together(each, " ") for each in found]

@@ -1,0 +1,79 @@
+"""Code that a person names: "package.module:name", wherever a scenario takes a name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from airsplit.errors import InvalidValue, UnknownName, require_choice, show
+
+
+def require_name(field: str, value: str, known: Collection[str] | None = None) -> str:
+    """A known name, or "package.module:factory"; nothing is imported.
+
+    >>> require_name("training.dataset", "digits", ("digits", "mnist")), require_name("training.dataset", "my.sensors:make")
+    ('digits', 'my.sensors:make')
+    """
+    module, colon, path = value.partition(":")
+    if colon and not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value)}')
+    if not value:
+        raise InvalidValue(f'{field} must be a name or "package.module:factory", got an empty text')
+    if not colon and known is not None:
+        require_choice(field, value, known)
+    return value
+
+
+def referenced(reference: str, what: str = "model") -> Any:
+    """The object that "package.module:name" names; modules in the current folder are found too.
+
+    what  says in an error what it is for
+
+    >>> referenced("math:pi")
+    3.141592653589793
+    """
+    module_name, _, path = reference.partition(":")
+    if not module_name or not path:
+        raise InvalidValue(f"{what} must be a name or package.module:factory, got {show(reference)}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; is it installed, or in this folder?") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def factory(reference: str, what: str = "model", made: str = "a model") -> Callable[..., Any]:
+    """The function or class that "package.module:factory" names.
+
+    made  says in an error what it was to return
+
+    >>> factory("math:sqrt")(9.0)
+    3.0
+    """
+    found = referenced(reference, what)
+    if not callable(found):
+        raise InvalidValue(f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}")
+    return found  # type: ignore[no-any-return]
+
+
+def error_line(error: BaseException) -> str:
+    """What went wrong in somebody else's code, in one line.
+
+    >>> error_line(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
