@@ -255,6 +255,17 @@ def test_of_equal_latencies_the_smaller_split_is_taken(method: str, K: int) -> N
     assert tied.objective_s == pytest.approx(6.0, rel=1e-12)
 
 
+@pytest.mark.parametrize("method", ["exact", "equal", "exhaustive"])
+@pytest.mark.parametrize("K", [1, 2])
+def test_so_it_is_where_gradients_come_back_that_are_not_a_fixed_part_of_what_was_sent(method: str, K: int) -> None:
+    # four elements up and two down after no work, or two up and none down after four MACs: 6 s again
+    sizes = {"activation_elements": np.array([4, 2, 1]), "gradient_elements": np.array([2, 0, 0])}
+    profile = Profile(["r1", "r2", "r3"], np.array([0, 4, 9]), matmul_macs=np.array([0, 4, 13]), parameters=np.ones(3, int), **sizes)
+    tied = planned(profile, measured([32.0 * K] * K), method=method, max_split=2, clock=Clock(downlink=True))
+    assert tied.splits.tolist() == [1] * K
+    assert tied.objective_s == pytest.approx(6.0, rel=1e-12)
+
+
 @pytest.mark.parametrize("tenths", range(1, 40, 3))
 def test_ties_that_rounding_hides_go_to_the_smaller_split_too(tenths: int) -> None:
     # κ = tenths / 10 s/MAC: ten MACs more take as long as `tenths` elements more, whatever rounding makes of it

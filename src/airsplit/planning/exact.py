@@ -86,6 +86,7 @@ def best_at(problem: Problem, risk: float, tau: float, tie: float = 0.0) -> Ints
     best = np.full(problem.devices, -np.inf)
     rows = np.full(problem.devices, problem.rows[0])
     capped = int(problem.deepest.min()) < int(problem.hull_rows[-1])
+    margin = 1 + tie if problem.one_payload else 1 - tie  # a share counts as a negative score
     for row in problem.hull_rows:
         score = kappa * -problem.work[row]
         score += tau - problem.server_s[row]
@@ -93,7 +94,7 @@ def best_at(problem: Problem, risk: float, tau: float, tie: float = 0.0) -> Ints
             score /= problem.up_bits[row]
         else:
             score = -problem.link.share(problem.up_bits[row], problem.down_bits[row], score)
-        better = score > best * (1 + tie) if tie else score > best
+        better = score > best * margin if tie else score > best
         if capped:
             better &= problem.allowed(row)
         np.copyto(best, score, where=better)
