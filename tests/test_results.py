@@ -143,7 +143,7 @@ def test_a_folder_is_locked_by_one_at_a_time_and_free_afterwards(tmp_path: Path)
 
 
 def test_a_lock_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run" / ".lock").mkdir(parents=True)  # BUG: Lock.__del__ has no _handle where os.open failed
+    (tmp_path / "run" / ".lock").mkdir(parents=True)  # the lock never gets a handle, which __del__ must bear
     with pytest.raises(FileProblem, match="cannot be written"):
         RunFolder(tmp_path / "run").locked()
 
@@ -157,6 +157,12 @@ def test_a_folder_in_a_place_that_is_none_is_told(tmp_path: Path) -> None:
 
 def _call(make: Any, run: RunFolder) -> None:
     make(run)
+
+
+def test_a_folder_that_may_not_be_looked_for_is_told(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / ("x" * 300))  # longer than file systems allow
+    with pytest.raises(FileProblem, match=r"x.* cannot be (read|written): .*too long"):
+        run.begin("", {})
 
 
 def test_records_are_read_as_they_arrive_each_once(tmp_path: Path) -> None:

@@ -185,6 +185,11 @@ def test_a_scenario_that_is_not_there_offers_the_nearest_preset(name, error, mes
         Scenario.load(name)
 
 
+def test_a_scenario_that_may_not_be_looked_for_is_named(tmp_path):
+    with pytest.raises(air.FileProblem, match="^scenario file .*xx' "):
+        Scenario.load(tmp_path / ("x" * 300))  # longer than file systems allow
+
+
 def test_a_folder_is_not_a_scenario(tmp_path):
     with pytest.raises(air.FileProblem, match="cannot be read"):
         Scenario.load(tmp_path)

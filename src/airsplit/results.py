@@ -128,8 +128,11 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         """Whether there is a run here already that has done a round."""
-        begun = self.rounds_file.exists() and self.rounds_file.stat().st_size > 0
-        return begun or (self.checkpoint / "checkpoint.json").exists()
+        try:
+            begun = self.rounds_file.exists() and self.rounds_file.stat().st_size > 0
+            return begun or (self.checkpoint / "checkpoint.json").exists()
+        except OSError as error:
+            raise FileProblem(f"run folder {str(self.path)!r} cannot be read: {error.strerror}") from None
 
     def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
         """Write down what is to be run; an error where there is a run already."""

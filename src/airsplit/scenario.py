@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ class Scenario(Section):
         if name in presets.preset_names():
             return cls.from_toml(presets.preset(name))
         where, file = f"scenario file {name!r}", Path(name)
-        if not file.exists():
-            raise _no_scenario(name)
+        with suppress(OSError):  # where it may not be looked for, reading it says why
+            if not file.exists():
+                raise _no_scenario(name)
         text = read_text(file, what="scenario file", limit_bytes=1 << 26)
         try:
             return cls.from_toml(text, folder=file.parent)
