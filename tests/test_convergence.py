@@ -37,6 +37,7 @@ PLAIN: dict[str, Any] = {
         (7.6, 1.0, 20, 20, 8),  # exactly at the limit: 8 · 0.95 = 7.6
         (7.59, 1.0, 20, 20, 7),
         (3.0, 2.0, 2, 20, 3),  # ℓ · ½ · 2 ≤ 3
+        (1e300, 1e-300, 2, 20, 20),  # a quotient beyond all floats
         (0.3, 0.1, 2, 20, 6),  # 6 · 0.05 = 0.3, which rounding makes 0.30000000000000004
         (1e9, 1.0, 20, 20, 20),  # never more than the layers there are
         (1e-9, 1.0, 1, 36, 36),  # one device has nobody to differ from

@@ -30,7 +30,7 @@ def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) 
     if devices == 1:
         return layers
     growth = (1 - 1 / devices) * phi_squared
-    deepest = min(layers, math.floor(limit / growth * (1 + 1e-12)))
+    deepest = math.floor(min(layers, limit / growth * (1 + 1e-12)))
     if deepest < 1:
         raise InvalidValue(f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it")
     return deepest
