@@ -106,6 +106,19 @@ def test_every_bad_file_is_named(tmp_path: Path, text: str) -> None:
         Trace.read(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time_s,a,b\n\n0,1e6,2e6\n\n10,3e6\n", "line 5: 2 entries, but the header names 3 columns"),
+        ("time_s,a,b\n\n0,1e6,2e6\n\n10,3e6, fast\n", "line 5: b must be a number, got 'fast'"),
+    ],
+)
+def test_a_bad_line_is_told_by_its_number_in_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(FileProblem, match=message):
+        Trace.read(tmp_path / "t.csv")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match=r"trace file .*t\.csv' does not exist"):
         Trace.read(tmp_path / "t.csv")

@@ -47,6 +47,18 @@ def parse_table(text: str, where: str) -> list[list[str]]:
         raise FileProblem(f"{where} is not CSV: {error}; was it cut short?") from None
 
 
+def is_number(text: str) -> bool:
+    """
+    >>> is_number(" 1e6 "), is_number("fast")
+    (True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the target, flush to disk, rename: the file is there whole or not at all."""
     target = Path(path)

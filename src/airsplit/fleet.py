@@ -22,7 +22,7 @@ from airsplit.errors import (
     show,
     unknown_name,
 )
-from airsplit.files import parse_table, read_table, write_text
+from airsplit.files import is_number, parse_table, read_table, write_text
 from airsplit.radio import PATH_LOSS_DB, Direction, Link, channel_gain
 from airsplit.randomness import generator
 from airsplit.traces import Trace
@@ -384,14 +384,6 @@ def _parse_columns(where: str, header: list[str], body: list[tuple[int, list[str
         try:
             columns[column] = np.array([float(c) for c in cells])
         except ValueError:
-            bad = next((n, c) for (n, _), c in zip(body, cells, strict=True) if not _is_number(c))
+            bad = next((n, c) for (n, _), c in zip(body, cells, strict=True) if not is_number(c))
             raise FileProblem(f"{where}, line {bad[0]}: {column} must be a number, got {bad[1]!r}") from None
     return columns
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.errors import FileProblem, InvalidValue, require_number, require_numbers
-from airsplit.files import read_table
+from airsplit.errors import FileProblem, InvalidValue, require_number, require_numbers, show
+from airsplit.files import is_number, read_table
 from airsplit.units import Floats
 
 
@@ -33,7 +33,7 @@ class Trace:
         t = require_numbers("trace.time_s", self.time_s, low=0)
         rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
         if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
-            raise InvalidValue("trace.time_s must be a rising list of seconds with at least one entry")
+            raise InvalidValue(f"trace.time_s must be a rising list of seconds with at least one entry, got {show(t.tolist())}")
         if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
             raise InvalidValue(f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}")
         if self.name is not None and len(self.name) != rate.shape[1]:
@@ -58,19 +58,24 @@ class Trace:
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
         """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
-        rows = [row for row in read_table(path, what="trace file") if row]
+        rows = [(number, row) for number, row in enumerate(read_table(path, what="trace file"), start=1) if row]
         where = f"trace file {str(path)!r}"
-        if len(rows) < 2 or rows[0][0].strip() != "time_s" or len(rows[0]) < 2:
+        header = [name.strip() for name in rows[0][1]] if rows else []
+        if len(rows) < 2 or header[0] != "time_s" or len(header) < 2:
             raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")
-        for number, row in enumerate(rows[1:], start=2):
-            if len(row) != len(rows[0]):
-                columns = len(rows[0])
-                raise FileProblem(f"{where}, line {number}: {len(row)} entries, but the header names {columns} columns")
+        for number, row in rows[1:]:
+            if len(row) != len(header):
+                raise FileProblem(f"{where}, line {number}: {len(row)} entries, but the header names {len(header)} columns")
+        table = np.array([_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]])
         try:
-            table = np.array(rows[1:], dtype=np.float64)
-        except ValueError as error:
-            raise FileProblem(f"{where}: {error}") from None
-        try:
-            return cls(table[:, 0], table[:, 1:], tuple(h.strip() for h in rows[0][1:]), loop)
+            return cls(table[:, 0], table[:, 1:], tuple(header[1:]), loop)
         except InvalidValue as error:
             raise InvalidValue(f"{where}: {error}") from None
+
+
+def _floats(header: list[str], row: list[str], where: str) -> list[float]:
+    try:
+        return [float(entry) for entry in row]
+    except ValueError:
+        column, entry = next((c, e) for c, e in zip(header, row, strict=True) if not is_number(e))
+        raise FileProblem(f"{where}: {column} must be a number, got {entry.strip()!r}") from None
