@@ -227,6 +227,8 @@ WRONG = [
     ("[fleet]\nseed = -1", r"fleet\.seed must be a whole number >= 0, got -1"),
     ('[fleet]\nfile = "a.csv"\ndevices = 20', r"fleet\.devices and fleet\.file exclude each other; leave one out"),
     ('[fleet]\ntrace = "a.csv"\nfading = true', r"fleet\.fading and fleet\.trace exclude each other"),
+    ("[fleet]\nfading = false\nredraw_fading = true", r"fleet\.redraw_fading = true and fleet\.fading = false exclude each other"),
+    ('[fleet]\nfile = "a.csv"\ntrace = "b.csv"\nredraw_fading = true', r"fleet\.redraw_fading = true and fleet\.trace exclude each other"),
     ("[cell]\nbandwidth_hz = 0", r"cell\.bandwidth_hz must be a finite number > 0, got 0\.0"),
     ("[cell]\nnoise_dbm = -114\nnoise_dbm_per_hz = -174", r"cell\.noise_dbm and cell\.noise_dbm_per_hz exclude"),
     ('[cell]\npath_loss = "papr"', r"cell\.path_loss 'papr' is not known; did you mean 'paper'"),

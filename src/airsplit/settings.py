@@ -169,8 +169,9 @@ class FleetSettings(Section):
         return dict.fromkeys(keys, f"and fleet.{key} exclude each other; leave one out")
 
     def check(self) -> None:
-        if self.redraw_fading and self.fading is False:
-            raise InvalidValue("fleet.redraw_fading = true and fleet.fading = false exclude each other; leave one out")
+        if self.redraw_fading and (self.fading is False or self.trace is not None):
+            other = "fading = false" if self.trace is None else "trace"
+            raise InvalidValue(f"fleet.redraw_fading = true and fleet.{other} exclude each other; leave one out")
         if self.file is None:
             require_integer("fleet.devices", self.devices, low=1, high=10**8)
             Fleet.sample(1, **{key: value for key, value in self.drawn().items() if key != "devices"})
