@@ -186,7 +186,7 @@ def test_a_scenario_that_is_not_there_offers_the_nearest_preset(name, error, mes
 
 
 def test_a_scenario_that_may_not_be_looked_for_is_named(tmp_path):
-    with pytest.raises(air.FileProblem, match="^scenario file .*xx' "):
+    with pytest.raises(air.FileProblem, match=r"^scenario file .*xx' "):
         Scenario.load(tmp_path / ("x" * 300))  # longer than file systems allow
 
 
@@ -246,7 +246,9 @@ WRONG = [
     ("[plan]\nelement_bits = 65", r"plan\.element_bits must be a whole number from 1 to 64"),
     ('[clock]\nbarrier = "rund"', r"clock\.barrier 'rund' is not known; did you mean 'round'"),
     ("[clock]\niterations_per_round = 5", r"clock\.iterations_per_round is not a setting; it belongs to \[training\]"),
-    ("[clock]\nbackward_macs_ratio = -1", r"clock\.backward_macs_ratio must be a finite number >= 0"),
+    ("[clock]\nbackward_macs_ratio = -1", r'clock\.backward_macs_ratio must be a finite number >= 0, got -1\.0; or write "counted"'),
+    ('[clock]\nbackward_macs_ratio = "count"', r"clock\.backward_macs_ratio must be a number, got 'count'; or write \"counted\""),
+    ("[clock]\nbackward_macs_ratio = true", r"clock\.backward_macs_ratio must be a number, got True"),
     ("[training]\nrounds = 0", r"training\.rounds must be a whole number >= 1, got 0"),
     ("[training]\nlearning_rate = 0", r"training\.learning_rate must be a finite number > 0"),
     ('[training]\nalgorithm = "fedavgg"', r"training\.algorithm 'fedavgg' is not known; did you mean 'fedavg'"),

@@ -17,7 +17,6 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from airsplit.units import Floats
 
@@ -99,7 +98,7 @@ def require_number(
     >>> require_number("cell.bandwidth_hz", 20e6, above=0)
     20000000.0
     """
-    if _as_floats(field, value).ndim != 0:  # type: ignore[arg-type]
+    if _as_floats(field, value, "a number", hint).ndim != 0:
         raise InvalidValue(f"{field} must be one number, got {show(value)}{hint}")
     return float(require_numbers(field, value, above=above, low=low, high=high, below=below, hint=hint))
 
@@ -121,7 +120,7 @@ def require_numbers(
     ...
     airsplit.errors.InvalidValue: fleet.seconds_per_mac[1] must be a finite number > 0, got -1e-09
     """
-    array = _as_floats(field, values)
+    array = _as_floats(field, values, "a number or an array of numbers", hint)
     bad = ~np.isfinite(array)
     for limit, breaks in ((above, np.less_equal), (low, np.less), (high, np.greater), (below, np.greater_equal)):
         if limit is not None:
@@ -135,13 +134,13 @@ def require_numbers(
     return array
 
 
-def _as_floats(field: str, values: ArrayLike) -> Floats:
+def _as_floats(field: str, values: Any, rule: str, hint: str) -> Floats:
     try:
         raw = np.asarray(values)
     except (TypeError, ValueError):  # rows of different lengths
         raw = np.asarray(None)
     if raw.dtype.kind not in "iuf":
-        raise InvalidValue(f"{field} must be a number or an array of numbers, got {show(values)}")
+        raise InvalidValue(f"{field} must be {rule}, got {show(values)}{hint}")
     return raw.astype(np.float64)
 
 

@@ -395,8 +395,8 @@ def _in_words(error: ValidationError, table: str) -> AirsplitError:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, AirsplitError):
         return cause
-    field = table + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    field = field.removeprefix(".")
+    # behind the key pydantic puts the entry of a list, or, where a setting may be of two types, the type that it tried
+    field = f"{table}.{first['loc'][0]}".removeprefix(".") + "".join(f"[{part}]" for part in first["loc"][1:] if isinstance(part, int))
     if first["type"] == "missing":
         return InvalidValue('model.name must be given; write [model] and under it, e.g., name = "alexnet"')
     if first["type"] == "model_type":
