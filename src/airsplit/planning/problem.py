@@ -229,8 +229,7 @@ def _given_rows(profile: Profile, devices: int, field: str, given: object) -> In
     entries = list(given)  # type: ignore[call-overload]
     if len(entries) != devices:
         raise InvalidValue(f"{field} has {len(entries)} entries for {devices} devices; give one split, or one for each device")
-    splits = {entry: profile.split_of(entry, f"{field}[{k}]") for k, entry in reversed(list(enumerate(entries)))}
-    return np.array([splits[entry] - 1 for entry in entries])
+    return np.array([profile.split_of(entry, f"{field}[{k}]") - 1 for k, entry in enumerate(entries)])
 
 
 def _memory_limits(profile: Profile, fleet: Fleet, needed_bytes: Ints, shallowest: int, limits: Ints) -> Ints:
