@@ -72,7 +72,8 @@ class Trials:
     def curve(self) -> tuple[Floats, Floats, Floats]:
         """Rounds that were evaluated, runs × virtual times, runs × test accuracies."""
         rounds = [r.round for r in self.runs[0] if r.test_accuracy is not None]
-        chosen = [[r for r in run if r.round in set(rounds)] for run in self.runs]
+        wanted = set(rounds)
+        chosen = [[r for r in run if r.round in wanted] for run in self.runs]
         times = np.array([[r.virtual_time_s for r in run] for run in chosen])
         accuracies = np.array([[r.test_accuracy for r in run] for run in chosen], dtype=np.float64)
         return np.array(rounds, dtype=np.float64), times, accuracies
