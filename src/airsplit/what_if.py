@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from airsplit.errors import InvalidValue, require_integer, show
+from airsplit.history import TIMES
 from airsplit.learn.schedule import Schedule
 from airsplit.learn.virtual_time import RoundCosts
 from airsplit.models.loading import profile_for
 from airsplit.planning.plans import Plan
 from airsplit.quantities import seconds
+from airsplit.results import PER_DEVICE
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
 PLANNED = "sfl"
 """The algorithm whose rounds are what is planned: so many iterations, and nothing else."""
-SUMS = (*TIMES, "sent_bytes", "received_bytes", "macs", "energy_j")
 PLAIN = ("algorithm", "batch_size", "iterations_per_round", "waits", "rounds", "virtual_time_s", "latency_mean_s", "latency_spread_s",
          "latency_min_s", "latency_max_s", "latency_quantiles_s", "planned_mean_latency_s", "planned_expected_latency_s",
          "mean_time_shares", "totals", "steps")  # fmt: skip
@@ -46,7 +46,7 @@ class DeviceTotals:
     last: Ints
 
     def __init__(self, devices: int) -> None:
-        for name in SUMS:
+        for name in PER_DEVICE:
             setattr(self, name, np.zeros(devices, dtype=np.int64 if name.endswith("_bytes") else np.float64))
         self.last = np.zeros(devices, dtype=np.int64)
 
@@ -55,7 +55,7 @@ class DeviceTotals:
 
     def add(self, costs: RoundCosts) -> None:
         """One round more."""
-        for name in SUMS:
+        for name in PER_DEVICE:
             total = getattr(self, name)
             total += getattr(costs, name)
         np.add.at(self.last, costs.last, 1)
@@ -148,12 +148,12 @@ class ClockRun:
     @property
     def totals(self) -> dict[str, float]:
         """The columns of `devices`, summed up."""
-        return {name: getattr(self.devices, name).sum().item() for name in SUMS}
+        return {name: getattr(self.devices, name).sum().item() for name in PER_DEVICE}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists under the names of the attributes, ready for JSON."""
         names = [self.schedule.fleet.device_name(k) for k in range(len(self.devices))]
-        columns = {name: getattr(self.devices, name).tolist() for name in (*SUMS, "last")}
+        columns = {name: getattr(self.devices, name).tolist() for name in (*PER_DEVICE, "last")}
         lists = {"latency_s": self.latency_s.tolist(), "devices": {"name": names} | columns}
         return {name: getattr(self, name) for name in PLAIN} | lists
 
