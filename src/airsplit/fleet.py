@@ -96,9 +96,7 @@ class Device:
     joules_per_mac: float | None
 
 
-# column, and whether zero is allowed; transmit powers are decibels and may be negative
-_CHANNELS = ("distance_m", "fading", "full_band_rate_bps", "full_band_downlink_bps")
-_POSITIVE = ("seconds_per_mac", "fluctuation", *_CHANNELS, "memory_bytes")
+_POSITIVE = ("seconds_per_mac", "fluctuation", "distance_m", "fading", "full_band_rate_bps", "full_band_downlink_bps", "memory_bytes")
 _COLUMNS = (*_POSITIVE, "transmit_power_dbm", "joules_per_mac")
 
 
@@ -155,7 +153,7 @@ class Fleet:
                 raise InvalidValue(f"fleet.{column} must be a number or a list of numbers, got None")
         for column, kind in (("cell", Cell), ("trace", Trace | None)):
             if not isinstance(getattr(self, column), kind):
-                raise InvalidValue(f"fleet.{column} must be an airsplit {column}, got {show(getattr(self, column))}")
+                raise InvalidValue(f"fleet.{column} must be an airsplit.{column.capitalize()}, got {show(getattr(self, column))}")
         if self.distance_m is None and np.any(require_numbers("fleet.fading", self.fading) != 1.0):
             raise InvalidValue("fleet.fading belongs to fleet.distance_m; measured rates have it in them already")
         if self.full_band_downlink_bps is not None and self.full_band_rate_bps is None:
@@ -218,23 +216,13 @@ class Fleet:
         cell = self.cell
         gain = channel_gain(cell.path_loss, self.distance_m, self.fading, cell.carrier_hz)
         up = cell.direction(cell.bandwidth_hz, dbm_to_watts(self.transmit_power_dbm) * gain)
+        _require_channels("uplink", up, self.distance_m)
+        if not downlink:
+            return Link(up)
         down_hz = cell.downlink_bandwidth_hz or cell.bandwidth_hz
         down = cell.direction(down_hz, dbm_to_watts(cell.downlink_power_dbm) * gain)
-        self._require_channels("uplink", up)
-        if downlink:
-            self._require_channels("downlink", down)
-        return Link(up, down if downlink else None)
-
-    def _require_channels(self, way: str, direction: Direction) -> None:
-        full_rate = direction.rate_bps(np.ones(len(self)))
-        dead = np.flatnonzero(full_rate < 1e-6)
-        if len(dead):
-            k = int(dead[0])
-            distance = 0.0 if self.distance_m is None else float(self.distance_m[k])
-            raise InvalidValue(
-                f"fleet device {k} at {distance:g} m has {full_rate[k]:.3g} bit/s of {way} with the whole band; "
-                "leave it out or bring it nearer"
-            )
+        _require_channels("downlink", down, self.distance_m)
+        return Link(up, down)
 
     def rate_bps(self, shares: ArrayLike) -> Floats:
         """K uplink rates for K shares.
@@ -340,6 +328,17 @@ class Fleet:
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
         write_text(path, text.getvalue())
+
+
+def _require_channels(way: str, direction: Direction, distance_m: Floats) -> None:
+    full_rate = direction.rate_bps(np.ones_like(distance_m))
+    dead = np.flatnonzero(full_rate < 1e-6)
+    if len(dead):
+        k = int(dead[0])
+        raise InvalidValue(
+            f"fleet device {k} at {distance_m[k]:g} m has {full_rate[k]:.3g} bit/s of {way} with the whole band; "
+            "leave it out or bring it nearer"
+        )
 
 
 def _column(column: str, values: ArrayLike) -> Floats:

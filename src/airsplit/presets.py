@@ -1,4 +1,4 @@
-"""Every named scenario, as TOML.  What a preset does not set has the default of its field in `scenario`."""
+"""Every named scenario, as TOML.  What a preset does not set has the default of its field in `settings`."""
 
 from __future__ import annotations
 
