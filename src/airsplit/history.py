@@ -145,7 +145,11 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
     for name, column in zip((*_LISTS, "device_names"), (*columns, names), strict=True):
         if not isinstance(column, list) or not column or len(column) != devices:
             raise FileProblem(f"{where} must have one of {name!r} for each device; was it written by airsplit run?")
-    for name in set(_LISTS) - {"split_names"}:
+    if not isinstance(plan.get("all_split_names", []), list):
+        raise FileProblem(f"{where}: all_split_names must be a list")
+    for name in (each for each in _LISTS if each != "split_names"):
+        if not all(isinstance(value, int | float | None) for value in plan[name]):  # numpy would take "0.5" for a number
+            raise FileProblem(f"{where}: {name} must be numbers")
         if np.isnan(_numbers(plan[name], where, name)).any():
             raise FileProblem(f"{where}: {name} must be finite numbers")
     return [str(each) for each in names]
