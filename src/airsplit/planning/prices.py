@@ -64,8 +64,8 @@ def _best_price(fixed: Floats, root: Floats) -> tuple[float, Ints, Ints, float]:
         return choice, float(root[devices, choice].sum())
 
     high = float(root.max(axis=1).sum())
-    low, greedy, frugal = 0.0, choose(0.0)[0], choose(high)[0]
-    mu = choose(high)[1]
+    low, greedy = 0.0, choose(0.0)[0]
+    frugal, mu = choose(high)
     for turn in range(80):
         choice, total = choose(mu)
         if abs(total - mu) <= 1e-12 * mu:
@@ -90,14 +90,14 @@ def _true_costs(table: SplitTable, allowed: Mask, here: LastDevice, mu: float, r
     pi, m, nu = here.last[:, None], here.excess[:, None], mu**2
     with np.errstate(divide="ignore"):
         b = np.clip(root / mu, 1e-60, 1.0)
-    certain = np.broadcast_to(pi > 0, b.shape)
+    may_be_last = np.broadcast_to(pi > 0, b.shape)
     for _ in range(8):
         t = table.transmit_all(b)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = (np.log(nu) - np.log(-pi * t.slope)) * t.slope / (b * t.curvature)
-        b = np.where(certain, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-60, 1.0), b)
+        b = np.where(may_be_last, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-60, 1.0), b)
     t = table.transmit_all(b)
     slope = pi * t.slope + nu
     least = pi * t.seconds + nu * b - np.where(slope > 0, slope * b, -slope * (1 - b))
-    least = np.where(certain, least, 0.0)
+    least = np.where(may_be_last, least, 0.0)
     return np.where(allowed, pi * table.shift_s + m * table.scale_s + least, np.inf)
