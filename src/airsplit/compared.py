@@ -18,7 +18,7 @@ class Row:
 
     time_to_target_s   median over seeds of the virtual time to reach the target; None where half of them never do
     reached            how many seeds reach it
-    device_macs, sent_bytes, energy_j   of all devices and rounds together
+    sent_bytes, received_bytes, device_macs, energy_j   of all devices and rounds together
     """
 
     algorithm: str

@@ -59,7 +59,7 @@ def compare(
         tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {len(pieces) * scenario.training.rounds} rounds")
     trials = {a: Trials(tuple(done[i * seeds + j] for j in range(seeds))) for i, a in enumerate(chosen)}
     found = Comparison(scenario, numbers, common_target(list(trials.values())) if target is None else target, trials)
-    write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1) + "\n")
+    write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
     write_comparison(found, Path(out))
     return found
 

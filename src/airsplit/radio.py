@@ -122,7 +122,7 @@ class Direction:
     def reshaped(self, *shape: int) -> Direction:
         return Direction(self.scale_bps.reshape(shape), None if self.snr is None else self.snr.reshape(shape))
 
-    def take(self, devices: Floats | slice) -> Direction:
+    def take(self, devices: slice) -> Direction:
         return Direction(self.scale_bps[devices], None if self.snr is None else self.snr[devices])
 
 
@@ -191,6 +191,6 @@ class Link:
         """The same link with devices down the first axis, to be broadcast against splits along the second."""
         return Link(self.up.reshaped(-1, 1), None if self.down is None else self.down.reshaped(-1, 1))
 
-    def take(self, devices: Floats | slice) -> Link:
+    def take(self, devices: slice) -> Link:
         """The link of some of the devices."""
         return Link(self.up.take(devices), None if self.down is None else self.down.take(devices))

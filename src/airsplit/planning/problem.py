@@ -184,7 +184,7 @@ def problem_of(
             require_number(field, p, above=0, below=1)
     blocks = fleet.cell.resource_blocks
     if blocks is not None and blocks < len(fleet):
-        raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}")
+        raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}; each needs a block")
     shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
     limits = split_limits(profile, len(fleet), max_split)
     needed_bytes = profile.device_memory_bytes(batch_size, optimiser_slots)
