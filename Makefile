@@ -1,8 +1,10 @@
 # make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
 # make test   the test suite;  make test-browser  the web pages, in Chromium
-# make check  linters, types, layers, wheel, then the tests: what CI runs
+# make docs   the documentation site, into build/site; a warning or a link that leads nowhere is an error
+# make check  linters, types, layers, packages, documentation, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
 # make bench-network  the networked system on shaped links (needs root and iproute2);  make bench-chaos  and under attack by chance
+# make audit  licences of all dependencies, into docs/dependencies.md, and their known vulnerabilities (needs the advisory database)
 # make zoo    profile and cut the networks of torchvision and Hugging Face
 # Each sets up everything it needs in .venv, and is quick the second time.
 
@@ -13,14 +15,14 @@ READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 
-.PHONY: demo test test-browser check lint wheel proto bench bench-network bench-chaos zoo clean
+.PHONY: demo test test-browser check lint wheel proto bench bench-network bench-chaos docs audit zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Airsplit needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) (once; torch makes it a minute or two) …"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,network,dashboard]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,network,dashboard]'
 	@touch $@
 
 demo: $(READY)
@@ -48,7 +50,7 @@ test-browser: $(READY)
 	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' > /dev/null; }
 	@$(BIN)/python -m pytest -q tests/browser
 
-check: lint wheel test test-browser
+check: lint wheel docs test test-browser
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -67,6 +69,15 @@ wheel: $(READY)
 	@cd build && ! wheel-check/bin/airsplit dashboard
 	@rm -rf build/wheel-check
 	@echo "The packages hold what they must, and the wheel installs into an empty environment and plans."
+
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The documentation is in build/site; open build/site/index.html."
+
+# pip-audit skips what its database does not answer for; --strict makes that an error.
+audit: $(READY)
+	@$(BIN)/python docs/_site/dependencies.py
+	@$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
