@@ -144,3 +144,22 @@ def test_nothing_comes_back_through_what_is_detached() -> None:
     assert profile.gradient_elements.tolist() == [0, 0, 8]
     assert profile.backward_macs.tolist() == [0, 0, 64]
     assert profile.stored_elements.tolist() == [8, 8, 16]
+
+
+@pytest.mark.parametrize("copies", [42, 43, 44])
+def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like(copies: int) -> None:
+    """With 43 copies a batch of 3 has as many rows as the large batch, which is measured without gradients, has without copies."""
+
+    class CopiesInTraining(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.first(x))
+            if self.training:
+                h = h + torch.tanh(h.repeat(copies, 1)).view(-1, copies, 8).sum(1)
+            return self.last(h)
+
+    # the data, the first tanh, that of the copies, and what the last layer is given
+    assert air.profile(CopiesInTraining(), (8,)).stored_elements[-1] == 8 + 8 + 8 * copies + 8

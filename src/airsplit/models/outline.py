@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
@@ -186,7 +186,7 @@ def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
 
 def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     twin, bench, caches = on_meta(model), Bench(), Caches()
-    brief = replace(bench, gradients=False)  # what one knows the other need not find out
+    brief = bench.without_gradients()
     flags = {mode: _flags(twin.train(mode)) for mode in (not model.training, model.training)}
     if all(type(part).train is nn.Module.train for part in model.modules()):
         flags[model.training] = _flags(model)  # parts may have been put into another mode by hand

@@ -8,7 +8,8 @@ hundred equal blocks is measured like one of a single block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -95,7 +96,11 @@ class Bench:
     """Makes calls and measures them, each kind once; their backward passes only where `gradients` are wanted."""
 
     gradients: bool = True
-    _known: dict[Hashable, _Known] = field(default_factory=dict)
+    _known: MutableMapping[Hashable, _Known] = field(default_factory=dict)
+
+    def without_gradients(self) -> Bench:
+        """One that looks up what this one knows.  What it finds out itself has no gradients, and this one must not look it up."""
+        return Bench(gradients=False, _known=ChainMap({}, self._known))
 
     def make(self, made: Made) -> tuple[Work, Any]:
         """A call's work and its result."""
