@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 from airsplit.errors import InvalidValue, UnknownName
 from airsplit.models.alexnet import alexnet, alexnet32
@@ -253,6 +254,15 @@ def test_every_kind_of_layer_counts_as_worked_by_hand(module: nn.Module, shape: 
     profile = layer(module, *shape)
     assert profile.matmul_macs.tolist() == [matmul]
     assert profile.layer_macs.tolist() == [matmul + light]
+
+
+@pytest.mark.parametrize("options", [((2.0, 3), {}), ((2.0,), {"kernel_size": 3}), ((), {"norm_type": 2.0, "kernel_size": (3, 3)})])
+def test_a_function_that_pools_by_a_norm_counts_its_window_not_its_exponent(options: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.lp_pool2d(x, *options[0], **options[1])
+
+    assert layer(Pooled(), 4, 9, 9).layer_macs.tolist() == [3 * 3 * 4 * 9]
 
 
 def test_a_look_up_is_free_and_keeps_the_ids_that_it_was_given() -> None:

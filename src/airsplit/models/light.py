@@ -52,7 +52,7 @@ def light_operations_of_layer(layer: nn.Module, given: Sequence[Tensor], returne
 
 
 def light_operations_of_function(name: str, window: Any, given: Sequence[Tensor], returned: Sequence[Tensor]) -> int:
-    """Operations of a function of torch that are not matrix products; `window` is its second argument.
+    """Operations of a function of torch that are not matrix products; `window` is that of a pooling or of a response normalisation.
 
     >>> import torch
     >>> light_operations_of_function("max_pool2d", 3, [torch.zeros(1, 2, 9, 9)], [torch.zeros(1, 2, 3, 3)])

@@ -148,7 +148,8 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _light(made: Made, given: list[Tensor], returned: list[Tensor]) -> int:
     if made.layer is not None:
         return light_operations_of_layer(made.layer, given, returned)
-    window = made.args[1] if len(made.args) > 1 else 1
+    at = 2 if made.name.startswith("lp_pool") else 1  # the exponent of its norm comes before
+    window = made.args[at] if len(made.args) > at else 1
     return light_operations_of_function(made.name, made.kwargs.get("kernel_size", made.kwargs.get("size", window)), given, returned)
 
 
