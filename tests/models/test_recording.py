@@ -153,6 +153,14 @@ class Turned(Net):
         return self.second(h.transpose(1, 2).view(x.shape[0], 64)[:, ::8])
 
 
+class ByKeyword(Net):
+    """Tensors of which only the shape or type is used, given by name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x) + torch.ones_like(input=x)
+        return self.second(h.type_as(other=x))
+
+
 class PaddedText(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -175,6 +183,7 @@ FOLLOWED: dict[str, tuple[nn.Module, Tensor]] = {
     "pyramid": (PooledTwice(), torch.randn(3, 1, 8, 8)),
     "own names": (OwnNames(), X),
     "turned": (Turned(), X),
+    "by keyword": (ByKeyword(), X),
     "padding": (PaddedText(), IDS),
     "scripted module": (nn.Sequential(nn.Linear(8, 8), scripted(nn.Sequential(nn.Tanh(), nn.ReLU())), nn.Linear(8, 3)), X),
     "cumulative statistics": (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3)), X),

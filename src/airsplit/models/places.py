@@ -25,6 +25,7 @@ _OURS = tuple(
         "places",
         "profiling",
         "recording",
+        "shape_only",
         "surroundings",
         "tape",
         "twins",

@@ -27,6 +27,8 @@ def without_values(name: str, func: Callable[..., Any], args: tuple[Any, ...], k
     >>> name, args, kwargs["dtype"], func(*args, **kwargs).sum().item()
     ('zeros', ((2, 3),), torch.int64, 0)
     """
+    if not args:  # zeros_like(input=x)
+        return name, func, args, kwargs
     if name in _NEW:
         sizes = args[1] if len(args) == 2 and not isinstance(args[1], int) else args[1:]
         sizes = kwargs.get("size", sizes)
@@ -43,7 +45,7 @@ def without_values(name: str, func: Callable[..., Any], args: tuple[Any, ...], k
         return "full", torch.full, (tuple(args[0].shape), value), _options(args[0], kwargs)
     if name in _AS and len(args) == 2:
         return _AS[name].__name__, _AS[name], (args[0], tuple(args[1].shape)), {}
-    if name == "type_as" or (name == "to" and len(args) > 1 and isinstance(args[1], Tensor)):
+    if name in ("type_as", "to") and len(args) > 1 and isinstance(args[1], Tensor):
         return "to", Tensor.to, (args[0], args[1].device, args[1].dtype), kwargs
     return name, func, args, kwargs
 
