@@ -225,9 +225,14 @@ def test_halves_let_go_of_what_is_spent() -> None:
     assert max(most) == 2
 
 
+def test_a_name_is_no_module_to_cut() -> None:
+    with pytest.raises(InvalidValue, match=r"must be a torch\.nn\.Module here, got the name 'alexnet'; build it first"):
+        air.cut("alexnet", 4)  # type: ignore[arg-type]
+
+
 def test_halves_say_how_many_tensors_they_take() -> None:
     _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
-    with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got 1; write back\(\*tensors\)"):
+    with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got Tensor; write back\(\*tensors\)"):
         back(torch.zeros(1, 4, 32, 32))
 
 

@@ -307,6 +307,11 @@ def test_a_path_that_leads_nowhere_is_one_line(reference: str, message: str) -> 
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_no_function_is_told_what_it_was_to_return() -> None:
+    with pytest.raises(InvalidValue, match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'"):
+        factory("json:__name__", "training.loss")
+
+
 # ---- explained -----------------------------------------------------------------------------------------------------------
 def test_an_explanation_has_the_same_profile_and_a_reason_for_every_cut_that_is_missing() -> None:
     free, none = explained("gpt", None, {"layers": 1})

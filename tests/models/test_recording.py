@@ -477,8 +477,11 @@ def test_halves_of_a_model_that_names_a_type_keep_to_it() -> None:
         back(*front(X.double()))
 
 
-@pytest.mark.parametrize("given", [(), (X, X), ((X,),), ([X],), (None,)])
-def test_halves_take_tensors(given: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [((), "nothing"), ((X, X), "Tensor, Tensor"), (((X,),), "tuple"), (([X],), "list"), ((None,), "NoneType")],
+)
+def test_halves_take_tensors(given: Any, got: str) -> None:
     front, _ = air.cut(OwnNames(), 1, input_shape=(8,))
-    with pytest.raises(InvalidValue, match=r"front must be given 1 tensors, got \d; write front\(\*tensors\)"):
+    with pytest.raises(InvalidValue, match=rf"front must be given 1 tensors, got {got}; write front\(\*tensors\)"):
         front(*given)

@@ -18,7 +18,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 def loss_of(name: str) -> Loss:
     """The loss of a scenario: "cross-entropy", or "package.module:function"."""
-    return factory(name, "training.loss", "one number") if ":" in name else cross_entropy
+    return factory(name, "training.loss", "the loss") if ":" in name else cross_entropy
 
 
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:

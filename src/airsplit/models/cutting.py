@@ -65,7 +65,8 @@ class Side:
         """Every tensor of this side, by its slot."""
         name = type(half).__name__.lower()
         if len(given) != len(self.entering) or not all(isinstance(tensor, Tensor) for tensor in given):
-            raise InvalidValue(f"{name} must be given {len(self.entering)} tensors, got {len(given)}; write {name}(*tensors)")
+            got = ", ".join(type(each).__name__ for each in given) or "nothing"
+            raise InvalidValue(f"{name} must be given {len(self.entering)} tensors, got {got}; write {name}(*tensors)")
         tensors = dict(zip(self.entering, given, strict=True))
         for slot, tensor in tensors.items():
             tensors[slot] = self._checked(self.tape.slots[slot], tensor)

@@ -63,6 +63,9 @@ def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -
 
     shape = None if input_shape is None else require_shape("input_shape", input_shape)
     if not isinstance(module, nn.Module):
+        if isinstance(module, str):
+            way = "build it first, a built-in one with airsplit.models.registry.build"
+            raise InvalidValue(f"model must be a torch.nn.Module here, got the name {show(module)}; {way}")
         raise InvalidValue(f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}")
     recorded = recorded_inputs(module)
     if shape is None and inputs is None and recorded is not None:

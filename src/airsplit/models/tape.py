@@ -299,11 +299,11 @@ def play(
 
 def _grown(first: int, step: int) -> str:
     """
-    >>> _grown(2, 1), _grown(100, 50), _grown(3, 1)
-    ('B', '50B', 'B + 1')
+    >>> _grown(2, 1), _grown(100, 50), _grown(3, 1), _grown(1, 1)
+    ('B', '50B', 'B + 1', 'B - 1')
     """
     plus = first - FIRST_BATCH * step
-    return ("" if step == 1 else str(step)) + "B" + (f" + {plus}" if plus else "")
+    return ("" if step == 1 else str(step)) + "B" + (f" {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "")
 
 
 def tensors_in(value: Any) -> list[Tensor]:
