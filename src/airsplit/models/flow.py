@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from airsplit.models.ledger import held_tensors
 from airsplit.models.places import Place, place_text
-from airsplit.models.tape import Call, Slot, Tape, storage_of
+from airsplit.models.tape import ALONE, Call, Slot, Tape, storage_of
 from airsplit.models.work import float32s
 
 BEFORE = -1
@@ -81,7 +81,7 @@ class Flow:
     def end_of_group(self, position: int) -> int:
         """The last position of the module call that is one row with this one."""
         group = self.tape.calls[self.in_order[position]].group
-        while group >= 0 and position < self.end and self.tape.calls[self.in_order[position + 1]].group == group:
+        while group != ALONE and position < self.end and self.tape.calls[self.in_order[position + 1]].group == group:
             position += 1
         return position
 

@@ -1,7 +1,7 @@
 """Outline: every legal split of a model, what it costs, and the calls on each side of it.
 
-A model is recorded four times on the meta device: in training and in evaluation mode, for two batch sizes.  Work and data are
-those of evaluation mode, as published figures are; what is kept for the backward pass is that of training mode.
+A model is recorded on the meta device in training and in evaluation mode, each for three batch sizes.  Work and data are those of
+evaluation mode, as published figures are; what is kept for the backward pass is that of training mode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airsplit.models.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.flow import Flow
 from airsplit.models.recording import ChangedByData, DrawsNumbers, record
 from airsplit.models.surroundings import LOCK, Caches
-from airsplit.models.tape import FIRST_BATCH, Tape
+from airsplit.models.tape import ALONE, FIRST_BATCH, Tape
 from airsplit.models.twins import left_alone, on_meta
 from airsplit.models.work import Bench
 from airsplit.profiles import Profile
@@ -146,9 +146,9 @@ class Outline:
     def _holders(self) -> dict[str, int]:
         holders: dict[str, int] = {}
         for training in (False, True):
-            places = [row.training if training else row.evaluation for row in self.splits]
+            places = np.array([row.training if training else row.evaluation for row in self.splits])
             for name, (first, _) in self.flow(training).state_uses.items():
-                index = int(np.searchsorted(np.array(places), first))
+                index = int(np.searchsorted(places, first))
                 holders.setdefault(name, min(index, len(self.splits) - 1))
         return holders
 
@@ -245,7 +245,7 @@ def _places(flow: Flow) -> list[tuple[str, int]]:
         if number not in flow.on_data or flow.end_of_group(position) > position:
             continue
         sent = flow.sent_elements(position)
-        if call.group >= 0 or work[number] or sent < least:
+        if call.group != ALONE or work[number] or sent < least:
             places.append((call.row, position))
             least = sent
     if flow.end < 0:

@@ -30,11 +30,8 @@ from airsplit.models.places import first_line, place_of, place_text, running_lin
 from airsplit.models.response_norm import ResponseNorm
 from airsplit.models.shape_only import without_values
 from airsplit.models.surroundings import Lots, on_the_meta_device
-from airsplit.models.tape import Call, Slot, State, Tape, tensors_in
+from airsplit.models.tape import ALONE, Call, Slot, State, Tape, tensors_in
 from airsplit.models.work import Bench, Made, Work
-
-ALONE = -1
-"""The group of a call that is a row by itself."""
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer, nn.DataParallel)
 """Modules of torch.nn that are recorded layer by layer."""

@@ -75,6 +75,10 @@ class Nested:
         return slice(*items) if self.kind is slice else self.kind(items)
 
 
+ALONE = -1
+"""The group of a call that is a row by itself."""
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One call.  `target` is a function, or the dotted name of a layer.
@@ -210,7 +214,7 @@ class Meta:
 
 
 FIRST_BATCH = 2
-"""Tapes are recorded with batches of 2 and 3: one is too special."""
+"""Batches of 2 and 3 say what grows with the batch: one is too special."""
 
 
 @dataclass(frozen=True, eq=False)
