@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, require_integer, show
 from airsplit.inputs import require_shape
+from airsplit.models.shapes import GPT_INPUT
 from airsplit.models.transformer import Block, require_blocks
 
 
@@ -34,7 +35,7 @@ class GPT(nn.Module):
 
 
 def gpt(
-    input_shape: Sequence[int] = (64,),
+    input_shape: Sequence[int] = GPT_INPUT,
     vocabulary: int = 256,
     width: int = 128,
     layers: int = 4,

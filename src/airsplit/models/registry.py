@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airsplit.errors import InvalidValue, require_choice, require_integer, unknown_name
 from airsplit.inputs import InputSpec, Shape, require_shape, shape_text
-from airsplit.models.shapes import ALEXNET32_INPUT, ALEXNET_INPUT, VGG16_INPUT
+from airsplit.models.shapes import ALEXNET32_INPUT, ALEXNET_INPUT, GPT_INPUT, RESNET20_INPUT, VGG16_INPUT, VIT_INPUT
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,10 +35,10 @@ class Entry:
 MODELS = {
     "alexnet": Entry("airsplit.models.alexnet", "alexnet", ALEXNET_INPUT),
     "alexnet32": Entry("airsplit.models.alexnet", "alexnet32", ALEXNET32_INPUT, axes={"channels": 0}),
-    "gpt": Entry("airsplit.models.gpt", "gpt", (64,), dtype="int64"),
-    "resnet20": Entry("airsplit.models.resnet", "resnet20", (3, 32, 32)),
+    "gpt": Entry("airsplit.models.gpt", "gpt", GPT_INPUT, dtype="int64"),
+    "resnet20": Entry("airsplit.models.resnet", "resnet20", RESNET20_INPUT),
     "vgg16": Entry("airsplit.models.vgg", "vgg16", VGG16_INPUT),
-    "vit": Entry("airsplit.models.vit", "vit", (3, 32, 32)),
+    "vit": Entry("airsplit.models.vit", "vit", VIT_INPUT),
 }
 
 # name, input shape, arguments: every model as it is, VGG16 for small images, and the model of the preset "demo"

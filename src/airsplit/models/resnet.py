@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, require_integer
-from airsplit.models.shapes import require_image_shape
+from airsplit.models.shapes import RESNET20_INPUT, require_image_shape
 
 
 class BasicBlock(nn.Module):
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
         return out
 
 
-def resnet20(input_shape: Sequence[int] = (3, 32, 32), classes: int = 10, layers: int = 20, width: int = 16) -> nn.Sequential:
+def resnet20(input_shape: Sequence[int] = RESNET20_INPUT, classes: int = 10, layers: int = 20, width: int = 16) -> nn.Sequential:
     """The CIFAR ResNet of 6n + 2 layers: three stages of n blocks, `width`, 2 and 4 times `width` wide.
 
     Where a stage begins, the shortcut is a 1 x 1 projection with its own normalisation, instead of the paper's padding with zeros.

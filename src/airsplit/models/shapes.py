@@ -7,7 +7,10 @@ from airsplit.inputs import Shape, require_shape
 
 ALEXNET_INPUT: Shape = (3, 227, 227)
 ALEXNET32_INPUT: Shape = (3, 32, 32)
+GPT_INPUT: Shape = (64,)
+RESNET20_INPUT: Shape = (3, 32, 32)
 VGG16_INPUT: Shape = (3, 224, 224)
+VIT_INPUT: Shape = (3, 32, 32)
 
 
 def require_image_shape(field: str, shape: object) -> tuple[int, int, int]:

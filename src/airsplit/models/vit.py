@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue, require_integer
-from airsplit.models.shapes import require_image_shape
+from airsplit.models.shapes import VIT_INPUT, require_image_shape
 from airsplit.models.transformer import Block, require_blocks
 
 
@@ -35,7 +35,7 @@ class ViT(nn.Module):
 
 
 def vit(
-    input_shape: Sequence[int] = (3, 32, 32),
+    input_shape: Sequence[int] = VIT_INPUT,
     classes: int = 10,
     patch: int = 4,
     width: int = 192,
