@@ -19,7 +19,7 @@ from airsplit.figures.accuracies import DEVICES, Case, Study, round_ends, study_
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.jobs import FRONTS_EVERY, PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.figures.wording import length_of_training, seeds_text
+from airsplit.figures.wording import length_of_training, span
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
 from airsplit.trials import Trials
@@ -129,10 +129,20 @@ def draw(data: Data) -> Canvas:
     style.caption(
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
-        f"{length_of_training(given)}, batch {given['batch_size']}. {seeds_text(given)} No mark below: the target was not reached. "
+        f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: the target was not reached. "
         "FedAvg does not depend on L̂.",
     )
     return figure
+
+
+def _seeds_text(data: Data) -> str:
+    """Of how many seeds the marks are: what only this figure shows may have fewer than the rest.
+
+    >>> _seeds_text({"points": [{"test_accuracy": [0.9, 0.8, 0.9]}, {"test_accuracy": [0.9]}]})
+    'Means of 1–3 seeds.'
+    """
+    counts = [len(point["test_accuracy"]) for point in data["points"]]
+    return "One seed." if max(counts) == 1 else f"Means of {span(counts)} seeds."
 
 
 def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int]) -> None:
