@@ -47,7 +47,7 @@ def main() -> None:
         chosen.sort(key=lambda job: job.seed)
     for line in jobs.trained(chosen, kept, **options):
         print(f"{time.perf_counter() - start:6.0f} s  {line}", flush=True)
-    if given.what == "search":
+    if given.what == "search" and all(job in searches for job in chosen):
         for dataset in given.datasets:
             print({scheme: jobs.best(dataset, scheme, searches) for scheme in SCHEMES}, flush=True)
 

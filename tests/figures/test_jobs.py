@@ -65,6 +65,13 @@ def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(
     assert iterations == 10  # the most accurate of all comes too late; among equals the first
 
 
+def test_nothing_is_best_before_the_search_is_complete(tmp_path: Path) -> None:
+    done, (first, *_) = Done(tmp_path / "search.jsonl"), searched("mnist", "sfl")
+    done.add(first, {"records": [record(0.9, 1.0)]})
+    with pytest.raises(FileProblem, match=r"search for sfl on mnist must be complete, but 11 of its 12 trainings are missing"):
+        best("mnist", "sfl", done)
+
+
 def test_what_the_figures_use_is_what_the_search_found() -> None:
     done = Done(Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy" / "search.jsonl")
     assert {key: best(*key, done) for key in jobs.TUNED} == jobs.TUNED
@@ -120,7 +127,7 @@ def test_a_training_that_diverges_counts_as_guessing(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("line", ["{", '{"job": {}}', '{"job": {"dataset": "mnist", "wrong": 1}, "records": []}', "[]"])
 def test_a_bad_line_is_an_error_that_names_it(tmp_path: Path, line: str) -> None:
     (tmp_path / "runs.jsonl").write_text(line + "\n")
-    with pytest.raises(FileProblem, match=r"runs\.jsonl.*line 1"):
+    with pytest.raises(FileProblem, match=r"runs\.jsonl.*line 1 must be one training as JSON, got .*; delete that line"):
         Done(tmp_path / "runs.jsonl")
 
 

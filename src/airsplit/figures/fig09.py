@@ -12,13 +12,12 @@ from airsplit.figures import style
 from airsplit.figures.accuracies import Case, curve, difference, study_of
 from airsplit.figures.comparison import SCHEMES
 from airsplit.figures.declaration import Data, Figure
+from airsplit.figures.jobs import GUESSING
 from airsplit.figures.sweeps import Progress, Scale
 from airsplit.figures.wording import length_of_training, seeds_text
 from airsplit.trials import Trials
 
 SPLIT = 4
-GUESSING = 0.1
-"""The accuracy of an untrained model on ten classes."""
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -26,7 +25,7 @@ def compute(scale: Scale, progress: Progress) -> Data:
     study = study_of(scale)
     sweep = study.sweep
     keys = [(dataset, devices) for dataset in sweep.datasets for devices in sweep.devices]
-    cases = {key: {scheme: Case(*key[:1], scheme, key[1], SPLIT) for scheme in SCHEMES} for key in keys}
+    cases = {key: {scheme: Case(key[0], scheme, key[1], SPLIT) for scheme in SCHEMES} for key in keys}
     found = study.trained([case for schemes in cases.values() for case in schemes.values()], progress)
     panels = [_panel(*key, {scheme: found[case] for scheme, case in cases[key].items()}) for key in keys]
     gains = []

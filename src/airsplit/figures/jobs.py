@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airsplit.errors import FileProblem
+from airsplit.errors import Diverged, FileProblem, show
 from airsplit.files import read_text
 from airsplit.learn.parallel import in_parallel
 from airsplit.results import RoundRecord
@@ -29,6 +29,10 @@ SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
 SEARCHED_SEED = 100
 EVALUATIONS = 12
+FRONTS_EVERY = 10
+"""Rounds after which SFL averages fronts, in figure 14."""
+GUESSING = 0.1
+"""The accuracy of an untrained model on ten classes."""
 KEPT = (
     "round",
     "virtual_time_s",
@@ -107,7 +111,8 @@ class Done:
             data = json.loads(line)
             self._found[Job(**data["job"])] = tuple(RoundRecord(**record) for record in data["records"])
         except (ValueError, TypeError, KeyError) as error:
-            raise FileProblem(f"trainings {str(self.file)!r}, line {number}: {error}") from None
+            why = f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
+            raise FileProblem(f"trainings {str(self.file)!r}, line {number} {why}; delete that line") from None
 
     def __contains__(self, job: Job) -> bool:
         return job in self._found
@@ -157,7 +162,6 @@ def trained(
 
 
 def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: float | None) -> dict[str, Any] | None:
-    from airsplit.errors import Diverged
     from airsplit.learn.engine import Training  # torch: only where something is trained
 
     if until is not None and time.monotonic() > until:
@@ -178,7 +182,7 @@ def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: fl
 
 def _nothing() -> dict[str, Any]:
     """The record of a training that went wrong: as good as guessing."""
-    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None, "test_accuracy": 0.1}
+    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None, "test_accuracy": GUESSING}
 
 
 def _machine(device: str) -> dict[str, Any]:
@@ -238,8 +242,12 @@ def searched(dataset: str, algorithm: str) -> list[Job]:
 def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
     """What the search found: the highest accuracy by the virtual time at which the first of the tries has seen all samples."""
     jobs = searched(dataset, algorithm)
+    missing = [job for job in jobs if job not in done]
+    if missing:
+        left = f"{len(missing)} of its {len(jobs)} trainings are missing in {str(done.file)!r}"
+        raise FileProblem(f"the search for {algorithm} on {dataset} must be complete, but {left}; go on with it first")
     ended = min(done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0)
-    reached = {job: Trials((done[job],)).accuracy_by(ended, 0.1)[0] for job in jobs}
+    reached = {job: Trials((done[job],)).accuracy_by(ended, GUESSING)[0] for job in jobs}
     chosen = max(jobs, key=lambda job: reached[job])
     return chosen.learning_rate, chosen.iterations_per_round
 
@@ -288,7 +296,3 @@ def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
     found = [job_of(tuned, dataset, **kind, partition=partition) for partition in PARTITIONS for kind in kinds]
     everything_averaged = {(dataset, "fedavg"): tuned[dataset, "sfl"]}
     return found + [job_of(everything_averaged, dataset, "fedavg", partition=partition) for partition in PARTITIONS]
-
-
-FRONTS_EVERY = 10
-"""Rounds after which SFL averages fronts, in figure 14."""
