@@ -178,7 +178,7 @@ class Paper(Study):
     def _seeded(self, case: Case) -> list[Job]:
         """All seeds, but one for the ways to train that only figure 14 shows."""
         job = self._job(case)
-        ours = case.algorithm == "splitfed-v1" or case.average_fronts_every or case.split not in (4, 10, 15)
+        ours = case.algorithm == "splitfed-v1" or case.average_fronts_every or case.split not in jobs.SPLITS
         return [job] if ours or (case.algorithm == "fedavg" and case.partition != "iid") else jobs.with_seeds(job, self._seeds)
 
     def settings(self) -> dict[str, Any]:

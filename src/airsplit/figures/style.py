@@ -24,7 +24,6 @@ DOTS_PER_INCH = 300
 
 # Okabe and Ito's palette, told apart with every kind of colour vision, without its yellow
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 INK, FAINT = "#222222", "#6b6b6b"
 
 DATASET_NAMES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}

@@ -54,14 +54,12 @@ def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet
     return [work(fleet) for fleet in sampled]
 
 
-def planner(
-    profile: Profile, methods: Iterable[str], max_split: int | None, *, batch_size: int = BATCH_SIZE
-) -> Callable[[Fleet], dict[str, Plan]]:
+def planner(profile: Profile, methods: Iterable[str], max_split: int | None) -> Callable[[Fleet], dict[str, Plan]]:
     """A function that plans a fleet with several methods."""
     chosen = tuple(methods)
 
     def plans(fleet: Fleet) -> dict[str, Plan]:
-        problem = problem_of(profile, fleet, max_split=max_split, batch_size=batch_size)
+        problem = problem_of(profile, fleet, max_split=max_split, batch_size=BATCH_SIZE)
         return {method: METHODS[method](problem) for method in chosen}
 
     return plans
