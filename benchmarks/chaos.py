@@ -54,7 +54,7 @@ EARLY = 5
 # ---- what is trained -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Case:
-    """A run: what is trained, and how much happens to it.
+    """A run: what is trained, and who must take part.
 
     strict   every round needs all devices: then the result must be that of the simulator, bit for bit
     """

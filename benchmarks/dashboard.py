@@ -94,8 +94,6 @@ def a_long_run(folder: Path) -> None:
         "splits": [4] * 100,
         "split_names": ["pool1"] * 100,
         "shares": [0.01] * 100,
-        "method": "exact",
-        "status": "optimal",
     }
     plan |= {name: list(column) for name in names[:3]}
     plan |= {

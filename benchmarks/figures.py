@@ -43,7 +43,7 @@ def main() -> None:
     rows = [f"| {c.id} | {c.claim} | {'yes' if c.holds else '**no**'} | {c.measured} |" for c in claims]
     same = f"airsplit figures {' '.join(map(str, chosen))} --scale {scale}"
     text = [
-        f"# Figures of {'accuracy' if which != 'latency' else which} at `--scale {scale}`",
+        f"# Figures of {'latency' if which == 'latency' else 'accuracy'} at `--scale {scale}`",
         "",
         f"`python benchmarks/figures.py {which}` wrote this in {time.perf_counter() - start:.0f} s, `{same}` the same.",
         f"{description()}; {NOTES[which]}.",
@@ -52,7 +52,7 @@ def main() -> None:
         "|---|---|---|---|",
         *rows,
         "",
-        *(times_to_targets(json.loads((out / "fig14.json").read_text())) if 14 in chosen else ()),
+        *(times_to_targets(json.loads((out / "fig14.json").read_text(encoding="utf-8"))) if 14 in chosen else ()),
         "\n\n".join(pictures),
         "",
     ]

@@ -1,4 +1,4 @@
-"""Model benchmarks: how long it takes to look at a model, against building it, and what a cut costs when it runs.
+"""Model benchmarks: how long it takes to look at a model, and what a cut costs when it runs.
 
 python benchmarks/models.py                                    print
 python benchmarks/models.py --out benchmarks/results/models.md also write
