@@ -163,3 +163,18 @@ def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like
 
     # the data, the first tanh, that of the copies, and what the last layer is given
     assert air.profile(CopiesInTraining(), (8,)).stored_elements[-1] == 8 + 8 + 8 * copies + 8
+
+
+def test_attention_keeps_what_its_dropout_needs_however_that_is_given() -> None:
+    class Attending(nn.Module):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__()
+            self.first, self.last, self.given, self.named = nn.Linear(8, 8), nn.Linear(8, 2), given, named
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            return self.last(nn.functional.scaled_dot_product_attention(h, h, h, *self.given, **self.named))
+
+    by_place, by_name, without = (air.profile(model, (6, 8)) for model in (Attending(None, 0.5), Attending(dropout_p=0.5), Attending()))
+    assert by_place == by_name
+    assert by_place.stored_elements[-1] > without.stored_elements[-1] + 6 * 6  # all scores, and not one number a query

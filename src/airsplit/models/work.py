@@ -183,7 +183,7 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         with Products() as backward:
             if products and ends:
                 torch.autograd.grad(ends, wanted, [torch.empty_like(tensor) for tensor in ends], allow_unused=True)
-    if made.name == "scaled_dot_product_attention" and not made.kwargs.get("dropout_p"):
+    if made.name == "scaled_dot_product_attention" and not made.kwargs.get("dropout_p", made.args[4] if len(made.args) > 4 else 0):
         # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
         return Work(products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1]))
     places = {storage_of(tensor): at for at, tensor in enumerate(results)}
