@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from airsplit import InvalidValue
 from airsplit.learn.data import Samples
@@ -20,6 +20,18 @@ from airsplit.learn.participation import evaluated_devices, evaluated_samples
 from airsplit.settings import TrainingSettings
 
 from . import tiny
+
+
+class Halving(nn.Sequential):
+    """Changes what it is given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mul_(0.5))  # type: ignore[no-any-return]
+
+
+@tiny.fixed_weights
+def halving() -> nn.Module:
+    return Halving(nn.Linear(tiny.FEATURES, 7), nn.Tanh(), nn.Linear(7, tiny.CLASSES))
 
 
 def finished(**settings: Any) -> tuple[Training, Any]:
@@ -111,6 +123,17 @@ def test_evaluating_changes_nothing_of_the_training() -> None:
         never, _ = finished(model=model, splits=[2] * 4, data="parted_evenly", evaluate_every=100, **arguments)
         for k in range(4):
             assert all(torch.equal(tensor, never.state.of(k)[name]) for name, tensor in often.state.of(k).items())
+
+
+def test_a_model_that_changes_its_inputs_leaves_the_test_set_as_it_is() -> None:
+    training = Training(tiny.scenario(splits=[1] * 5).replace(**{"model.name": f"{__name__}:halving"}))
+    (*_, last) = training.rounds()
+    assert torch.equal(training._test.inputs[0], tiny.parted()[1][0])
+    losses = []
+    for each in models_of(training, halving(), 5):
+        inputs, labels = tiny.parted()[1]
+        losses.append(float(cross_entropy(each(inputs), labels).detach()))
+    assert last.test_loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_some_devices_can_stand_for_all() -> None:

@@ -50,8 +50,12 @@ class Samples:
         return replace(self, inputs=tuple(stored[at] for stored in self.inputs), labels=self.labels[at])
 
     def batch(self, rows: Tensor | slice) -> tuple[Tensors, Tensor]:
-        """The inputs of these rows, as the model takes them, and their labels."""
-        return self.prepare(tuple(stored[rows] for stored in self.inputs)), self.labels[rows]
+        """The inputs of these rows, as the model takes them, and their labels; copies, since a model may change what it is given."""
+        return self.prepare(tuple(_copied(stored, rows) for stored in self.inputs)), _copied(self.labels, rows)
+
+
+def _copied(stored: Tensor, rows: Tensor | slice) -> Tensor:
+    return stored[rows].clone() if isinstance(rows, slice) else stored[rows]  # numbers of rows copy by themselves
 
 
 @dataclass(frozen=True, eq=False)
