@@ -75,12 +75,14 @@ def test_only_who_finishes_is_averaged_and_the_others_keep_their_own_layers(algo
     assert any(record.dropped for record in records)
 
 
-@pytest.mark.parametrize("algorithm", ["sfl", "fedavg", "split-learning", "splitfed-v1"])
-def test_a_round_that_nobody_finishes_changes_nothing(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "E"),
+    [("sfl", 2), ("fedavg", 2), ("split-learning", 2), ("splitfed-v1", 2), ("sfl", 1), ("split-learning", 1), ("splitfed-v2", 1)],
+)
+def test_a_round_that_nobody_finishes_changes_nothing(algorithm: str, E: int) -> None:
+    settings = {"algorithm": algorithm, "iterations_per_round": E, "dropout_probability": 0.8, "rounds": 1, "momentum": 0.5}
     for seed in range(30):
-        training = Training(
-            tiny.scenario(splits=[1, 2, 3], data="flat", algorithm=algorithm, dropout_probability=0.8, rounds=1, seed=seed, momentum=0.5)
-        )
+        training = Training(tiny.scenario(splits=[1, 2, 3], data="flat", seed=seed, **settings))
         before = {name: tensor.clone() for name, tensor in (training.state.common | training.state.personal).items()}
         (record,) = training.rounds()
         if len(record.dropped) == 3:

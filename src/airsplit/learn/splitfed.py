@@ -25,6 +25,8 @@ def one_server_round(crew: Crew, state: State, task: Task) -> float | None:
     A device that drops out has moved the server's model until then; its own layers are lost.
     """
     replica, present = crew.replica, np.flatnonzero(task.iterations > 0)
+    if not len(present):
+        return None
     names = replica.front_keys(deepest(task.splits))
     replica.load(state.common)
     copies = {name: torch.stack([state.common[name]] * len(present)) for name in names}
