@@ -196,6 +196,7 @@ def test_a_loss_of_the_users_own_is_the_same_on_both_paths(loss: str, model: str
         ("the optimiser's mean step is not its step on the mean gradient", {"optimiser": "adam", "learning_rate": 0.01}),
         ("common layers mix the samples of a batch", {"model": "mixing", "splits": [1, 2, 1, 2, 1]}),
         ("common layers mix the samples of a batch", {"model": "mixing", "algorithm": "fedavg", "splits": [1, 2, 1, 2, 1]}),
+        ("the model's output is not a row for each sample", {"model": "judging", "splits": [1] * 5, "loss": f"{tiny.__name__}:as_judged"}),
     ],
 )
 def test_where_one_batch_would_differ_the_plain_path_is_taken_and_this_is_said_once(why: str, settings: dict[str, Any]) -> None:

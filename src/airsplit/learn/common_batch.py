@@ -104,9 +104,10 @@ def _mixing(crew: Crew, state: State, task: Task, first: int, front: nn.Module, 
         apart = [back(*each) for each in (some, others)]
     if not isinstance(together, Tensor) and replica.loss is not cross_entropy:
         return "the model's output is not one tensor"
-    one, other = logits_of(together), torch.cat([logits_of(each) for each in apart])
-    if len(one) != 2 * len(some[0]):
+    one = logits_of(together)
+    if not one.dim() or len(one) != 2 * len(some[0]):
         return "the model's output is not a row for each sample"
+    other = torch.cat([logits_of(each) for each in apart])
     largest = float(other.abs().amax())
     if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest if math.isfinite(largest) else 0.0):
         return "common layers mix the samples of a batch"
