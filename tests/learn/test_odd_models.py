@@ -72,6 +72,14 @@ def test_a_model_that_draws_random_numbers_in_evaluation_is_the_same_every_time(
     assert records(wanted) == one
 
 
+@pytest.mark.parametrize("kind", ["float64", "bfloat16"])
+@pytest.mark.parametrize(("model", "data"), [("mlp", "parted"), ("digits_net", "digits")])
+def test_inputs_are_of_the_type_of_the_weights_where_none_is_said(kind: str, model: str, data: str) -> None:
+    own = {} if data == "parted" else {"dataset": "digits", "samples_per_device": 8}
+    settings: dict[str, Any] = {"model": model, "data": data, "splits": [1] * 5, "kind": kind, **own}
+    assert records(tiny.scenario(**settings, model__input_dtype=None)) == records(tiny.scenario(**settings))
+
+
 @pytest.mark.parametrize("iterations", [1, 2])
 @pytest.mark.parametrize(
     ("loss", "told"),

@@ -42,8 +42,11 @@ def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[R
 
 
 def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
-    """What the scenario's model takes."""
-    return tuple(inputs_of(scenario.model.name, model, scenario.model.input_specs()))
+    """What the scenario's model takes, with the type of the weights where none is said."""
+    specs = inputs_of(scenario.model.name, model, scenario.model.input_specs())
+    return tuple(
+        replace(spec, dtype=str(made.dtype).removeprefix("torch.")) for spec, made in zip(specs, samples(specs, model), strict=True)
+    )
 
 
 def _outlined(settings: ModelSettings, seed: int) -> Outline:
