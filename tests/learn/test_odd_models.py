@@ -52,6 +52,10 @@ def failing_loss(output: Tensor, labels: Tensor) -> Tensor:
     raise KeyError("no such thing")
 
 
+def loss_of_four(output: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(output, {4: labels}[len(labels)])
+
+
 def records(wanted: Any) -> list[air.RoundRecord]:
     return list(Training(wanted).rounds())
 
@@ -92,6 +96,11 @@ def test_inputs_are_of_the_type_of_the_weights_where_none_is_said(kind: str, mod
 def test_a_loss_that_cannot_be_trained_with_is_one_line(loss: str, told: str, iterations: int) -> None:
     with pytest.raises(InvalidValue, match=told):
         records(tiny.scenario(loss=f"{HERE}:{loss}", splits=[2] * 5, iterations_per_round=iterations))
+
+
+def test_a_loss_that_fails_on_the_test_set_only_is_one_line() -> None:
+    with pytest.raises(InvalidValue, match="evaluation on the test set stopped: the model or the loss fails: KeyError"):
+        records(tiny.scenario(loss=f"{HERE}:loss_of_four", data="flat", splits=[2]))
 
 
 @pytest.mark.parametrize("iterations", [1, 2])

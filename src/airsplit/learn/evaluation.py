@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.data import Samples
 from airsplit.learn.losses import right_answers
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
+from airsplit.models.loading import error_line
 from airsplit.units import Floats
 
 BATCH = 250
@@ -77,10 +79,11 @@ def scores(
         if not state.personal:
             replica.load(state.common)
             _count(replica, test, batches[ranks.rank :: ranks.size], rows[0], accelerator)
-        for row, k in zip(rows, devices, strict=False) if state.personal else ():
-            if k in state.held:
-                replica.load(state.of(k))
-                _count(replica, test, batches, row, accelerator)
+        else:
+            for row, k in zip(rows, devices, strict=True):
+                if k in state.held:
+                    replica.load(state.of(k))
+                    _count(replica, test, batches, row, accelerator)
     ranks.add_up([rows])
     found = [Score(row[0] / len(test), *np.split(row[1:], 2)) for row in rows.cpu().numpy()]
     return found if state.personal else found * len(devices)
@@ -88,6 +91,7 @@ def scores(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
+    """A context with a model in evaluation mode; afterwards it is in training mode."""
     model.eval()
     try:
         yield
@@ -95,12 +99,24 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train()
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """A context in which whatever a user's model or loss raises is told in one line."""
+    try:
+        yield
+    except AirsplitError:
+        raise
+    except Exception as error:
+        raise InvalidValue(f"evaluation on the test set stopped: the model or the loss fails: {error_line(error)}") from error
+
+
 def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tensor, accelerator: Accelerator) -> None:
     """Add to a row: the loss of all samples together, and of each class how many are right and how many there are."""
     right, present = row[1:].tensor_split(2)
     for rows in batches:
         inputs, labels = test.batch(rows)
-        with accelerator.autocast():  # it remembers weights in the lower precision until its end: so it ends before they change
+        # autocast remembers weights in the lower precision until its end: so it ends before they change
+        with _told(), accelerator.autocast():
             output = replica.model(*inputs)
             row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
         hit = right_answers(output, labels) if len(present) else None
