@@ -292,6 +292,27 @@ def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
             air.load_state(tmp_path / "run", device=0)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"run": "a", "dev', "is not whole: JSONDecodeError"),
+        ("", "is not whole: JSONDecodeError"),
+        ("[]", "is not whole: TypeError"),
+        ("{}", "is not whole: KeyError"),
+        ('{"run": "a", "device": 1}', "is not that of device 0 in this run, but of device 1 in this run"),
+        ('{"run": "b", "device": 0}', "is not that of device 0 in this run, but of device 0 in another run"),
+        ('{"run": "a", "device": 0}', r"after round 2: there is no front-000002-1\.safetensors"),
+    ],
+)
+def test_a_devices_folder_that_is_not_its_own_or_not_whole_is_told(tmp_path: Path, text: str, told: str) -> None:
+    for _ in air.simulate(tiny.scenario(splits=SPLITS, rounds=2, algorithm="fedavg"), out=tmp_path / "run"):
+        pass
+    altered(tmp_path / "run" / "checkpoint", network={"run": "a", "versions": [2] * 5})  # as a server writes it
+    tmp_path.joinpath("device.json").write_text(text)
+    with pytest.raises(FileProblem, match=told):
+        air.load_state(tmp_path / "run", device=0, front=tmp_path)
+
+
 def test_a_checkpoint_of_another_model_or_optimiser_does_not_fit(tmp_path: Path) -> None:
     _, progress = saved(tmp_path)
     for settings, message in (

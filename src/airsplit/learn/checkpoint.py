@@ -107,7 +107,7 @@ def progress_of(folder: Path) -> Progress | None:
         return None
     try:
         data = json.loads(read_text(file, what="checkpoint"))
-        progress = Progress(**{key: value for key, value in data.items() if key not in ("tensors", NETWORK)})
+        progress = Progress(**{name: value for name, value in data.items() if name not in ("tensors", NETWORK)})
         _check(progress)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
@@ -240,13 +240,22 @@ def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device
     versions = about[NETWORK].get("versions")
     version = versions[device] if isinstance(versions, list) and len(versions) > device else 0
     file = front_file(folder, version, progress.splits[device])
-    said = read_text(folder / FRONT_FILE, what="front")
-    whose = json.loads(said) if said.startswith("{") else {}
-    if (whose.get("run"), whose.get("device")) != (about[NETWORK].get("run"), device):
-        raise FileProblem(f"front {str(folder)!r} is not that of device {device} in this run, but of device {whose.get('device')}")
+    run, owner = _owner_of(folder / FRONT_FILE)
+    if (run, owner) != (about[NETWORK].get("run"), device):
+        which = "this" if run == about[NETWORK].get("run") else "another"
+        raise FileProblem(f"front {str(folder)!r} is not that of device {device} in this run, but of device {show(owner)} in {which} run")
     if not file.exists():
         raise FileProblem(f"front {str(folder)!r} is not that of device {device} after round {version}: there is no {file.name}")
     return {COMMON + name: tensor for name, tensor in _read(file).items()}
+
+
+def _owner_of(file: Path) -> tuple[object, object]:
+    """The run and the device whose layers are beside a file that says so."""
+    try:
+        about = json.loads(read_text(file, what="front"))
+        return about["run"], about["device"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileProblem(f"front {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
 
 
 def front_file(folder: Path, version: int, split: int) -> Path:
