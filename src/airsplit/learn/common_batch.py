@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from airsplit.learn.crew import Crew, Task
 from airsplit.learn.folding import Folding, best_algorithms
-from airsplit.learn.losses import Loss, cross_entropy, logits_of
+from airsplit.learn.losses import Loss, cross_entropy, logits_of, widened
 from airsplit.learn.replica import MODEL, key, kind_and_name
 from airsplit.learn.stacked import (
     by_batch_size,
@@ -268,7 +268,7 @@ def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -
     alike = len(runs) > 1 and len({run.rows.stop - run.rows.start for run in runs}) == 1
     if loss is cross_entropy and labels.dim() == 1 and alike:  # at once: a call for each device would cost more than it computes
         cross_entropy(output[:1].detach(), labels.max().reshape(1))  # which says what is wrong with labels that are out of range
-        return functional.cross_entropy(output, labels, reduction="none").reshape(len(runs), -1).mean(dim=1)
+        return functional.cross_entropy(widened(output), labels, reduction="none").reshape(len(runs), -1).mean(dim=1)
     return torch.stack([loss(output[run.rows], labels[run.rows]).reshape(()) for run in runs])
 
 

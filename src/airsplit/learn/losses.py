@@ -28,8 +28,7 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     >>> round(float(cross_entropy(torch.zeros(2, 10), torch.tensor([3, 4]))), 4)
     2.3026
     """
-    scores = logits_of(output)
-    scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    scores = widened(logits_of(output))
     if scores.shape[:-1] != labels.shape:
         want, got = f"{(*labels.shape, 'classes')}", tuple(scores.shape)
         raise InvalidValue(
@@ -41,6 +40,11 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
     except IndexError:
         require_classes(int(labels.max()), scores.shape[-1])
         raise
+
+
+def widened(scores: Tensor) -> Tensor:
+    """Scores in float32 at least: in sixteen bits a loss would have three digits."""
+    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
 
 
 def require_classes(label: int, classes: int) -> None:
