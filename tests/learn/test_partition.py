@@ -162,6 +162,7 @@ def test_shards_are_runs_of_the_sorted_labels_of_nearly_equal_size() -> None:
     ("options", "message"),
     [
         ({"devices": 11}, r"^11 devices with one each need 11 samples, got 10; take fewer devices$"),
+        ({"devices": 11, "samples_per_device": 4}, r"^11 devices with 4 each need 44 samples, got 10; take fewer devices$"),
         ({"devices": 3, "samples_per_device": 4}, r"^3 devices with 4 each need 12 samples, got 10; at most 3 each are there$"),
         ({"devices": 0}, r"^devices must be a whole number >= 1, got 0"),
         ({"devices": 2, "samples_per_device": 0}, r"^samples_per_device must be a whole number >= 1, got 0"),

@@ -96,7 +96,8 @@ def _size(samples: int, devices: int, samples_per_device: int | None) -> int:
     size = 1 if samples_per_device is None else require_integer("samples_per_device", samples_per_device, low=1)
     if samples < devices * size:
         each = "one each" if samples_per_device is None else f"{size:,} each"
-        way = "take fewer devices" if samples_per_device is None else f"at most {samples // devices:,} each are there"
+        most = samples // devices
+        way = "take fewer devices" if samples_per_device is None or not most else f"at most {most:,} each are there"
         raise InvalidValue(f"{devices:,} devices with {each} need {devices * size:,} samples, got {samples:,}; {way}")
     return samples // devices if samples_per_device is None else size
 
