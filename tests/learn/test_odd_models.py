@@ -143,11 +143,12 @@ def test_weights_that_are_not_finite_or_not_of_the_kind_are_refused(tmp_path: Pa
     from safetensors.torch import save_file
 
     model = build("alexnet32", width=0.02, channels=1)
-    for change in (lambda t: t * float("nan"), lambda t: t.to(torch.int32)):
+    changes = {"some that are not finite": lambda t: t * float("nan"), r"torch\.int32": lambda t: t.to(torch.int32)}
+    for got, change in changes.items():
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         state["conv1.weight"] = change(state["conv1.weight"])
         save_file(state, tmp_path / "x.safetensors")
-        with pytest.raises(FileProblem, match=r"conv1\.weight must be finite numbers of the kind of torch\.float32"):
+        with pytest.raises(FileProblem, match=rf"conv1\.weight must be finite numbers of the kind of torch\.float32, got {got}$"):
             load_weights(model, tmp_path / "x.safetensors")
 
 

@@ -69,15 +69,16 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     except (OSError, SafetensorError) as error:
         raise FileProblem(f"{where} cannot be read as safetensors: {' '.join(str(error).split())}") from None
     wanted = model.state_dict()
-    for name in (*(wanted.keys() - tensors.keys()), *(tensors.keys() - wanted.keys())):
-        raise FileProblem(
-            f"{where} must have the tensors of the model, but {name!r} is only in {'the model' if name in wanted else 'the file'}"
-        )
+    if unpaired := sorted(wanted.keys() ^ tensors.keys()):
+        place = "the model" if unpaired[0] in wanted else "the file"
+        raise FileProblem(f"{where} must have the tensors of the model, but {unpaired[0]!r} is only in {place}")
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
             raise FileProblem(f"{where}: {name} must have shape {tuple(wanted[name].shape)}, got {tuple(tensor.shape)}")
-        if tensor.is_floating_point() != wanted[name].is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise FileProblem(f"{where}: {name} must be finite numbers of the kind of {wanted[name].dtype}, got {tensor.dtype}")
+        finite = bool(torch.isfinite(tensor).all())
+        if tensor.is_floating_point() != wanted[name].is_floating_point() or not finite:
+            got = f"{tensor.dtype}" if finite else "some that are not finite"
+            raise FileProblem(f"{where}: {name} must be finite numbers of the kind of {wanted[name].dtype}, got {got}")
     model.load_state_dict(tensors)
 
 
