@@ -104,6 +104,6 @@ def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list
     if dataset.given is None:
         return dealt(settings, dataset.train.labels.numpy(), devices)
     if len(dataset.given) != devices:
-        given = f"{settings.dataset} gives it for {len(dataset.given)}"
+        given = f"{settings.dataset} gives it for {len(dataset.given)}; let the fleet have as many"
         raise InvalidValue(f'training.partition "given" must have data for each of {devices} devices, but {given}')
     return list(dataset.given)
