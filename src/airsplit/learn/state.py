@@ -86,7 +86,8 @@ class State:
         if falling:
             mean = Mean()
             for device in self.held:
-                mean.add({name: self.own(device)[name] for name in falling}, weights[device])
+                own = self.own(device)
+                mean.add({name: own[name] for name in falling}, weights[device])
             mean.add_up({name: replica.tensors[name] for name in falling}, ranks, ranks.holder(0, len(weights)))
             self.common |= mean.result(replica.tensors)
             self.personal = {name: stacked for name, stacked in self.personal.items() if name not in falling}
