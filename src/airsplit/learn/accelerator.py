@@ -72,7 +72,7 @@ def accelerator_of(settings: TrainingSettings, local_rank: int = 0) -> Accelerat
         if not count:
             raise InvalidValue(f'training.device "{device}" needs a GPU, but torch {torch.__version__} sees none; set it to "cpu"')
         device = torch.device("cuda", local_rank % count if device.index is None else device.index)
-        if device.index is not None and device.index >= count:
+        if device.index >= count:
             raise InvalidValue(f'training.device "{device}" must be one of {count}, counted from 0; set it to "cuda:0"')
     return Accelerator(device, settings.precision, settings.compile, stacks=device.type == "cuda")
 

@@ -69,7 +69,8 @@ def download(name: str, folder: str | os.PathLike[str] | None = None, progress: 
     >>> download("digits", "/data").as_posix()  # comes with scikit-learn
     '/data'
     """
-    where, absent = data_folder(folder), _absent(name, data_folder(folder))
+    where = data_folder(folder)
+    absent = _absent(name, where)
     if not absent:
         return where
     source = SOURCES[name]

@@ -58,7 +58,7 @@ class Training:
             self.round = 0
             dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)
             parts = parts_of(settings, dataset, len(self.fleet))
-            self._samples = np.array([len(part) for part in parts])
+            self._sizes = np.array([len(part) for part in parts])
             self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
             compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
             self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
@@ -150,7 +150,7 @@ class Training:
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
-        weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self._samples, 0.0)
+        weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self._sizes, 0.0)
         total = weights.sum()
         return weights / total if total else weights
 
@@ -183,8 +183,8 @@ class Training:
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         with self.ranks.together():
             if bad is not None:
-                rate, name = self._way_out(), self.fleet.device_name(bad)
-                raise Diverged(f"training stopped after round {number}: the test loss of device {name} is not finite; {rate}")
+                whose = f"device {self.device_names[bad]}"
+                raise Diverged(f"training stopped after round {number}: the test loss of {whose} is not finite; {self._way_out()}")
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
         if self._mixes is not None:
             fields |= summary("test_accuracy", [score.accuracy for score in found])

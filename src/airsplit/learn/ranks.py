@@ -127,9 +127,8 @@ class Ranks:
                     whole = whole.cpu()
                 if whole.numel():
                     dist.broadcast(as_bytes(whole), source, group=self._way(whole))
-                if not torch.equal(
-                    whole.to(tensor.device), tensor
-                ):  # a constant may be one number seen many times, which cannot be written
+                # only what differs: a constant may be one number seen many times, which cannot be written
+                if not torch.equal(whole.to(tensor.device), tensor):
                     tensor.detach().copy_(whole)
 
     def gathered(self, rows: Tensor, devices: int) -> Tensor | None:

@@ -60,7 +60,7 @@ class Replica:
         self.changing: dict[str, Tensor] = trained | buffers
         self._parameters: list[Tensor] = list(trained.values())
         self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
-        self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in (trained | buffers).items()}
+        self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in self.changing.items()}
         self.statistics = {key(MODEL, name) for name in buffers}
         for slot, tensors in self._remembered.items():
             self.tensors |= {key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)}

@@ -211,8 +211,9 @@ def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Rows,
     air = link.seconds(charges.up_bits, charges.down_bits, charges.shares)
     once = np.where(ends, link.seconds(charges.up_once_bits, charges.down_once_bits, charges.shares), 0.0)
     steps = _Steps(fleet.seconds_per_mac * c, c / fleet.fluctuation, air + charges.server_s, iterations)
-    for first in range(0, E, max(1, MOST_NUMBERS // len(fleet))):
-        steps.add(first, fluctuations[first : first + max(1, MOST_NUMBERS // len(fleet))])
+    at_once = max(1, MOST_NUMBERS // len(fleet))
+    for first in range(0, E, at_once):
+        steps.add(first, fluctuations[first : first + at_once])
     latency, idle, last = _waiting(charges.waits, steps, once, ends)
     return RoundCosts(
         latency_s=latency,
