@@ -28,7 +28,7 @@ def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_run_itself_is_found(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1)])
-    assert Runs(tmp_path).names() == ["."]
+    assert [run["name"] for run in Runs(tmp_path).overview()] == ["."]
     assert Runs(tmp_path).run(".").summary()["rounds"] == 1
 
 
@@ -104,7 +104,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "secret")
     a_run(tmp_path / "runs" / "half", [])
     (tmp_path / "runs" / "half" / "rounds.jsonl").symlink_to(tmp_path / "secret" / "rounds.jsonl")
-    assert Runs(tmp_path / "runs").names() == []
+    assert Runs(tmp_path / "runs").overview() == []
 
 
 def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:

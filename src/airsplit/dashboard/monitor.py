@@ -42,10 +42,6 @@ class Runs:
         self._lock = threading.Lock()
         self._read: dict[str, Run] = {}
 
-    def names(self) -> list[str]:
-        """Where runs are, newest first."""
-        return list(self._found())
-
     def _found(self) -> dict[str, Path]:
         """The folders of runs, newest first; what is known of those that are gone is forgotten."""
         found = dict(self._folders())
