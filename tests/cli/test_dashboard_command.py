@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,31 @@ def test_a_folder_that_is_none_is_one_line(run, tmp_path, monkeypatch):
     assert told.count("\n") == 1
     (tmp_path / "runs").write_text("")
     assert run("dashboard")[0] == 2
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(self: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    code, _, told = run("dashboard", "--port", "0")
+    assert code == 2
+    assert told == "airsplit: folder 'runs' cannot be made here: Permission denied; name the folder that runs are in\n"
+
+
+def test_a_port_that_is_taken_is_one_line_with_the_way_out(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, told = run("dashboard", str(tmp_path), "--port", str(port))
+    assert code == 2
+    assert told.count("\n") == 1
+    assert f"port {port} cannot be listened on: Address already in use; --port" in told
+
+
+def test_its_help_has_the_folder_in_brackets_once(run):
+    assert "airsplit dashboard [OPTIONS] [RUNS]\n" in run("dashboard", "--help")[1]
 
 
 def test_it_is_stopped_cleanly(tmp_path: Path) -> None:

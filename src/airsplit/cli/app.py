@@ -18,7 +18,7 @@ from airsplit.cli import network_commands, sources
 from airsplit.cli.dashboard_command import dashboard
 from airsplit.cli.doctor_command import doctor
 from airsplit.cli.identity_commands import identity_app
-from airsplit.cli.options import AsJson, DataFolder, Scenario, Set
+from airsplit.cli.options import RUNS, AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import json_text, note, print_parts
 from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_choice, require_integer, show
 from airsplit.files import write_text
@@ -309,7 +309,7 @@ def compare(
     from airsplit.figures.profile_picture import save_picture
 
     chosen = sources.scenario(scenario, None, set or [])
-    folder = Path("runs") / f"{Path(scenario).stem}-compared" if out is None else out
+    folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
     try:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from airsplit.cli.options import RUNS
 from airsplit.cli.output import note
-
-RUNS = Path("runs")
+from airsplit.errors import FileProblem
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="[RUNS]", help="The folder with run folders.")] = RUNS,
+    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="The folder with run folders.")] = RUNS,
     host: Annotated[str, typer.Option(help="The address to listen on.", metavar="HOST")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)] = 8080,
     name: Annotated[list[str] | None, typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME")] = None,
@@ -38,11 +38,21 @@ def dashboard(
     """
     from airsplit.dashboard.serving import Dashboard
 
-    if runs == RUNS and not runs.exists():
-        runs.mkdir()
+    if runs == RUNS:
+        _make_folder(runs)
     made = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
     note(f"the dashboard is at {made.address}")
     note(f"runs are looked for in {runs}; Ctrl-C stops it")
     if browse:
         webbrowser.open(made.address)
     made.run()
+
+
+def _make_folder(runs: Path) -> None:
+    """Make the usual folder where it is missing: who looks before the first run is to see that run come."""
+    try:
+        runs.mkdir(exist_ok=True)
+    except FileExistsError:
+        pass  # a file, which the dashboard refuses
+    except OSError as error:
+        raise FileProblem(f"folder {str(runs)!r} cannot be made here: {error.strerror}; name the folder that runs are in") from None

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+RUNS = Path("runs")
+"""Where runs go and are looked for, where no folder is named."""
+
 Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
 Set = Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")]
 DataFolder = Annotated[Path | None, typer.Option(help="The folder with data sets; else AIRSPLIT_DATA.", metavar="DIR")]

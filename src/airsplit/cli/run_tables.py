@@ -8,11 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
+from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
 from airsplit.quantities import percent, quantity, seconds
 from airsplit.results import RoundRecord, RunFolder
-
-RUNS = Path("runs")
 
 
 def folder_for(scenario: str, *, resume: bool) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 from pathlib import Path
@@ -27,7 +28,7 @@ class Dashboard:
     def __init__(self, root: Path, *, host: str = LOOPBACK, port: int = 0, names: tuple[str, ...] = ()) -> None:
         """Port 0 is any that is free; `names` are those that the server goes by."""
         if not root.is_dir():
-            raise FileProblem(f"runs {str(root)!r} is not a folder")
+            raise FileProblem(f"runs {str(root)!r} is not a folder; name the one that runs are in")
         self._socket = _listening(host, port)
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         shown = f"[{host}]" if ":" in host else host
@@ -67,5 +68,10 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(where[:2], family=family)
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        why, way = str(error.strerror or error).partition(" (while")[0], ""  # what Python adds says the address again
+        if error.errno == errno.EADDRINUSE:
+            way = "; --port names another one, and --port 0 takes any that is free"
+        raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {why}{way}") from None
+    except (UnicodeError, OverflowError) as error:
+        raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {error}") from None
