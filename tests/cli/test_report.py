@@ -38,7 +38,7 @@ def test_a_folder_that_is_not_a_run_is_one_line_and_2(tmp_path: Path, capsys: py
     assert main(["report", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "scenario.toml' does not exist" in err
+    assert "scenario.toml' does not exist; name a folder that airsplit run, serve or compare wrote" in err
 
 
 def test_the_help_has_an_example_and_no_long_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,6 +172,10 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     assert found["seeds"] == [0, 1]
     written = {"compared.png", "compared.svg", "comparison.json", "report.html", "sfl-seed0", "splitfed-v1-seed1"}
     assert written <= {file.name for file in out.iterdir()}
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert run("report", out)[:2] == (0, f"{out / 'report.html'}\n")
+    assert (out / "report.html").read_bytes() == page
     assert run(*words)[0] == 2
     code, printed, _ = run(*words, "--resume")
     assert code == 0

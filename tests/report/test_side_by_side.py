@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
+
 from airsplit.compared import Comparison
-from airsplit.report.side_by_side import write_comparison
+from airsplit.errors import FileProblem
+from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
+from airsplit.results import RunFolder
 from airsplit.trials import Trials
 
-from .run_folders import a_record, a_scenario
+from .run_folders import a_record, a_run, a_scenario
 
 
 def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
@@ -40,3 +45,41 @@ def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(test_accuracy=None), tmp_path).read_text()
     assert "There is no accuracy that all of them reach." in page
     assert "How they learned" not in page
+
+
+# ---- from its folder ----------------------------------------------------------------------------------------------------------
+def a_folder(comparison: Comparison, folder: Path) -> Path:
+    """What `airsplit compare` leaves behind, but for the page."""
+    for algorithm, trials in comparison.trials.items():
+        for seed, records in zip(comparison.seeds, trials.runs, strict=True):
+            scenario = comparison.scenario.replace(**{"training.algorithm": algorithm, "training.seed": seed})
+            a_run(folder / f"{algorithm}-seed{seed}", list(records), scenario)
+    (folder / "comparison.json").write_text(json.dumps(comparison.to_dict()))
+    return folder
+
+
+def test_the_folder_of_a_comparison_gives_the_same_page_again(tmp_path: Path) -> None:
+    folder = a_folder(a_comparison(), tmp_path / "compared")
+    first = write_comparison(a_comparison(), tmp_path).read_text()
+    assert is_comparison(folder)
+    assert write_comparison(read_comparison(folder), folder).read_text() == first
+
+
+def test_a_run_is_no_comparison(tmp_path: Path) -> None:
+    assert not is_comparison(tmp_path)
+    assert not is_comparison(a_folder(a_comparison(), tmp_path) / "sfl-seed0")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"algorithms": [{"algorithm": "sgd"}], "seeds": [0], "target": 0.5}'])
+def test_a_comparison_that_is_none_is_a_file_problem(tmp_path: Path, text: str) -> None:
+    folder = a_folder(a_comparison(), tmp_path)
+    (folder / "comparison.json").write_text(text)
+    with pytest.raises(FileProblem, match=r"comparison.json'"):
+        read_comparison(folder)
+
+
+def test_runs_that_are_not_all_there_are_named(tmp_path: Path) -> None:
+    folder = a_folder(a_comparison(), tmp_path)
+    RunFolder(folder / "fedavg-seed1").keep([a_record(1)])
+    with pytest.raises(FileProblem, match="runs of fedavg"):
+        read_comparison(folder)

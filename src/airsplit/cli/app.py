@@ -438,19 +438,24 @@ def data(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")], as_json: AsJson = False) -> None:
-    """Write report.html of a run, finished or not, and print where it is.
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or the folder of a comparison.")], as_json: AsJson = False
+) -> None:
+    """Write report.html anew, of a run or a comparison; print its path.
 
     One page that needs neither the network nor scripts: results, charts,
-    where each device's time goes, the plan and how good it can be at best.
+    where each device's time goes, the plan and how good it can be at best;
+    of a comparison, its algorithms side by side.  The run need not be over.
 
     \b
     Examples:
       airsplit report runs/demo
+      airsplit report runs/demo-compared
     """
     from airsplit.report.page import write_report
+    from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 
-    written = write_report(run)
+    written = write_comparison(read_comparison(run), run) if is_comparison(run) else write_report(run)
     print(json_text({"report": str(written)}) if as_json else written)
 
 

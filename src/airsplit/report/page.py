@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from airsplit.errors import FileProblem
 from airsplit.files import write_text
 from airsplit.history import History
 from airsplit.report.devices import participation, time_spent
@@ -25,6 +26,9 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     The same folder gives the same bytes.  A FileProblem says what is missing in a folder that is not a run's.
     """
     folder = RunFolder(run_folder)
+    if not folder.scenario_file.exists():
+        way = "name a folder that airsplit run, serve or compare wrote"
+        raise FileProblem(f"scenario of the run {str(folder.scenario_file)!r} does not exist; {way}")
     write_text(folder.report_file, page(History(folder)))
     return folder.report_file
 

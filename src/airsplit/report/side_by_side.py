@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from airsplit.compared import Comparison, Row, folder_of
-from airsplit.files import write_text
+from airsplit.errors import FileProblem
+from airsplit.files import read_text, write_text
 from airsplit.quantities import counted, percent, seconds, unit_of_time
+from airsplit.references import require_name
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.overview import ALGORITHMS
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, span_scale, tick, value_scale
+from airsplit.results import RunFolder
+from airsplit.scenario import Scenario
+from airsplit.trials import Trials
 from airsplit.units import Floats
 
 KINDS = {"sfl": "blue", "fedavg": "orange", "split-learning": "red", "splitfed-v1": "purple", "splitfed-v2": "green"}
 FAR_APART = 8.0
 """Longest run ÷ shortest: from there on the axis of times is logarithmic."""
+FACTS = "comparison.json"
 
 
 def write_comparison(found: Comparison, folder: Path) -> Path:
@@ -26,6 +35,37 @@ def write_comparison(found: Comparison, folder: Path) -> Path:
     file = folder / "report.html"
     write_text(file, document(_title(found), _main(found)))
     return file
+
+
+def is_comparison(folder: str | os.PathLike[str]) -> bool:
+    """Whether `airsplit compare` was at work here: a folder of runs, and not a run itself."""
+    return (Path(folder) / FACTS).exists() and not RunFolder(folder).scenario_file.exists()
+
+
+def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
+    """A comparison as its folder tells it; a FileProblem where something is missing in it."""
+    algorithms, seeds, target = _facts(Path(folder) / FACTS)
+    runs = {algorithm: [RunFolder(Path(folder) / folder_of(algorithm, seed)) for seed in seeds] for algorithm in algorithms}
+    trials = {algorithm: Trials(tuple(tuple(run.records()) for run in each)) for algorithm, each in runs.items()}
+    for algorithm, each in trials.items():
+        if len({len(run) for run in each.runs}) != 1 or not each.runs[0]:
+            raise FileProblem(f"runs of {algorithm} in {str(folder)!r} are not all there; airsplit compare … --resume finishes them")
+    return Comparison(Scenario.from_toml(runs[algorithms[0]][0].scenario()), seeds, target, trials)
+
+
+def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
+    """Algorithms, seeds and target of comparison.json."""
+    try:
+        said: dict[str, Any] = json.loads(read_text(file, what="comparison"))
+        algorithms, seeds = [str(row["algorithm"]) for row in said["algorithms"]], tuple(map(int, said["seeds"]))
+        target = float(said["target"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise FileProblem(f"comparison {str(file)!r} is not one; was it written by airsplit compare?") from None
+    if not seeds or not algorithms:
+        raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms; was it written by airsplit compare?")
+    for algorithm in algorithms:
+        require_name(f"algorithm of comparison {str(file)!r}", algorithm, KINDS)
+    return algorithms, seeds, target
 
 
 def _title(found: Comparison) -> str:
