@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from airsplit.report.scales import Scale, loss_scale, span_scale, spread_rows, thinned, value_scale
+from airsplit.report.scales import Scale, log_scale, loss_scale, span_scale, spread_rows, thinned, value_scale
 
 positive = st.floats(1e-9, 1e12)
 
@@ -44,6 +44,13 @@ def test_an_axis_of_losses_has_room_for_all_of_them(values: np.ndarray) -> None:
     places = scale.places(values)
     assert (places >= -1e-9).all()
     assert (places <= 1 + 1e-9).all()
+
+
+@given(st.floats(1e-6, 1e9), st.floats(8, 1e9))
+def test_an_axis_of_times_that_are_far_apart_has_ticks(low: float, times: float) -> None:
+    scale = log_scale(low, low * times)
+    require_sound(scale)
+    assert len(scale.ticks) >= 2
 
 
 @given(arrays(np.float64, st.integers(1, 500), elements=st.floats(-1, 1)), st.integers(4, 100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(test_accuracy=None), tmp_path).read_text()
     assert "There is no accuracy that all of them reach." in page
     assert "How they learned" not in page
+
+
+def test_who_never_gets_there_is_told(tmp_path: Path) -> None:
+    comparison = a_comparison()
+    worse = Trials(tuple(tuple(a_record(n, test_accuracy=0.1) for n in range(1, 5)) for _ in range(2)))
+    page = write_comparison(replace(comparison, trials=comparison.trials | {"splitfed-v1": worse}), tmp_path).read_text()
+    assert "FedAvg 3.0 times as long; SplitFed V1 never does." in page
+    page = write_comparison(replace(comparison, target=0.9), tmp_path).read_text()
+    assert "None of them gets 90\N{NO-BREAK SPACE}% right." in page
 
 
 # ---- from its folder ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,15 +82,20 @@ def loss_scale(values: Floats) -> Scale:
 
 
 def log_scale(low: float, high: float) -> Scale:
-    """A logarithmic axis from low to high.
+    """A logarithmic axis from low to high; a short one, without two powers of ten on it, has ticks between them.
 
-    >>> log_scale(0.5, 2000.0).ticks
-    (1.0, 10.0, 100.0, 1000.0)
+    >>> log_scale(0.5, 2000.0).ticks, log_scale(1.5, 20.0).ticks
+    ((1.0, 10.0, 100.0, 1000.0), (2.0, 5.0, 10.0, 20.0))
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = -(-(last - first) // 6)
-    ticks = [float(f"1e{power}") for power in range(first, last + 1, every)]
-    return Scale(low, high, tuple(tick for tick in ticks if low <= tick <= high), log=True)
+    powers = _within(low, high, (float(f"1e{power}") for power in range(first, last + 1, every)))
+    between = _within(low, high, (float(f"{factor}e{power}") for power in range(first, last + 1) for factor in (1, 2, 5)))
+    return Scale(low, high, powers if len(powers) > 1 else between, log=True)
+
+
+def _within(low: float, high: float, ticks: Iterable[float]) -> tuple[float, ...]:
+    return tuple(tick for tick in ticks if low <= tick <= high)
 
 
 def tick(value: float) -> str:

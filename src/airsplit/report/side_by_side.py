@@ -87,15 +87,18 @@ def _main(found: Comparison) -> Html:
 
 
 def _sentence(found: Comparison) -> str:
-    """Who is first to the accuracy that all reach."""
-    timed = sorted((row.time_to_target_s, row.algorithm) for row in found.rows if row.time_to_target_s is not None)
-    if not found.has_accuracy or not timed:
+    """Who is first to the target, how much longer the others take, and who never gets there."""
+    if not found.has_accuracy:
         return "There is no accuracy that all of them reach."
+    timed = sorted((row.time_to_target_s, row.algorithm) for row in found.rows if row.time_to_target_s is not None)
+    right = f"{percent(found.target, 0)} right"
+    if not timed:
+        return f"None of them gets {right}."
     (first_s, first), rest = timed[0], timed[1:]
-    others = ", ".join(f"{_name(algorithm)} {time_s / first_s:.1f} times as long" for time_s, algorithm in rest)
-    return f"{_name(first)} is the first to get {percent(found.target, 0)} right, after {seconds(first_s)}" + (
-        f"; {others}." if others else "."
-    )
+    others = [f"{_name(algorithm)} {time_s / first_s:.1f} times as long" for time_s, algorithm in rest]
+    never = [f"{_name(row.algorithm)} never does" for row in found.rows if row.time_to_target_s is None]
+    said = f"{_name(first)} is the first to get {right}, after {seconds(first_s)}"
+    return "; ".join([said, *([", ".join(others)] if others else []), *([", ".join(never)] if never else [])]) + "."
 
 
 def _curves(found: Comparison) -> Html:
