@@ -255,6 +255,33 @@ def test_plain_text_does_not_leave_the_machine(run: Run, words: list[str]) -> No
     refused(run(*words, "nonsense"), "HOST:PORT")
 
 
+@pytest.mark.parametrize("words", [["serve", "demo"], ["join", "127.0.0.1:1"], ["status", "127.0.0.1:1"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("option", ["--key", "--authority"])
+def test_a_key_without_its_certificate_is_no_wish_for_plain_text(run: Run, words: list[str], option: str) -> None:
+    refused(run(*words, option, "some.pem"), "certificate, key and authority")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", "demo", "--wait", -1],
+        ["join", "127.0.0.1:1", "--memory", -1],
+        ["join", "127.0.0.1:1", "--patience", -1],
+        ["join", "127.0.0.1:1", "--probe-seconds", -1],
+        ["probe", "demo", "--seconds", -1],
+    ],
+    ids=lambda words: words[2],
+)
+def test_less_than_nothing_is_refused_before_anything_is_done(run: Run, words: list[object]) -> None:
+    refused(run(*words), str(words[2]), "greater than or equal to 0")
+
+
+def test_a_bad_name_is_refused_before_a_folder_is_made_of_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(run("join", "127.0.0.1:1", "--name", "../elsewhere", "--patience", 0), "name", "'../elsewhere'")
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- status and probe --------------------------------------------------------------------------------------------------------------
 def test_status_says_who_is_there(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
     with party(wanted, tmp_path) as made:

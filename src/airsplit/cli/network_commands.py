@@ -28,7 +28,7 @@ def serve(
     listen: Annotated[str, typer.Option(help="Where to listen.", metavar="HOST:PORT")] = "127.0.0.1:7070",
     out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for devices.", metavar="S")] = 3600.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for devices.", metavar="S", min=0)] = 3600.0,
     replan: Annotated[bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
     identity: Identity = None,
@@ -62,7 +62,7 @@ def serve(
 
     changes = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
     chosen = sources.scenario(scenario, None, [*(set or []), *changes])
-    secured = identity is not None or certificate is not None
+    secured = _is_secured(identity, certificate, key, authority)
     _require_safe(listen, secured, insecure)
     credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
@@ -86,6 +86,11 @@ def serve(
     board.finish(folder)
 
 
+def _is_secured(*given: Path | None) -> bool:
+    """Whether TLS is meant: a key without its certificate is a mistake to be told of, not a wish for plain text."""
+    return any(path is not None for path in given)
+
+
 def _require_safe(address: str, secured: bool, insecure: bool) -> None:
     """Plain text stays on this machine, or is asked for and warned of."""
     from airsplit.network.transport import require_safe
@@ -101,7 +106,7 @@ def _device_credentials(
     """What a device shows to the server; None for plain text."""
     from airsplit.network.identity import channel_credentials
 
-    secured = identity is not None or certificate is not None
+    secured = _is_secured(identity, certificate, key, authority)
     _require_safe(address, secured, insecure)
     return channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
 
@@ -131,9 +136,9 @@ def join(
     weights: Annotated[Path | None, typer.Option(help="What the model begins with.", metavar="FILE")] = None,
     name: Annotated[str | None, typer.Option(help="Of this device; else its certificate's or host's.", metavar="NAME")] = None,
     out: Annotated[Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")] = None,
-    memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES")] = 0,
-    probe_seconds: Annotated[float, typer.Option(help="How long it measures itself.", metavar="S")] = 3.0,
-    patience: Annotated[float, typer.Option(help="Seconds to look for a lost server.", metavar="S")] = 600.0,
+    memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)] = 0,
+    probe_seconds: Annotated[float, typer.Option(help="Seconds that it measures itself for.", metavar="S", min=0)] = 3.0,
+    patience: Annotated[float, typer.Option(help="Seconds to look for a lost server.", metavar="S", min=0)] = 600.0,
     identity: Identity = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -156,7 +161,10 @@ def join(
                     --data sensors:mine --model nets:make
     """
     from airsplit.network.device import Device
+    from airsplit.network.members import require_name
 
+    if name is not None:
+        require_name(name)  # the server would refuse it, and a folder is made of it first
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
     where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")
@@ -188,7 +196,7 @@ def _host_name() -> str:
 
 def probe(
     scenario: Scenario,
-    seconds: Annotated[float, typer.Option(help="How long to measure.", metavar="S")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Seconds to measure for.", metavar="S", min=0)] = 3.0,
     link: Annotated[str | None, typer.Option(help="Also measure the way to this server.", metavar="HOST:PORT")] = None,
     identity: Identity = None,
     certificate: Certificate = None,
@@ -280,7 +288,10 @@ def status(
 
 
 def _checked_state(text: str) -> dict[str, Any]:
-    state = json.loads(text)
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError):
+        state = None
     if not isinstance(state, dict) or not isinstance(state.get("devices"), list):
         raise InvalidValue("the server's answer is not a state; is it an airsplit server of the same version?")
     return state
