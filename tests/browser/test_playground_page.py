@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from airsplit.dashboard.serving import Dashboard
+from airsplit.profiles import shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace},1e10,50\n"
 
@@ -63,6 +65,34 @@ def test_a_device_is_chosen_by_a_click_and_explained(play: Page) -> None:
     expect(play.locator("#stopping tbody tr")).not_to_have_count(0)
     play.get_by_role("button", name="Close").click()
     expect(play.locator("#device")).to_be_hidden()
+
+
+def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(page: Page, dashboard: Dashboard) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
+    page.goto(dashboard.address + "?device=3")
+    expect(page.locator("#device-name")).to_contain_text("Why device 3")
+    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    assert [url.rpartition("/")[2] for url in asked] == ["offered", "plan", "plan"]  # the last looks ahead
+    page.locator("#devices").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#said")).to_contain_text("1 device")
+    expect(page.locator("#device")).to_be_hidden()
+
+
+def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(play: Page, tmp_path: Path) -> None:
+    """Where the last layers have no parameters, the deepest cut is before the last one that has."""
+    known = json.loads(shipped_profile("alexnet").to_json())
+    rows = len(known["names"])
+    known["parameters"] = [*known["parameters"][: rows - 3], 7, 0, 0]
+    for key in ("trainable_parameters", "fingerprint"):
+        known.pop(key, None)
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(known))
+    with play.expect_response("**/api/plan") as answer:
+        play.locator("#profile").set_input_files(file)
+    assert answer.value.status == 200, answer.value.json()
+    assert play.locator("#limit").get_attribute("max") == str(answer.value.json()["layers"]["deepest"]) == str(rows - 3)
 
 
 def test_a_keyboard_is_enough(play: Page) -> None:

@@ -67,11 +67,10 @@ def test_modules_come_as_javascript(local: Dashboard) -> None:
 
 
 def test_a_plan_is_answered(local: Dashboard) -> None:
-    found = request(local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}})
+    found = request(local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1})
     assert found.status == 200
     assert len(found.json["devices"]["splits"]) == 3
-    device = request(local, "/api/device", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1})
-    assert "Device 1" in device.json["said"]
+    assert "Device 1" in found.json["device"]["said"]
 
 
 def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:

@@ -60,7 +60,6 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
         Route("/runs", _page("runs.html")),
         Route("/api/offered", offered),
         Route("/api/plan", _answering(playground.planned, planning), methods=["POST"]),
-        Route("/api/device", _answering(playground.device, planning), methods=["POST"]),
         Route("/api/runs", overview),
         Route("/api/run", run),
         Route("/api/events", events),

@@ -93,7 +93,10 @@ def offered() -> dict[str, Any]:
 
 
 def read(asked: Mapping[str, Any]) -> Asked:
-    """Check what a page sent: `model`, `settings` under their dotted names, and where somebody brought them `csv` and `profile`."""
+    """Check what a page sent: `model`, `settings` under their dotted names, and where somebody brought them `csv` and `profile`.
+
+    `device`, the number of the one that is chosen, is checked where the plan is known.
+    """
     unknown = asked.keys() - {"model", "settings", "csv", "profile", "device"}
     if unknown:
         raise InvalidValue(f"a request has no {show(min(unknown))}")
@@ -156,7 +159,7 @@ def _line_of(message: str, text: str) -> int | None:
 
 # ---- the answer ----------------------------------------------------------------------------------------------------------------
 def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan that was asked for, what others would take, and the same as a scenario to be run."""
+    """The plan that was asked for, what others would take, the same as a scenario to be run, and where one is chosen, about a device."""
     start = time.perf_counter()
     given = read(asked)
     chosen = _plan(given, given.scenario.plan.method)
@@ -173,6 +176,7 @@ def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
         "round_s": rounds | {"fedavg": fedavg.expected_max_s},
         "said": _said(given, chosen, rounds, fedavg.expected_max_s),
         "export": _exported(given),
+        "device": None if asked.get("device") is None else _device(given, chosen, asked["device"]),
     }
 
 
@@ -245,11 +249,9 @@ def _exported(given: Asked) -> dict[str, str]:
 
 
 # ---- one device ----------------------------------------------------------------------------------------------------------------
-def device(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _device(given: Asked, made: Plan, number: object) -> dict[str, Any]:
     """Why a device is cut where it is: what each split would take with its share, and its stopping table."""
-    given = read(asked)
-    k = require_integer("device", asked.get("device"), low=0, high=len(given.fleet) - 1)
-    made = _plan(given, given.scenario.plan.method)
+    k = require_integer("device", number, low=0, high=len(given.fleet) - 1)
     batch, bits = given.scenario.training.batch_size, given.scenario.element_bits
     a, eps = float(given.fleet.seconds_per_mac[k]), float(given.fleet.fluctuation[k])
     rate = float(given.fleet.rate_bps(made.shares)[k])

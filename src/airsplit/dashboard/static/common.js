@@ -6,7 +6,7 @@ export const $ = (id) => document.getElementById(id);
 /** The server's answer, or an Error with its message (and `line`, where it is about one line of a file). */
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, options);
+  const answer = await fetch(path, options).catch(() => { throw new Error("the server does not answer; is airsplit dashboard still running?"); });
   const data = await answer.json().catch(() => ({ error: `the server failed (${answer.status})` }));
   if (!answer.ok) throw Object.assign(new Error(data.error), { line: data.line });
   return data;

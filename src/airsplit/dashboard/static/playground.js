@@ -99,7 +99,7 @@ async function bringProfile(file) {
   const text = await file.text();
   try {
     const { names, parameters } = JSON.parse(text);
-    brought.profile = { text, layers: { names, deepest: names.length - (parameters.at(-1) > 0 ? 1 : 0) } };
+    brought.profile = { text, layers: { names, deepest: Math.max(parameters.findLastIndex((count) => count > 0), 1) } };
   } catch {
     say($("profile-error"), "That is not a profile: airsplit profile MODEL --json writes one.");
     return;
@@ -111,7 +111,8 @@ async function bringProfile(file) {
 /** Write what is set beside the sliders and into the address, and plan. */
 function changed() {
   const { names, deepest } = model();
-  const limit = Math.min(state.limit ?? deepest, deepest); // at the last split nothing is averaged
+  const limit = Math.min(state.limit ?? deepest, deepest); // deeper than that, nothing is averaged
+  if (brought.csv === null && state.device >= state.devices) state.device = null;
   Object.assign($("limit"), { min: 1, max: deepest, step: 1 });
   $("limit").value = limit;
   $("limit").setAttribute("aria-valuetext", names[limit - 1]);
@@ -156,23 +157,23 @@ async function replan() {
     return;
   }
   asking = true;
+  let planned;
   do {
-    again = false;
-    const wanted = request();
+    again = planned = false;
     try {
-      const found = await ask("/api/plan", wanted);
+      const found = await ask("/api/plan", { ...request(), device: state.device });
       if (!again) {
         latest = found;
         complain(null);
         show();
-        await showDevice();
+        planned = true;
       }
     } catch (error) {
       if (!again) complain(error);
     }
   } while (again);
   asking = false;
-  if (latest && !("expected-max" in latest.round_s)) lookingAhead = setTimeout(lookAhead, 400);
+  if (planned && !("expected-max" in latest.round_s)) lookingAhead = setTimeout(lookAhead, 400);
 }
 
 /** Say what is wrong beside what it is about, or that nothing is. */
@@ -228,6 +229,7 @@ function show() {
   $("download").hidden = !exported.toml;
   $("download").href = `data:application/toml;charset=utf-8,${encodeURIComponent(exported.toml)}`;
   showDevices();
+  showDevice();
   showRounds();
 }
 
@@ -331,11 +333,10 @@ function choose(k) {
   $("device-name").focus();
 }
 
-async function showDevice() {
-  if (state.device !== null && state.device >= latest.devices.names.length) state.device = null;
-  $("device").hidden = state.device === null;
-  if (state.device === null) return;
-  const { name, split, rows, said } = await ask("/api/device", { ...request(), device: state.device });
+function showDevice() {
+  $("device").hidden = latest.device === null;
+  if (latest.device === null) return;
+  const { name, split, rows, said } = latest.device;
   $("device-name").textContent = `Why device ${name} cuts after ${rows.names[split - 1]}`;
   $("device-said").textContent = said;
   const totals = rows.compute_s.map((value, at) => value + rows.transmit_s[at]);
