@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from airsplit.dashboard.serving import Dashboard
 from airsplit.errors import FileProblem, InvalidValue
+from airsplit.history import TIMES
+from airsplit.report.words import TIME
 from airsplit.results import RunFolder
 from report.run_folders import a_plan, a_record, a_run
 
@@ -64,6 +67,13 @@ def test_pages_are_there_and_may_not_run_what_is_written_into_them(local: Dashbo
 
 def test_modules_come_as_javascript(local: Dashboard) -> None:
     assert "javascript" in request(local, "/static/vendor/echarts.mjs").headers["content-type"]
+
+
+def test_the_runs_page_names_what_time_goes_to_as_reports_do(local: Dashboard) -> None:
+    script = request(local, "/static/runs.js").body.decode()
+    kinds = re.search(r"const KINDS = (.*);", script)
+    assert kinds is not None
+    assert {key: word for word, key, _ in json.loads(kinds[1])} == {key: TIME[key.removesuffix("_s")] for key in TIMES}
 
 
 def test_a_plan_is_answered(local: Dashboard) -> None:

@@ -13,9 +13,9 @@ from rich.text import Text
 from airsplit.cli.plan_tables import split_limit, who_and_where
 from airsplit.cli.render import facts, table
 from airsplit.quantities import bar, counted, percent, quantity, seconds
+from airsplit.report.words import TIME
 from airsplit.what_if import ClockRun
 
-WORDS = {"compute": "computing", "transmit": "on the air", "server": "served", "idle": "waiting", "absent": "not taking part"}
 _LAST = {"iteration": "last", "round": "last", "turns": "longest"}
 WAITS = {"iteration": "waiting after every iteration", "round": "waiting after every round", "turns": "one device after the other"}
 MOST_ROWS = 5  # devices that are named
@@ -64,7 +64,7 @@ def time_table(found: ClockRun) -> Table:
     made = table("", "of the time", words=("", "of the time"))
     for kind in kinds_of_time(found):
         share = found.mean_time_shares[kind]
-        made.add_row(WORDS[kind], f"{percent(share):>7} {bar(share)}")
+        made.add_row(TIME[kind], f"{percent(share):>7} {bar(share)}")
     return made
 
 
@@ -72,7 +72,7 @@ def last_table(found: ClockRun) -> Table:
     """The devices that were last most often, and what they were busy with."""
     kinds, schedule = kinds_of_time(found), found.schedule
     cut = found.algorithm != "fedavg" and schedule.settings.replan_every is None
-    made = table("device", *(["split", "name"] if cut else []), _LAST[found.waits], *(WORDS[kind] for kind in kinds), words=("name",))
+    made = table("device", *(["split", "name"] if cut else []), _LAST[found.waits], *(TIME[kind] for kind in kinds), words=("name",))
     for k in _last_most_often(found):
         split = int(schedule.agreed.splits[k])
         where = [str(split), schedule.profile.names[split - 1]] if cut else []
@@ -150,7 +150,7 @@ def draw(found: ClockRun, file: Path) -> None:
     from airsplit.figures.clock_picture import draw_clock
     from airsplit.figures.profile_picture import save_picture
 
-    shares = {kind: (WORDS[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}
+    shares = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}
     caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")
     save_picture(draw_clock(found.latency_s, _planned_mark(found), shares, caption), file)
 

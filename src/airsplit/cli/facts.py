@@ -8,15 +8,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from airsplit.quantities import bar, percent, seconds
+from airsplit.report.words import TIME
 from airsplit.results import RoundRecord
 
 LEVELS = "▁▂▃▄▅▆▇█"
-KINDS = {
-    "compute_s": ("computing", "blue"),
-    "transmit_s": ("on the air", "yellow"),
-    "server_s": ("served", "green"),
-    "idle_s": ("waiting", "bright_black"),
-}
+COLOURS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
+KINDS = {f"{kind}_s": (TIME[kind], colour) for kind, colour in COLOURS.items()}
 WIDTH = 30
 
 

@@ -8,11 +8,11 @@ from airsplit.history import TIMES, History
 from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
+from airsplit.report.words import TIME
 from airsplit.units import Floats, Ints
 
 MOST_BARS = 40
 MOST_ROWS = 200  # of a table of devices
-WORDS = {"compute": "computing", "transmit": "on the air", "server": "served", "idle": "waiting", "absent": "not taking part"}
 
 
 def split_of(run: History, device: int) -> str:
@@ -30,7 +30,7 @@ def time_spent(run: History) -> Html:
     if not run.records or not parts["compute"].any():
         return Html()
     shown = _shown(run, MOST_BARS)
-    kinds = {kind: WORDS[kind] for kind, column in parts.items() if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)}
+    kinds = {kind: TIME[kind] for kind, column in parts.items() if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)}
     figure = tag(
         "figure", swatches(kinds), tag("ul", *_bars(run, parts, kinds, shown), class_="bars"), tag("figcaption", _caption(run, shown))
     )
@@ -82,7 +82,7 @@ def _caption(run: History, shown: Ints) -> str:
 def _sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     whole = sum(present.values())
-    words = [f"{percent(value / whole, 0)} {WORDS[kind]}" for kind, value in present.items() if value > 0]
+    words = [f"{percent(value / whole, 0)} {TIME[kind]}" for kind, value in present.items() if value > 0]
     said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
     return f"While taking part, the devices spent {said}."
 
@@ -90,19 +90,19 @@ def _sentence(parts: dict[str, Floats]) -> str:
 def _time_table(run: History) -> Html:
     """The table behind the bars."""
     shown = _shown(run, MOST_ROWS)
-    sums = {"computing": "compute_s", "on the air": "transmit_s", "served": "server_s", "waiting": "idle_s"}
-    bytes_of = {"sent": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC"), "energy": ("energy_j", "J")}
+    spent = {TIME[key.removesuffix("_s")]: key for key in TIMES}
+    amounts = {"sent": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC"), "energy": ("energy_j", "J")}
     body = (
         [
             name(run.names[k]),
             split_of(run, k),
-            *(seconds(float(run.totals[key][k])) for key in sums.values()),
-            *(quantity(float(run.totals[key][k]), unit) for key, unit in bytes_of.values()),
+            *(seconds(float(run.totals[key][k])) for key in spent.values()),
+            *(quantity(float(run.totals[key][k]), unit) for key, unit in amounts.values()),
         ]
         for k in shown.tolist()
     )
     some = "" if len(shown) == len(run) else f" (the {len(shown)} devices that wait most)"
-    return folded(f"The numbers behind these bars{some}", table(["device", "split", *sums, *bytes_of], body, words=("device", "split")))
+    return folded(f"The numbers behind these bars{some}", table(["device", "split", *spent, *amounts], body, words=("device", "split")))
 
 
 # ---- participation -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from airsplit.quantities import at_most_percent, counted, digits, percent, repea
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.report.scales import spread_rows
+from airsplit.report.words import TIME
 from airsplit.units import Floats
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
@@ -91,8 +92,8 @@ def _picture_row(*cells: object, kind: str | None = None) -> Html:
 
 def _columns(run: History) -> dict[str, str]:
     """Times of the plan; the server's only where it takes any."""
-    server = {"server": "server_s"} if any(run.plan["server_s"]) else {}
-    return {"computing": "compute_s", "on the air": "transmit_s"} | server
+    kinds = ("compute", "transmit", *(["server"] if any(run.plan["server_s"]) else []))
+    return {TIME[kind]: f"{kind}_s" for kind in kinds}
 
 
 def _device_table(run: History, count: int) -> Html:
