@@ -20,7 +20,7 @@ from airsplit.learn.downloads import Progress, download, download_bytes
 from airsplit.learn.image_files import read_images
 from airsplit.learn.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
 from airsplit.learn.partition import dealt, label_counts
-from airsplit.quantities import percent, quantity
+from airsplit.quantities import counted, percent, quantity
 from airsplit.settings import FleetSettings, TrainingSettings
 from airsplit.units import Ints
 
@@ -109,7 +109,7 @@ def draw(found: Held, plot: Path) -> None:
 
     title = f"{found.known.title}: who holds which labels"
     sizes = found.counts.sum(axis=1)
-    caption = f"Partition: {partition_text(found.settings)}; {_devices(found.counts)} with {_ends(sizes)} samples each"
+    caption = f"Partition: {partition_text(found.settings)}; {counted(len(found.counts), 'device')} with {_ends(sizes)} samples each"
     save_picture(draw_labels(found.counts, found.known.labels, title, caption), plot)
 
 
@@ -120,7 +120,7 @@ def held_table(found: Held) -> list[Text | Table]:
         ("classes", f"{len(known.labels)}: {', '.join(known.labels)}"),
         ("images", shape_text(known.shape)),
         ("folder", str(data_folder(found.folder)) if known.files else "none: they come with scikit-learn"),
-        ("partition", f"{partition_text(found.settings)}; {_devices(counts)}"),
+        ("partition", f"{partition_text(found.settings)}; {counted(len(counts), 'device')}"),
         ("samples a device", _span(counts.sum(axis=1))),
         ("labels a device", _span((counts > 0).sum(axis=1))),
         ("of its main label", _of_main_label(counts)),
@@ -136,10 +136,6 @@ def partition_text(settings: TrainingSettings) -> str:
     each = settings.labels_per_device
     options = {"iid": "", "dirichlet": f", α = {settings.alpha}", "shards": f", {each} shard{'s' * (each != 1)} a device"}
     return f"{settings.partition}{options[settings.partition]}, seed {settings.seed}"
-
-
-def _devices(counts: Ints) -> str:
-    return "1 device" if len(counts) == 1 else f"{len(counts):,} devices"
 
 
 def _of_main_label(counts: Ints) -> str:

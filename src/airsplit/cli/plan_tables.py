@@ -67,7 +67,7 @@ def _batch(plan: Plan) -> str:
 
 
 def _iteration(plan: Plan) -> str:
-    return f"an iteration of {plan.batch_size:,} sample{'s' if plan.batch_size > 1 else ''}"
+    return f"an iteration of {counted(plan.batch_size, 'sample')}"
 
 
 def _columns(plan: Plan) -> dict[str, Floats]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from airsplit.cli.render import table
 from airsplit.profiles import Profile
-from airsplit.quantities import bar, percent, quantity
+from airsplit.quantities import bar, counted, percent, quantity
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
 WIDEST, GAP = 120, 2
@@ -60,8 +60,7 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
 def profile_line(profile: Profile) -> str:
     work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
     name, macs = profile.model or "model", quantity(work, "MAC")
-    splits = "1 split" if len(profile) == 1 else f"{len(profile)} splits"
-    return f"{name} · {splits} · {macs} a sample · {parameters:,} parameters"
+    return f"{name} · {counted(len(profile), 'split')} · {macs} a sample · {parameters:,} parameters"
 
 
 def _columns(profile: Profile) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Live progress of a run: a line that changes on a terminal, plain lines elsewhere."""
+"""Live progress of a run: facts that change on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from airsplit.cli.facts import Facts, time_left
+from airsplit.cli.output import note
 from airsplit.quantities import percent, seconds
 from airsplit.results import RoundRecord
 
@@ -59,11 +60,11 @@ def _silence() -> Iterator[None]:
         yield
 
 
-def followed(records: Iterable[RoundRecord], rounds: int, label: str = "") -> Iterator[RoundRecord]:
+def followed(records: Iterable[RoundRecord], rounds: int) -> Iterator[RoundRecord]:
     """The same records, while stderr says how far the training is: facts that change on a terminal, plain lines elsewhere."""
     console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        yield from _told(records, rounds, label)
+        yield from _told(records, rounds)
         return
     facts, timed = Facts(rounds), _Timed(rounds)
     with Live(facts.drawn(), console=console, transient=True, refresh_per_second=8) as live:
@@ -85,14 +86,14 @@ class _Timed:
         return (time.monotonic() - self._start) / self._trained * (self._rounds - record.round)
 
 
-def _told(records: Iterable[RoundRecord], rounds: int, label: str) -> Iterator[RoundRecord]:
+def _told(records: Iterable[RoundRecord], rounds: int) -> Iterator[RoundRecord]:
     """The first line, one now and then, and the last."""
     timed, last, accuracy = _Timed(rounds), 0.0, None
     for record in records:
         accuracy = record.test_accuracy if record.test_accuracy is not None else accuracy
         left_s = timed.left_s(record)
         if time.monotonic() - last >= PLAIN_LINES_S or record.round == rounds:
-            print(f"airsplit: {label}{line(record, rounds, accuracy, left_s)}", file=sys.stderr, flush=True)
+            note(line(record, rounds, accuracy, left_s))
             last = time.monotonic()
         yield record
 
