@@ -11,6 +11,7 @@ import pytest
 import airsplit as air
 from airsplit.cli.planned import COMPARED
 from airsplit.presets import preset, preset_names
+from airsplit.settings import ALGORITHMS
 
 COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
 
@@ -44,6 +45,7 @@ def test_help_lists_every_command_and_says_where_to_start(run):
     assert (code, err) == (0, "")
     assert all(command in out for command in COMMANDS)
     assert "airsplit plan paper-alexnet" in out
+    assert "..." not in out.partition("Commands:")[2]  # a summary that does not fit is cut
 
 
 def test_no_words_at_all_is_a_cry_for_help(run):
@@ -62,6 +64,10 @@ def test_the_help_of_a_command_has_examples_and_no_broken_lines(run, command):
 def test_the_help_of_plan_names_every_method(run):
     text = " ".join(run("plan", "--help")[1].split())
     assert all(method in text for method in air.METHODS)
+
+
+def test_the_help_of_compare_names_every_algorithm(run):
+    assert f"Some of {', '.join(ALGORITHMS)}," in " ".join(run("compare", "--help")[1].split())
 
 
 # ---- presets -------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from airsplit.references import require_name
 
 USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 SCALES = ("smoke", "paper")
+ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
 app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -282,7 +283,7 @@ def run(
 def compare(
     scenario: Scenario,
     seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
-    algorithms: Annotated[str | None, typer.Option(help="Which, with commas between; else all.", metavar="NAMES")] = None,
+    algorithms: Annotated[str | None, typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES")] = None,
     target: Annotated[float | None, typer.Option(help="Accuracy whose time is compared; else what all reach.", metavar="A")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take up the runs in that folder.")] = False,
@@ -332,13 +333,13 @@ def compare(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    device: Annotated[int | None, typer.Option(help="This device's model, counted from 0.", metavar="K")] = None,
+    device: Annotated[int | None, typer.Option(help="The model of this device; the first is 0.", metavar="K")] = None,
     average: Annotated[bool, typer.Option("--average", help="The mean of all devices' models.")] = False,
     front: Annotated[Path | None, typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained model as one safetensors file, ready to be deployed.
+    """Write a trained model as one safetensors file, to be deployed.
 
     It has the names of the model's own state_dict, and says in its header
     which model it is; a scenario takes it as model.weights.
@@ -363,7 +364,7 @@ def presets(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one, as TOML.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the scenarios that come with airsplit, or print one as TOML.
+    """List the scenarios that come along, or print one as TOML.
 
     \b
     Examples:
@@ -394,7 +395,7 @@ def data(
     alpha: Annotated[float | None, typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA")] = None,
     labels_per_device: Annotated[int | None, typer.Option(help="shards: how many a device gets.", metavar="N")] = None,
     samples_per_device: Annotated[int | None, typer.Option(help="As many for each; else all there are.", metavar="N")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all that is drawn.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw who holds which labels: a .png, .svg or .pdf.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -441,7 +442,7 @@ def data(
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or the folder of a comparison.")], as_json: AsJson = False
 ) -> None:
-    """Write report.html anew, of a run or a comparison; print its path.
+    """Write report.html of a run or a comparison; print its path.
 
     One page that needs neither the network nor scripts: results, charts,
     where each device's time goes, the plan and how good it can be at best;
@@ -461,7 +462,7 @@ def report(
 
 @app.command()
 def figures(
-    numbers: Annotated[list[str] | None, typer.Argument(metavar="NUMBERS", help="Figures of the paper; none: all.")] = None,
+    numbers: Annotated[list[str] | None, typer.Argument(metavar="NUMBERS", help="The paper's figures; none: all that need no GPU.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")] = Path("figures"),
     scale: Annotated[str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")] = "smoke",
     data: DataFolder = None,
@@ -470,8 +471,8 @@ def figures(
     """Draw the paper's figures and check its claims.
 
     Figures 9, 10 and 14 show accuracy.  At the scale of the paper they train
-    for an hour on a large GPU, so they are drawn when named; each training is
-    kept in runs.jsonl in the folder, and none is done twice.
+    for an hour on a large GPU, so they are drawn only when named; each
+    training is kept in runs.jsonl in the folder, and none is done twice.
 
     \b
     Examples:

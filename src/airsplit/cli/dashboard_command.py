@@ -14,13 +14,13 @@ from airsplit.errors import FileProblem
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="The folder with run folders.")] = RUNS,
+    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="The folder that run folders are in.")] = RUNS,
     host: Annotated[str, typer.Option(help="The address to listen on.", metavar="HOST")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)] = 8080,
     name: Annotated[list[str] | None, typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME")] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Serve a web page: plan with sliders, and watch runs as they train.
+    """Serve a web page: plan with sliders, and watch your runs.
 
     The playground shows splits, shares and latencies change as the sliders
     move; the runs page follows all runs in a folder, simulated or networked.

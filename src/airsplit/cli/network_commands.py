@@ -39,7 +39,7 @@ def serve(
     set: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Train a scenario with real devices, which join over the network.
+    """Train a scenario with real devices that join over the network.
 
     Waits for all devices, plans with what they have measured of themselves,
     trains, and writes a run folder as airsplit run does.  A device that goes
@@ -133,8 +133,8 @@ def join(
     address: Address,
     data: Annotated[str | None, typer.Option(help="A folder with data sets, or package.module:factory.", metavar="DATA")] = None,
     model: Annotated[str | None, typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL")] = None,
-    weights: Annotated[Path | None, typer.Option(help="What the model begins with.", metavar="FILE")] = None,
-    name: Annotated[str | None, typer.Option(help="Of this device; else its certificate's or host's.", metavar="NAME")] = None,
+    weights: Annotated[Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name; else its certificate's or host's.", metavar="NAME")] = None,
     out: Annotated[Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")] = None,
     memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)] = 0,
     probe_seconds: Annotated[float, typer.Option(help="Seconds that it measures itself for.", metavar="S", min=0)] = 3.0,

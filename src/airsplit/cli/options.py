@@ -11,13 +11,13 @@ RUNS = Path("runs")
 """Where runs go and are looked for, where no folder is named."""
 
 Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
-Set = Annotated[list[str] | None, typer.Option(help="Change a setting; repeat for more.", metavar="KEY=VALUE")]
-DataFolder = Annotated[Path | None, typer.Option(help="The folder with data sets; else AIRSPLIT_DATA.", metavar="DIR")]
+Set = Annotated[list[str] | None, typer.Option(help="Change a setting: fleet.devices=5; repeat for more.", metavar="KEY=VALUE")]
+DataFolder = Annotated[Path | None, typer.Option(help="Where data sets are; else AIRSPLIT_DATA, else the user's cache.", metavar="DIR")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")]
 Identity = Annotated[Path | None, typer.Option(help="The folder with certificate and key.", metavar="DIR")]
-Certificate = Annotated[Path | None, typer.Option(help="Own certificate, in place of --identity.", metavar="PEM")]
-Key = Annotated[Path | None, typer.Option(help="Its key.", metavar="PEM")]
-Authority = Annotated[Path | None, typer.Option(help="Who signs the other side's.", metavar="PEM")]
+Certificate = Annotated[Path | None, typer.Option(help="Own certificate; with --key and --authority.", metavar="PEM")]
+Key = Annotated[Path | None, typer.Option(help="The key of --certificate.", metavar="PEM")]
+Authority = Annotated[Path | None, typer.Option(help="The authority that signs the other side's.", metavar="PEM")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plain text, also outside loopback.")]

@@ -29,8 +29,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-
 ELSEWHERE = "requests from pages of other servers are refused; a link that is followed is not"
 
 

@@ -55,7 +55,7 @@ const link = (name) => `/report?${new URLSearchParams({ run: name })}`;
 const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexOf(name)}`, "aria-hidden": "true" });
 
 function showList() {
-  say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo --out runs/demo makes one, and it will appear here.");
+  say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo makes one in runs/demo. Runs below the folder that the dashboard looks at appear here.");
   fill($("list"), [["run", true], ["what", true], ["rounds", true], ["accuracy"], ["time so far"], ["report", true]], list.map((run) => {
     const box = element("input", { type: "checkbox", "data-focus": `show ${run.name}`, checked: chosen.includes(run.name), disabled: Boolean(run.problem) && !chosen.includes(run.name), onchange: (event) => toggle(run.name, event.target.checked) });
     const named = element("label", {}, box, " ", ...(chosen.includes(run.name) ? [swatch(run.name), " "] : []), run.name === "." ? "(this folder)" : run.name);
@@ -110,7 +110,7 @@ function spent(runs) {
 }
 
 // ---- side by side ---------------------------------------------------------------------------------------------------------------
-/** The earliest time at which a run was as accurate as all of them became. */
+/** The runs in a table, with the time at which each was as accurate as all of them became. */
 function compare(runs) {
   const best = runs.map((run) => Math.max(...run.lines.test_accuracy.map(([, , value]) => value)));
   const common = Math.min(...best.filter(Number.isFinite));
