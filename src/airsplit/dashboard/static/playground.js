@@ -1,21 +1,20 @@
 // The playground: sliders in, a plan out.  The address holds what the sliders are set to.
 import { $, ask, chartOf, colour, digits, draw, element, fill, percent, quantity, say, seconds, tick } from "./common.js";
 
-const steps = (...values) => values;
 const counting = (low, high) => Array.from({ length: high - low + 1 }, (_, at) => low + at);
-const PACES = steps(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50); // ns/MAC
+const PACES = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50]; // ns/MAC
 
 /** What can be slid: its values, where it begins, and how it is written. */
 const SLIDERS = {
-  devices: { values: [...counting(1, 20), ...steps(25, 30, 40, 50, 60, 80, 100, 120, 150, 200)], first: 20, say: (v) => v },
-  distance: { values: steps(20, 30, 50, 75, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1500, 2000), first: 600, say: (v) => `${v} m` },
-  spread: { values: steps(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), first: 0.9, say: (v) => `± ${Math.round(100 * v)} %` },
+  devices: { values: [...counting(1, 20), 25, 30, 40, 50, 60, 80, 100, 120, 150, 200], first: 20, say: (v) => v },
+  distance: { values: [20, 30, 50, 75, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1500, 2000], first: 600, say: (v) => `${v} m` },
+  spread: { values: [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], first: 0.9, say: (v) => `± ${Math.round(100 * v)} %` },
   fastest: { values: PACES, first: 0.2, say: (v) => `${digits(1 / v)} GMAC/s` },
   slowest: { values: PACES, first: 3, say: (v) => `${digits(1 / v)} GMAC/s` },
   seed: { values: counting(0, 50), first: 0, say: (v) => v },
-  bandwidth: { values: steps(1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 100, 160), first: 20, say: (v) => `${v} MHz` },
-  batch: { values: steps(1, 2, 4, 8, 16, 32, 64, 128, 256), first: 32, say: (v) => v },
-  iterations: { values: steps(1, 2, 5, 10, 20, 50, 100, 200), first: 50, say: (v) => v },
+  bandwidth: { values: [1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 100, 160], first: 20, say: (v) => `${v} MHz` },
+  batch: { values: [1, 2, 4, 8, 16, 32, 64, 128, 256], first: 32, say: (v) => v },
+  iterations: { values: [1, 2, 5, 10, 20, 50, 100, 200], first: 50, say: (v) => v },
 };
 const FIRST = { model: "vgg16-3x32x32", method: "exact", order: "speed", limit: null, device: null };
 const state = { ...FIRST };
