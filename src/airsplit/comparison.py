@@ -12,7 +12,7 @@ from airsplit.compared import Comparison, folder_of
 from airsplit.errors import InvalidValue, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
-from airsplit.references import require_name
+from airsplit.references import require_choice_or_path
 from airsplit.report.side_by_side import write_comparison
 from airsplit.results import RoundRecord, RunFolder
 from airsplit.scenario import Scenario
@@ -45,7 +45,7 @@ def compare(
         require_integer("jobs", jobs, low=1)
     if target is not None:
         require_number("target", target, above=0, high=1)
-    chosen = [require_name("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
+    chosen = [require_choice_or_path("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
     if not chosen:
         raise InvalidValue("algorithms must name at least one, got none")
     numbers = tuple(range(scenario.training.seed, scenario.training.seed + seeds))

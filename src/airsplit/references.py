@@ -12,10 +12,10 @@ from typing import Any
 from airsplit.errors import InvalidValue, UnknownName, require_choice, show
 
 
-def require_name(field: str, value: str, known: Collection[str] | None = None) -> str:
+def require_choice_or_path(field: str, value: str, known: Collection[str] | None = None) -> str:
     """A known name, or "package.module:factory"; nothing is imported.
 
-    >>> require_name("training.dataset", "digits", ("digits", "mnist")), require_name("training.dataset", "my.sensors:make")
+    >>> require_choice_or_path("training.dataset", "digits", ("digits", "mnist")), require_choice_or_path("training.dataset", "my.sensors:make")
     ('digits', 'my.sensors:make')
     """
     module, colon, path = value.partition(":")

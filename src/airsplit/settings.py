@@ -23,7 +23,7 @@ from airsplit.errors import (
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
 from airsplit.planning.methods import METHOD_OF, METHODS
-from airsplit.references import require_name
+from airsplit.references import require_choice_or_path
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
@@ -114,7 +114,7 @@ class ModelSettings(Section):
         return {key: f"and model.{other} exclude each other; leave one out" for key, other in others.items()}
 
     def check(self) -> None:
-        require_name("model.name", self.name)
+        require_choice_or_path("model.name", self.name)
         self._check_inputs()
         for key, value in self.arguments.items():
             require_plain(f"model.arguments.{key}", value)
@@ -224,7 +224,7 @@ class PlanSettings(Section):
         return _options_of_others("plan.method", given.get("method", cls.model_fields["method"].default), METHOD_OF)
 
     def check(self) -> None:
-        require_name("plan.method", self.method, METHODS)
+        require_choice_or_path("plan.method", self.method, METHODS)
         if self.method == "fixed" and self.split is None:
             raise InvalidValue('plan.split must be given for method = "fixed", e.g. split = 4, "pool1" or [1, 3, 5, 6]')
         for key in ("max_split", "split"):
@@ -299,7 +299,7 @@ class TrainingSettings(Section):
         return moot
 
     def check(self) -> None:
-        require_name("training.algorithm", self.algorithm, ALGORITHMS)
+        require_choice_or_path("training.algorithm", self.algorithm, ALGORITHMS)
         require_choice("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
         require_choice("training.optimiser", self.optimiser, OPTIMISERS)
@@ -308,8 +308,8 @@ class TrainingSettings(Section):
             raise InvalidValue(f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}')
         if self.compile and self.device == "cpu":
             raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')
-        require_name("training.dataset", self.dataset, DATASETS)
-        require_name("training.loss", self.loss, LOSSES)
+        require_choice_or_path("training.dataset", self.dataset, DATASETS)
+        require_choice_or_path("training.loss", self.loss, LOSSES)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
             raise InvalidValue(f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}')

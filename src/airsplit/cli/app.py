@@ -24,7 +24,7 @@ from airsplit.errors import AirsplitError, InvalidValue, UnknownName, require_ch
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
 from airsplit.planning.methods import METHODS
-from airsplit.references import require_name
+from airsplit.references import require_choice_or_path
 
 USER_MISTAKE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 SCALES = ("smoke", "paper")
@@ -158,7 +158,7 @@ def plan(
       airsplit plan my.toml --set plan.max_split=     nothing: the default
     """
     if method is not None:
-        require_name("--method", method, (*METHODS, "all"))
+        require_choice_or_path("--method", method, (*METHODS, "all"))
     from airsplit.cli.planned import plan_once, plan_with_each
 
     chosen = sources.scenario(scenario, method, set or [])
@@ -417,7 +417,7 @@ def data(
     chosen = {"partition": partition, "alpha": alpha, "labels_per_device": labels_per_device}
     chosen |= {"samples_per_device": samples_per_device, "seed": seed}
     if name is None:
-        data_tables.require_name(chosen | {"devices": devices, "plot": plot})
+        data_tables.require_choice_or_path(chosen | {"devices": devices, "plot": plot})
         found = data_tables.stored(folder)
         if as_json:
             print(json_text(found))

@@ -15,7 +15,7 @@ from airsplit.planning.expected_max import minimise_expected_max
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.problem import Problem, problem_of
 from airsplit.profiles import Profile
-from airsplit.references import factory, require_name
+from airsplit.references import factory, require_choice_or_path
 from airsplit.units import Floats, Ints
 
 Method = Callable[[Problem], Plan]
@@ -154,7 +154,7 @@ def plan(
 
 def method_of(name: str) -> Method:
     """A method by its name, or the function that "package.module:function" names."""
-    require_name("method", name, METHODS)
+    require_choice_or_path("method", name, METHODS)
     return factory(name, "method", "a Plan") if ":" in name else METHODS[name]
 
 

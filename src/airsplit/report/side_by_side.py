@@ -13,7 +13,7 @@ from airsplit.compared import Comparison, Row, folder_of
 from airsplit.errors import FileProblem
 from airsplit.files import read_text, write_text
 from airsplit.quantities import counted, percent, seconds, unit_of_time
-from airsplit.references import require_name
+from airsplit.references import require_choice_or_path
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.overview import ALGORITHMS
 from airsplit.report.page import document
@@ -64,7 +64,7 @@ def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
     if not seeds or not algorithms:
         raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms; was it written by airsplit compare?")
     for algorithm in algorithms:
-        require_name(f"algorithm of comparison {str(file)!r}", algorithm, KINDS)
+        require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm, KINDS)
     return algorithms, seeds, target
 
 
