@@ -63,9 +63,7 @@ def brought(names: Iterable[str], known: set[str]) -> set[str]:
 
 def page() -> Iterator[str]:
     yield "# Dependencies\n"
-    yield "What each part of Airsplit brings along, directly (bold) and behind that, with the versions that the tests are run with and the licences that the"
-    yield "packages state. Airsplit itself is Apache-2.0; it ships one library, Apache ECharts (Apache-2.0, with parts of d3 under BSD-3-Clause), for the dashboard."
-    yield "`make audit` writes this page anew and asks for known vulnerabilities.\n"
+    yield ABOUT
     known = {"airsplit"}
     for extra, title in PARTS.items():
         direct = set(needed("airsplit", extra)) - (set(needed("airsplit")) if extra else set())
@@ -80,12 +78,17 @@ def page() -> Iterator[str]:
     yield VULNERABILITIES
 
 
+ABOUT = """What each part of Airsplit brings along, directly (bold) and behind that, with the versions that the tests are run
+with and the licences that the packages state. Airsplit itself is Apache-2.0; it ships one library, Apache ECharts (Apache-2.0,
+with parts of d3 under BSD-3-Clause), for the dashboard. `make audit` writes this page anew and asks for known vulnerabilities.
+"""
 VULNERABILITIES = """## Known vulnerabilities
 
-`make audit` asks the advisory database of the Python packaging index, by way of pip-audit, about every pinned version in `constraints.txt`, and
-fails where it knows of one, or where it cannot say. The database could not be reached from where this page was last written, so **no result is claimed
-here**: run it before you deploy. What limits the damage meanwhile: of what Airsplit brings, only grpcio, protobuf, cryptography, starlette, uvicorn and what
-stands behind these meet bytes from a network; pillow, matplotlib and Jinja2 meet only what Airsplit itself gives to them."""
+`make audit` asks the advisory database of the Python packaging index, by way of pip-audit, about every pinned version in
+`constraints.txt`, and fails where it knows of one, or where it cannot say. The database could not be reached from where this
+page was last written, so **no result is claimed here**: run it before you deploy. What limits the damage meanwhile: of what
+Airsplit brings, only grpcio, protobuf, cryptography, starlette, uvicorn and what stands behind these meet bytes from a network;
+pillow, matplotlib and Jinja2 meet only what Airsplit itself gives to them."""
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from airsplit.errors import InvalidValue, UnknownName, require_choice, show
 def require_choice_or_path(field: str, value: str, known: Collection[str] | None = None) -> str:
     """A known name, or "package.module:factory"; nothing is imported.
 
-    >>> require_choice_or_path("training.dataset", "digits", ("digits", "mnist")), require_choice_or_path("training.dataset", "my.sensors:make")
-    ('digits', 'my.sensors:make')
+    >>> require_choice_or_path("training.dataset", "my.sensors:make", ("digits", "mnist"))
+    'my.sensors:make'
     """
     module, colon, path = value.partition(":")
     if colon and not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):

@@ -417,7 +417,7 @@ def data(
     chosen = {"partition": partition, "alpha": alpha, "labels_per_device": labels_per_device}
     chosen |= {"samples_per_device": samples_per_device, "seed": seed}
     if name is None:
-        data_tables.require_choice_or_path(chosen | {"devices": devices, "plot": plot})
+        data_tables.require_name(chosen | {"devices": devices, "plot": plot})
         found = data_tables.stored(folder)
         if as_json:
             print(json_text(found))

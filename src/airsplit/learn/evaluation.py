@@ -17,7 +17,7 @@ from airsplit.learn.losses import right_answers
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
-from airsplit.models.loading import error_line
+from airsplit.references import error_line
 from airsplit.units import Floats
 
 BATCH = 250

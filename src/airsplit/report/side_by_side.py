@@ -61,10 +61,10 @@ def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
         target = float(said["target"])
     except (ValueError, TypeError, KeyError, RecursionError):
         raise FileProblem(f"comparison {str(file)!r} is not one; was it written by airsplit compare?") from None
-    if not seeds or not algorithms:
-        raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms; was it written by airsplit compare?")
+    if not seeds or not algorithms or not all(":" in algorithm or algorithm in KINDS for algorithm in algorithms):
+        raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms: {', '.join(KINDS)} or package.module:NAME")
     for algorithm in algorithms:
-        require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm, KINDS)
+        require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm)  # a folder is called by it
     return algorithms, seeds, target
 
 
