@@ -64,6 +64,17 @@ def test_who_never_arrived_leaves_its_place_to_others(desk: Desk) -> None:
     assert desk.greet(session(desk), "three").number == one.number
 
 
+def test_one_whose_arrival_is_refused_was_never_here(desk: Desk) -> None:
+    """Not even for a moment, in which the server would plan with what it has not measured."""
+    first = session(desk)
+    one = desk.greet(first, "one")
+    with pytest.raises(Malformed, match="at most 16 versions of its front, got 17"):
+        desk.arrived(one, first, arrived(desk, versions=[pb.Version(round=number, split=1) for number in range(17)]))
+    assert not one.present
+    desk.left(one, first)
+    assert one.name == ""
+
+
 def test_who_has_arrived_keeps_its_place_while_it_is_away(desk: Desk) -> None:
     first = session(desk)
     one = desk.greet(first, "one")

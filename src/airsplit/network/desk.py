@@ -149,11 +149,12 @@ class Desk:
             got = f"{message.samples} and {message.test_samples}"
             raise Unwelcome(f"a device must have 1 to {MOST_SAMPLES} samples to train on, and as many to test on, got {got}")
         measured = _measured(message) if self.scenario.network.measure else {}
+        versions = _versions(message.versions)  # all that can be wrong with it is found before it counts as here
         with self.changed:
             if member.session is not session:
                 return
             member.arrived, member.samples, member.test_samples = True, message.samples, message.test_samples
-            member.versions, member.last_seen = _versions(message.versions), time.monotonic()
+            member.versions, member.last_seen = versions, time.monotonic()
             member.measurement = measured
             self.changed.notify_all()
         self.tell("arrived", device=member.name, number=member.number, samples=message.samples, **measured)
