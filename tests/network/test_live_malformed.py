@@ -301,6 +301,13 @@ def with_a_member(run: Run, member: Member) -> list[Outcome]:
     return outcomes
 
 
+def test_federated_averaging_trains_nothing_for_a_device(tmp_path: Path) -> None:
+    with running(scenario([1, 2, 3], algorithm="fedavg", rounds=1, evaluate_every=1000), tmp_path) as run:
+        (outcome,) = with_a_member(run, Member(in_round=lambda told, _: [told.step([torch.zeros(4, 7)])]))
+    assert_clear(outcome)
+    assert "trains the model by itself" in outcome.details
+
+
 def test_federated_averaging_evaluates_nothing_for_a_device(tmp_path: Path) -> None:
     with running(scenario([1, 2, 3], algorithm="fedavg", rounds=1), tmp_path) as run:
         member = Member(assessing=lambda told, _: [told.evaluate([torch.zeros(4, 7)])])

@@ -205,6 +205,8 @@ class Desk:
         if work is None:
             yield self._over(member, step.place)
             return
+        if not self.back_ends.splits:
+            raise Malformed("with federated averaging a device trains the model by itself")
         if step.place.step < work.step:
             self.tell("ignored", device=member.name, number=member.number, round=work.round, step=step.place.step)
             return
