@@ -187,6 +187,13 @@ def test_few_steps_and_unfinished_rounds_say_nothing() -> None:
     assert watch.refitted(fleet()).seconds_per_mac.tolist() == fleet().seconds_per_mac.tolist()
 
 
+@pytest.mark.parametrize("step_s", [5e-324, 1e-300, 1e6])
+def test_steps_that_took_what_no_device_takes_say_nothing(step_s: float) -> None:
+    watch = Watch(K)
+    watch.look(finished(Member(1), [step_s] * 8, 1.5), 100.0, made())
+    assert watch.refitted(fleet()).seconds_per_mac.tolist() == fleet().seconds_per_mac.tolist()
+
+
 def test_steps_of_one_length_make_a_steady_device() -> None:
     watch = Watch(K)
     watch.look(finished(Member(1), [0.25] * 8, 1.5), 100.0, made())

@@ -11,8 +11,10 @@ from airsplit.compute import fit_compute
 from airsplit.errors import InvalidValue
 from airsplit.fleet import Fleet
 from airsplit.learn.replica import Replica
+from airsplit.network.desk import MEASURED
 from airsplit.network.forecast import Forecast
 from airsplit.network.members import Member
+from airsplit.network.probe import STEADY
 from airsplit.units import bytes_to_bits
 
 REMEMBERED = 100
@@ -37,9 +39,9 @@ class Watch:
         work = member.work
         if work is None or work.finished is None or macs <= 0:
             return
-        k = member.number
-        new = [seconds / macs for seconds in work.finished.step_compute_s if seconds > 0]
-        self._paces[k] = (self._paces[k] + new)[-REMEMBERED:]
+        k, (least, most) = member.number, MEASURED["seconds_per_mac"]
+        new = (seconds / macs for seconds in work.finished.step_compute_s)
+        self._paces[k] = (self._paces[k] + [pace for pace in new if least <= pace <= most])[-REMEMBERED:]  # no others can be fitted
         planned_s = bytes_to_bits(work.sent_bytes) / forecast.up_bps[k] + bytes_to_bits(work.received_bytes) / forecast.down_bps[k]
         if planned_s > 0:
             ratio = work.finished.transmit_s / float(planned_s)
@@ -68,7 +70,7 @@ def _fitted(paces: Sequence[float]) -> tuple[float, float]:
     try:
         fit = fit_compute(np.ones(len(paces)), np.array(paces))
     except InvalidValue:
-        return paces[0], 1e6 / paces[0]
+        return paces[0], STEADY / paces[0]
     return fit.seconds_per_mac, fit.fluctuation
 
 
