@@ -97,8 +97,14 @@ def test_a_measured_fleet_is_what_devices_said_of_themselves() -> None:
     assert found.name == ("one", "two")
     assert found.rate_bps([0.5, 0.5]).tolist() == [0.5e6, 1e6]
     assert found.memory_bytes is None
-    limited = measured_fleet(scenario(), ["one", "two"], [each | {"memory_bytes": 1e6} for each in said])
-    assert limited.memory_bytes is not None
+
+
+def test_a_device_that_says_how_much_memory_it_has_is_held_to_it_also_if_others_say_nothing() -> None:
+    said = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "up_bps": 1e6, "down_bps": 2e6}
+    found = measured_fleet(scenario(), ["one", "two"], [said | {"memory_bytes": memory} for memory in (1e6, 0.0)])
+    assert found.memory_bytes is not None
+    assert found.memory_bytes[0] == 1e6
+    assert found.memory_bytes[1] > 1e15
 
 
 # ---- what must fit -----------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ LATE = 0.999
 
 LEAST_LIMIT = (4 << 20) + (64 << 10)  # room for a probe of the link
 LABEL_BYTES = 4 << 10  # of a sample, where the model puts out less
+UNLIMITED_BYTES = float(1 << 60)  # the memory of a device that does not say how much it has, beside others that do
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ def measured_fleet(scenario: Scenario, names: Sequence[str], measured: Sequence[
     return Fleet(
         full_band_rate_bps=np.array([each["up_bps"] for each in measured]),
         full_band_downlink_bps=np.array([each["down_bps"] for each in measured]),
-        memory_bytes=memory if (memory > 0).all() else None,
+        memory_bytes=np.where(memory > 0, memory, UNLIMITED_BYTES) if (memory > 0).any() else None,
         name=tuple(names),
         cell=scenario.make_cell(),
         **columns,
