@@ -16,7 +16,7 @@ from airsplit.network.desk import Desk, told_scenario
 from airsplit.network.device import Device
 from airsplit.network.events import silent
 from airsplit.network.fronts import Fronts
-from airsplit.network.members import Unwelcome
+from airsplit.network.members import ASSESSING, Unwelcome, Work
 from airsplit.network.sessions import Session
 from airsplit.results import folder_lock
 from network import fleets
@@ -94,6 +94,17 @@ def test_one_who_was_replaced_is_told_so(desk: Desk) -> None:
         list(first._answered(member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(ready=pb.Ready())).frame()), "ready"))
     with pytest.raises(Unwelcome):
         list(first._ordered())
+
+
+def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk: Desk) -> None:
+    member = desk.greet(session(desk), "one")
+    member.work = Work(order=1, round=1, deadline=0.0, state=ASSESSING)
+    place = pb.Place(run=desk.run, round=1, order=1)
+    for wrong in ({"test_loss": float("inf")}, {"test_accuracy": -0.1}, {"own_accuracy": float("nan")}, {"own_accuracy": 1.1}):
+        with pytest.raises(Malformed, match="a test loss must be finite, and accuracies from 0 to 1"):
+            desk.assessed(member, pb.Assessed(place=place, **wrong))
+    desk.assessed(member, pb.Assessed(place=place, test_loss=-1.5, test_accuracy=1.0))
+    assert member.work.assessed is not None
 
 
 def test_a_device_is_told_nothing_of_files_or_of_other_devices(tmp_path: Path) -> None:

@@ -339,9 +339,10 @@ class Desk:
     def assessed(self, member: Member, message: pb.Assessed) -> None:
         """A device has evaluated its model."""
         work = self._current(member, message.place)
-        numbers = [message.test_loss, *(value for value in (message.test_accuracy, message.own_accuracy) if value)]
-        if not all(math.isfinite(number) and number >= 0 for number in numbers) or max(numbers[1:], default=0.0) > 1:
-            raise Malformed("an evaluation must be finite, and accuracies at most 1")
+        accuracies = (message.test_accuracy, message.own_accuracy)  # 0 where they are not said
+        if not math.isfinite(message.test_loss) or not all(0 <= accuracy <= 1 for accuracy in accuracies):
+            got = f"{message.test_loss:g}, {accuracies[0]:g} and {accuracies[1]:g}"
+            raise Malformed(f"a test loss must be finite, and accuracies from 0 to 1, got {got}")
         with self.changed:
             if work is not None and work.state == ASSESSING:
                 work.assessed, work.state = message, ASSESSED
