@@ -17,6 +17,7 @@ from airsplit.network.device import Device
 from airsplit.network.events import silent
 from airsplit.network.fronts import Fronts
 from airsplit.network.members import ASSESSING, Unwelcome, Work
+from airsplit.network.orders import Orders
 from airsplit.network.sessions import Session
 from airsplit.results import folder_lock
 from network import fleets
@@ -105,6 +106,24 @@ def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk:
             desk.assessed(member, pb.Assessed(place=place, **wrong))
     desk.assessed(member, pb.Assessed(place=place, test_loss=-1.5, test_accuracy=1.0))
     assert member.work.assessed is not None
+
+
+def test_orders_that_a_device_does_not_take_do_not_pile_up(desk: Desk) -> None:
+    """With federated averaging each has the whole model: a device that hangs would cost the server another every round."""
+    member, orders = desk.greet(session(desk), "one"), Orders(desk)
+    for why in ("first", "second", "last"):
+        orders.end(why)
+    assert member.session is not None
+    assert member.session.orders.qsize() == 1
+    (taken,) = member.session._ordered()
+    assert taken.message.done.why == "last"
+
+
+def test_no_order_makes_a_stream_that_has_ended_go_on(desk: Desk) -> None:
+    ended = session(desk)
+    ended.orders.put(None)
+    ended.give(Outgoing(pb.ServerMessage(done=pb.Done())))
+    assert list(ended._ordered()) == []
 
 
 def test_a_device_is_told_nothing_of_files_or_of_other_devices(tmp_path: Path) -> None:

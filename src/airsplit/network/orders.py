@@ -120,7 +120,7 @@ class Orders:
 
     def _give(self, member: Member, order: Outgoing[pb.ServerMessage]) -> None:
         if member.session is not None:
-            member.session.orders.put(order.sealed())
+            member.session.give(order.sealed())
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------------
     def wait(self, until: Callable[[], bool], seconds: float) -> bool:

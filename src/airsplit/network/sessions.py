@@ -53,6 +53,16 @@ class Session:
         self._silence = _later(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
         context.add_callback(lambda: self.orders.put(None))
 
+    def give(self, order: Outgoing[pb.ServerMessage]) -> None:
+        """Let the device have an order next.  Those that it has not taken are void, and go: each may hold a whole model."""
+        try:
+            while self.orders.get_nowait() is not None:
+                pass
+        except queue.Empty:
+            self.orders.put(order)
+        else:
+            self.orders.put(None)  # the stream has ended
+
     def replace(self) -> None:
         """End the stream: another has come in its place.  One that still listens is told so, and does not come back."""
         self._replaced = True
@@ -178,7 +188,7 @@ class Session:
         """The next order; waits for it."""
         self.idle = True
         order = self.orders.get()
-        while order is not None and not self.orders.empty():  # a device that was late finds several: the last one counts
+        while order is not None and not self.orders.empty():  # a newer one may have come just now, or the end of the stream
             order = self.orders.get()
         self.idle = False
         self._require_own()
