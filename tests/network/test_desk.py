@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import grpc
@@ -19,6 +20,7 @@ from airsplit.network.fronts import Fronts
 from airsplit.network.members import ASSESSING, Unwelcome, Work
 from airsplit.network.orders import Orders
 from airsplit.network.sessions import Session
+from airsplit.network.transport import PROTOCOL
 from airsplit.results import folder_lock
 from network import fleets
 
@@ -106,6 +108,13 @@ def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk:
             desk.assessed(member, pb.Assessed(place=place, **wrong))
     desk.assessed(member, pb.Assessed(place=place, test_loss=-1.5, test_accuracy=1.0))
     assert member.work.assessed is not None
+
+
+def test_a_device_that_probes_and_goes_leaves_no_thread_behind(desk: Desk) -> None:
+    before = set(threading.enumerate())
+    said = (pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one")), pb.DeviceMessage(probe=pb.Probe()))
+    assert len(list(session(desk).converse(Outgoing(each).frame() for each in said))) == 2
+    fleets.wait_until(lambda: set(threading.enumerate()) <= before, seconds=5.0)
 
 
 def test_orders_that_a_device_does_not_take_do_not_pile_up(desk: Desk) -> None:

@@ -48,7 +48,8 @@ class Session:
         self._member: Member | None = None
         self.idle = False  # whether the device waits for an order
         self._second, self._messages = 0, 0
-        self._probing, self._probed_before, self._probes_lock = False, False, threading.Lock()
+        self._probing, self._probes_lock = False, threading.Lock()
+        self._turn: threading.Timer | None = None  # to probe, from the first probe on
         self._replaced = False
         self._silence = _later(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
         context.add_callback(lambda: self.orders.put(None))
@@ -93,6 +94,8 @@ class Session:
 
     def _end_probing(self) -> None:
         with self._probes_lock:
+            if self._turn is not None:
+                self._turn.cancel()  # or one who comes, probes and goes again and again would leave a thread each time
             if self._probing:
                 self._desk.probing.release()
                 self._probing = False
@@ -154,9 +157,9 @@ class Session:
         return self._desk.greet(self, hello.name)
 
     def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
-        if not self._probed_before:  # who does not get its turn in time measures all the same
-            self._probed_before, self._probing = True, self._desk.probing.acquire(timeout=PROBING_S)
-            _later(PROBING_S, self._end_probing)
+        if self._turn is None:  # who does not get its turn in time measures all the same
+            self._probing = self._desk.probing.acquire(timeout=PROBING_S)
+            self._turn = _later(PROBING_S, self._end_probing)
         return self._desk.probed(probe)
 
     def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
