@@ -12,6 +12,7 @@ import torch
 from airsplit.errors import FileProblem
 from airsplit.learn.preparation import replica_of
 from airsplit.network import airsplit_pb2 as pb
+from airsplit.network import sessions
 from airsplit.network.codec import HEADER_LIMIT, Malformed, Outgoing, opened
 from airsplit.network.desk import Desk, told_scenario
 from airsplit.network.device import Device
@@ -115,6 +116,16 @@ def test_a_device_that_probes_and_goes_leaves_no_thread_behind(desk: Desk) -> No
     said = (pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one")), pb.DeviceMessage(probe=pb.Probe()))
     assert len(list(session(desk).converse(Outgoing(each).frame() for each in said))) == 2
     fleets.wait_until(lambda: set(threading.enumerate()) <= before, seconds=5.0)
+
+
+def test_the_server_tells_of_a_flood_as_of_whatever_else_it_refuses(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MESSAGES_PER_S", 10)
+    told: list[str] = []
+    desk.limit_bytes, desk.tell = 1000, lambda event, **facts: told.append(f"{event}: {facts.get('why')}")
+    flood = [pb.Frame(piece=b"x").SerializeToString()] * 100
+    with pytest.raises(grpc.RpcError, match=r"RESOURCE_EXHAUSTED: .* at most 10 messages a second"):
+        list(session(desk).converse(iter(flood)))
+    assert told == ["refused: a device may send at most 10 messages a second"]
 
 
 def test_orders_that_a_device_does_not_take_do_not_pile_up(desk: Desk) -> None:

@@ -37,6 +37,10 @@ PROBING_S = 20.0
 """How long a device has at most to measure its link by itself, and waits until the one before it has done so."""
 
 
+class Flooding(AirsplitError):
+    """A device that sends more messages than any has use for."""
+
+
 class Session:
     """A stream from its first message to its last."""
 
@@ -101,7 +105,11 @@ class Session:
                 self._probing = False
 
     def _end(self, error: AirsplitError) -> None:
-        codes = {Refused: grpc.StatusCode.PERMISSION_DENIED, Unwelcome: grpc.StatusCode.FAILED_PRECONDITION}
+        codes: dict[type[AirsplitError], grpc.StatusCode] = {
+            Refused: grpc.StatusCode.PERMISSION_DENIED,
+            Unwelcome: grpc.StatusCode.FAILED_PRECONDITION,
+            Flooding: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        }
         code = next((code for kind, code in codes.items() if isinstance(error, kind)), grpc.StatusCode.INVALID_ARGUMENT)
         if self._member is not None:
             self._desk.refused(self._member, self, str(error))
@@ -115,7 +123,7 @@ class Session:
             second = int(time.monotonic())
             self._second, self._messages = second, self._messages + 1 if second == self._second else 1
             if self._messages > MESSAGES_PER_S:
-                self.context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MESSAGES_PER_S:,} messages a second")
+                raise Flooding(f"a device may send at most {MESSAGES_PER_S:,} messages a second")
             if self._member is not None:
                 self._member.last_seen = time.monotonic()
             self._count("sent_bytes", data)
