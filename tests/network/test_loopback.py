@@ -24,7 +24,7 @@ from airsplit.learn.replica import kind_and_name
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network import device as device_module
 from airsplit.network.backends import SharingBackEnd
-from airsplit.network.codec import Incoming, Outgoing, opened
+from airsplit.network.codec import Incoming, Malformed, Outgoing, opened
 from airsplit.network.device import Device
 from airsplit.network.keeping import read_kept
 from airsplit.network.replanning import Watch
@@ -325,6 +325,42 @@ def test_files_that_a_server_names_are_never_read(tmp_path: Path) -> None:
         assert Device(name="0", folder=tmp_path, **own).run(f"127.0.0.1:{port}") == "done"
     finally:
         server.stop(0).wait()
+
+
+def answering(*answers: pb.ServerMessage) -> tuple[Any, int]:
+    """A server that gives its answers in turn, whatever it hears."""
+
+    def join(messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        yield from (Outgoing(answer).frame() for answer, _ in zip(answers, messages, strict=False))
+
+    return listen("127.0.0.1:0", join, {}, devices=1, limit_bytes=1 << 20, credentials=None)
+
+
+def welcomed(device: int = 0, **changes: Any) -> pb.ServerMessage:
+    return pb.ServerMessage(welcome=pb.Welcome(run="run", device=device, devices=3, scenario=scenario(**changes).to_toml()))
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([pb.ServerMessage(skip=pb.Skip(why="no"))], "must answer with welcome, got 'skip'"),
+        ([welcomed(device=3)], "a number below that of its devices, 3, got 3"),
+        ([welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=0))], "a split from 1 to 5, got 0"),
+        ([welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=99))], "a split from 1 to 5, got 99"),
+        ([welcomed(), pb.ServerMessage(assess=pb.Assess(round=1, split=99))], "a split from 1 to 5, got 99"),
+        ([welcomed(network__replan=True), pb.ServerMessage(move=pb.Move(from_split=3, split=0))], "a split from 1 to 5, got 0"),
+        ([welcomed(), pb.ServerMessage(move=pb.Move(from_split=3, split=1))], "must not move layers"),
+        ([welcomed(algorithm="fedavg"), pb.ServerMessage(round=pb.Round(number=1))], "must send the model with the first round"),
+    ],
+)
+def test_a_server_that_says_what_it_must_not_is_left_with_a_reason(tmp_path: Path, answers: list[pb.ServerMessage], words: str) -> None:
+    server, port = answering(*answers, pb.ServerMessage(done=pb.Done()))
+    try:
+        with pytest.raises(Malformed, match=words):
+            Device(name="0", folder=tmp_path, model="learn.tiny:mlp", data="network.fleets:three_0").run(f"127.0.0.1:{port}")
+    finally:
+        server.stop(0).wait()
+    assert not (tmp_path / checkpoint.FRONT_FILE).exists()
 
 
 # ---- data --------------------------------------------------------------------------------------------------------------------

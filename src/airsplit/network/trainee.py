@@ -40,6 +40,8 @@ class Trainee:
     def __init__(self, scenario: Scenario, welcome: pb.Welcome, folder: Path, data: str | None, tell: Tell) -> None:
         self.run, self.number, self.settings, self._tell = welcome.run, welcome.device, scenario.training, tell
         self._scenario, self._compression = scenario.replace(**{"model.fingerprint": None}), scenario.network.compression
+        if self.number >= welcome.devices:
+            raise Malformed(f"the server must give a device a number below that of its devices, {welcome.devices}, got {self.number}")
         self.replica, self.profile = replica_of(self._scenario)
         own = data is not None and ":" in data
         dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
@@ -52,6 +54,7 @@ class Trainee:
         self.may_move = scenario.network.replan
         self._split, self._fresh = 0, True
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
+        self._model_now: dict[str, Tensor] = {}  # with federated averaging: the average, as the server last sent it
 
     # ---- orders ----------------------------------------------------------------------------------------------------------------
     def serve(self, stream: Stream, answer: Incoming[pb.ServerMessage]) -> str:
@@ -91,6 +94,7 @@ class Trainee:
 
     def _begin(self, version: int, split: int) -> None:
         """Become what the front was after a round; 0: as it was at first."""
+        self._require_split(split)
         if self._loaded != (version, split):
             names = self.replica.front_keys(split)
             if (version, split) in self.fronts.versions:
@@ -101,6 +105,10 @@ class Trainee:
                 fresh, _ = replica_of(self._scenario)
                 self.replica.load({name: fresh.tensors[name] for name in names})
         self._loaded, self._split = (version, split), split
+
+    def _require_split(self, split: int) -> None:
+        if not 1 <= split <= len(self.profile):
+            raise Malformed(f"the server must cut the model at a split from 1 to {len(self.profile)}, got {split}")
 
     def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
         number = order.number if isinstance(order, pb.Round) else order.round
@@ -151,6 +159,8 @@ class Trainee:
         clock, whole = Stopwatch(laps=1), len(self.replica.outline.splits)
         if order.model:
             self._model_now = incoming.named(order.model, self.replica.tensors)
+        elif not self._model_now:
+            raise Malformed("the server must send the model with the first round, got none")
         self.replica.load(self._model_now)
         losses = []
         for step in range(self.settings.iterations_per_round):
@@ -161,8 +171,6 @@ class Trainee:
         done.message.finished.train_loss = sum(losses) / len(losses)
         done.put_named(done.message.finished.model, self.replica.tensors)
         return done
-
-    _model_now: dict[str, Tensor]
 
     def _chance(self, number: int, step: int, part: str) -> Any:
         return seeded(self.settings.seed, part, self.number, number, step)
@@ -218,6 +226,7 @@ class Trainee:
         """Cut elsewhere: take over layers from the server, or hand them over."""
         if not self.may_move:
             raise Malformed("a server must not move layers that did not say so when the device joined")
+        self._require_split(order.split)
         self._begin(order.begin_from, order.from_split)
         had, has = self.replica.front_keys(order.from_split), self.replica.front_keys(order.split)
         wanted = {name: self.replica.tensors[name].clone() for name in had if name not in has}
@@ -231,10 +240,10 @@ class Trainee:
 
 
 def expected_answer(answer: Incoming[pb.ServerMessage], wanted: str) -> Any:
-    """What an answer says, if it is of the kind that was wanted."""
+    """What an answer says, if it is of the kind that was wanted; before a round there is nothing to skip."""
     message = answer.message
     kind = message.WhichOneof("body")
-    if kind == "skip":
+    if kind == "skip" and wanted != "welcome":
         raise Skipped(message.skip.why)
     if kind == "done" and message.done.why:
         raise Lost(message.done.why)
