@@ -48,7 +48,6 @@ from airsplit.scenario import Scenario
 
 LARGEST_PROBE = 4 << 20
 MOST_VERSIONS = 16
-MOST_STEPS = 10**6
 SLACK_S = 1.0
 MOST_SAMPLES = 10**9
 MEASURED = {
@@ -356,8 +355,9 @@ class Desk:
             return
         received = incoming.named(message.layers, {name: self.replica.tensors[name] for name in work.received})
         with self.changed:
-            work.received, work.state = received, MOVED
-            self.changed.notify_all()
+            if work.state == MOVING:  # else it was dropped meanwhile, and the layers stay where they were
+                work.received, work.state = received, MOVED
+                self.changed.notify_all()
 
 
 class _Told:
@@ -409,5 +409,3 @@ def _require_times(message: pb.Finished, elapsed_s: float) -> None:
     times = (message.compute_s, message.transmit_s, message.server_s, *message.step_compute_s)
     if not all(0 <= seconds <= elapsed_s + SLACK_S for seconds in times) or not math.isfinite(message.train_loss):
         raise Malformed(f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, and losses finite")
-    if len(message.step_compute_s) > MOST_STEPS:
-        raise Malformed(f"a round has at most {MOST_STEPS} steps")
