@@ -27,10 +27,10 @@ LAST_WORDS_S = 2.0
 class Serving:
     """A server that listens, with its run folder.  Iterating over it trains; each record is on the disk before it is seen.
 
-    devices      how many take part; None when resuming: as many as before
+    devices      how many take part; None: as many as the scenario's fleet has or, when resuming, as before
     listen_on    HOST:PORT
     credentials  for TLS; None: plain text
-    admission    who is let in, where there is TLS
+    admission    who is let in, where there is TLS; without, whoever gets in may take any name
     """
 
     def __init__(

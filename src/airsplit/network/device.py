@@ -54,7 +54,7 @@ class Device:
         self._stopping = False
 
     def stop(self) -> None:
-        """Ask the device to leave after what it is at."""
+        """Do not come back once the connection is gone; while it holds, the device goes on."""
         self._stopping = True
 
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:

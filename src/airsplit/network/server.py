@@ -55,6 +55,7 @@ class Server:
 
     devices    how many take part
     wait_s     how long the server waits for all of them at the beginning, and later for enough of them
+    admission  who is let in; None: everybody, under the name that it gives
     tell       is told what happens: the name of an event, and facts about it
     """
 

@@ -43,14 +43,15 @@ class Stopwatch:
 
 class _Lap:
     def __init__(self, done: Callable[[float, pb.ServerMessage | None], None]) -> None:
-        self._done, self._answer = done, None
+        self._done = done
+        self._answer: pb.ServerMessage | None = None
 
     def __enter__(self) -> Callable[[pb.ServerMessage], None]:
         self._start = time.perf_counter()
         return self._hear
 
     def _hear(self, answer: pb.ServerMessage) -> None:
-        self._answer = answer  # type: ignore[assignment]
+        self._answer = answer
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
