@@ -42,11 +42,11 @@ from airsplit.network.members import (
     skip,
 )
 from airsplit.network.sessions import Session
+from airsplit.network.transport import LARGEST_PROBE
 from airsplit.profiles import Profile
 from airsplit.references import error_line
 from airsplit.scenario import Scenario
 
-LARGEST_PROBE = 4 << 20
 MOST_VERSIONS = 16
 SLACK_S = 1.0
 MOST_SAMPLES = 10**9
@@ -113,7 +113,7 @@ class Desk:
         if name in self.preferred and not self.members[self.preferred[name]].name:
             free = [self.members[self.preferred[name]]]
         if not free:
-            known = ", ".join(member.name for member in self.members if member.name) or ", ".join(self.preferred)
+            known = ", ".join(dict.fromkeys((*(member.name for member in self.members if member.name), *self.preferred)))
             raise Unwelcome(f"this run has its {len(self.members)} devices: {known}; {show(name)} is not one of them")
         free[0].name = name
         return free[0]
@@ -407,5 +407,8 @@ def _measured(message: pb.Arrived) -> dict[str, float]:
 def _require_times(message: pb.Finished, elapsed_s: float) -> None:
     """Raise where a device says that it took longer than there was time, or what is no number at all."""
     times = (message.compute_s, message.transmit_s, message.server_s, *message.step_compute_s)
-    if not all(0 <= seconds <= elapsed_s + SLACK_S for seconds in times) or not math.isfinite(message.train_loss):
-        raise Malformed(f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, and losses finite")
+    wrong = [seconds for seconds in times if not 0 <= seconds <= elapsed_s + SLACK_S]
+    if wrong:
+        raise Malformed(f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, got {wrong[0]:g}")
+    if not math.isfinite(message.train_loss):
+        raise Malformed(f"a training loss must be finite, got {message.train_loss:g}")

@@ -16,7 +16,7 @@ from airsplit.learn.replica import Replica
 from airsplit.learn.virtual_time import Terms, whole_charges
 from airsplit.network.backends import BackEnds, bytes_of, one_copy_is_enough
 from airsplit.network.codec import HEADER_BYTES
-from airsplit.network.transport import LARGEST_MESSAGE
+from airsplit.network.transport import LARGEST_MESSAGE, LARGEST_PROBE
 from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.planning.problem import Problem, problem_of
@@ -29,7 +29,7 @@ from airsplit.units import Floats, Ints
 LATE = 0.999
 """A device is given the time that it keeps with this probability, before the factor and the grace of the settings."""
 
-LEAST_LIMIT = (4 << 20) + (64 << 10)  # room for a probe of the link
+LEAST_LIMIT = LARGEST_PROBE + (64 << 10)
 LABEL_BYTES = 4 << 10  # of a sample, where the model puts out less
 UNLIMITED_BYTES = float(1 << 60)  # the memory of a device that does not say how much it has, beside others that do
 

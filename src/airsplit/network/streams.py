@@ -13,7 +13,8 @@ from airsplit.errors import AirsplitError
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.codec import Incoming, Outgoing, joined, paced
 from airsplit.network.pacing import TokenBucket, burst_bytes
-from airsplit.network.transport import LARGEST_MESSAGE, join_call
+from airsplit.network.transport import LARGEST_MESSAGE, LARGEST_PROBE, join_call
+from airsplit.units import bytes_to_bits
 
 FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -77,7 +78,9 @@ def told(error: grpc.RpcError) -> AirsplitError | Lost:
     return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
 
 
-def measure_link(ask: Callable[[Outgoing[pb.DeviceMessage]], object], seconds: float = 1.0, largest: int = 4 << 20) -> dict[str, float]:
+def measure_link(
+    ask: Callable[[Outgoing[pb.DeviceMessage]], object], seconds: float = 1.0, largest: int = LARGEST_PROBE
+) -> dict[str, float]:
     """The rates of the link, both ways, and the time for there and back: with messages that grow until they take long enough.
 
     What an empty message takes is taken off, so that a rate is what is left for many bytes.
@@ -100,5 +103,5 @@ def measure_link(ask: Callable[[Outgoing[pb.DeviceMessage]], object], seconds: f
         while size < largest and took < seconds / 4:
             size = min(largest, size * 4)
             took = timed(ways[0] * size, ways[1] * size)
-        found[name] = 8 * size / max(took - trip_s, took / 10)
+        found[name] = bytes_to_bits(size) / max(took - trip_s, took / 10)
     return found

@@ -19,6 +19,8 @@ PROTOCOL = 1
 
 KEEPALIVE_S = 10.0
 LARGEST_MESSAGE = (1 << 31) - 1  # of protobuf
+LARGEST_PROBE = 4 << 20
+"""Bytes with which the link is measured at most, either way."""
 
 
 def _options(limit_bytes: int) -> list[tuple[str, Any]]:
