@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from airsplit.addresses import is_loopback
 from airsplit.cli.identity_commands import identity_app
 from airsplit.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
+from airsplit.network import certificates
 from airsplit.network.certificates import read_pair, require_name
 from airsplit.network.identity import (
     Admission,
@@ -363,6 +364,14 @@ def test_expired_certificates_are_refused_at_load_with_the_date(own):
         server_credentials(None, **own.make("server", purposes=[SERVER], days=(-9, -2)))
     with pytest.raises(FileProblem, match=rf"authority's certificate .* expired on {day} "):
         channel_credentials(None, **(own.make("pi") | {"authority": ended["certificate"]}))
+
+
+def test_an_authority_that_has_ended_is_not_to_be_renewed_but_replaced(folder):
+    ended = certificates.make_authority("old", datetime.now(UTC) - timedelta(minutes=1))
+    certificates.write_key(folder / "ca.key", ended.key)
+    (folder / "ca.pem").write_bytes(certificates.chain_pem(ended.chain))
+    with pytest.raises(FileProblem, match=r"authority's certificate .* expired on .*; make another authority, in another folder"):
+        init(folder, renew=True)
 
 
 def test_a_certificate_from_the_future_raises_the_question_of_the_clock(own):

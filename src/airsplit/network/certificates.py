@@ -200,9 +200,19 @@ def require_in_force(certificate: x509.Certificate, what: str) -> None:
     """Neither too old nor too young, by this computer's clock."""
     now, first, last = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > last:
-        raise FileProblem(f"{what} expired on {moment(last)}; renew it: airsplit identity issue or init, with --renew")
+        renewal = "renew it: airsplit identity issue or init, with --renew"
+        way = "make another authority, in another folder: airsplit identity init" if _signs(certificate) else renewal
+        raise FileProblem(f"{what} expired on {moment(last)}; {way}")
     if now < first:
         raise FileProblem(f"{what} is valid from {moment(first)} on, and the clock says {moment(now)}; is the clock right?")
+
+
+def _signs(certificate: x509.Certificate) -> bool:
+    """Whether it is an authority's."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
 
 
 def moment(time: datetime) -> str:
