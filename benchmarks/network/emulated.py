@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 import airsplit.network.device as device_module
+import airsplit.network.server as server_module
 from airsplit.clock import Clock
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd
@@ -122,7 +123,8 @@ def run_devices(address: str, fastest: float, count: int) -> None:
 
 
 # ---- server ----------------------------------------------------------------------------------------------------------------
-def _at_once(_: BackEnd, arrived: tuple[Tensor, ...], __: Tensor) -> tuple[float, list[Tensor | None]]:
+def at_once(_: BackEnd, arrived: tuple[Tensor, ...], __: Tensor) -> tuple[float, list[Tensor | None]]:
+    """In place of a back end's step: nothing is computed, and what came goes back."""
     return 0.0, [tensor.detach() for tensor in arrived]
 
 
@@ -148,9 +150,7 @@ class Arrivals:
 
 def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
     """A server without computing; prints the forecast and each round as JSON."""
-    BackEnd.step = _at_once  # type: ignore[method-assign, assignment]
-    import airsplit.network.server as server_module
-
+    BackEnd.step = at_once  # type: ignore[method-assign, assignment]
     server_module.measure_server = lambda *_, **__: 0.0  # type: ignore[assignment]
     arrivals = Arrivals()
     with tempfile.TemporaryDirectory() as folder:

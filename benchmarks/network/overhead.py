@@ -5,6 +5,7 @@ python -m network.overhead          prints the table
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from airsplit.network.streams import Stream
 from airsplit.network.transport import LARGEST_MESSAGE, PROTOCOL, connect
 from airsplit.scenario import Scenario
 from airsplit.serving import Serving
+from network.emulated import at_once
 
 STEPS, ROUNDS = 200, 6
 BATCH, WIDTH = 64, 4096  # 1 MiB in float32
@@ -40,13 +42,9 @@ def scenario() -> Scenario:
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 
-def _at_once(_: BackEnd, arrived: tuple[torch.Tensor, ...], __: torch.Tensor) -> tuple[float, list[torch.Tensor | None]]:
-    return 0.0, [tensor.detach() for tensor in arrived]
-
-
 def serve_ours(identity: str) -> None:
     """A real server whose back end answers at once."""
-    BackEnd.step = _at_once  # type: ignore[method-assign, assignment]
+    BackEnd.step = at_once  # type: ignore[method-assign, assignment]
     folder = Path(identity) if identity else None
     secured: dict[str, Any] = {}
     if folder is not None:
@@ -106,8 +104,6 @@ def steps_of_ours(port: int, credentials: grpc.ChannelCredentials | None) -> Ite
 
 def steps_of_echo(port: int, credentials: grpc.ChannelCredentials | None) -> Iterator[float]:
     """Seconds of as many bytes there and back."""
-    import queue
-
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     address = f"localhost:{port}"
     channel = grpc.secure_channel(address, credentials, OPTIONS) if credentials else grpc.insecure_channel(address, OPTIONS)

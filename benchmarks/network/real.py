@@ -6,7 +6,9 @@ python -m network.real
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -39,9 +41,6 @@ def measured() -> list[dict[str, Any]]:
 
 
 def _airsplit(where: str, *words: str) -> subprocess.Popen[str]:
-    import os
-    import sys
-
     command = ["ip", "netns", "exec", where, sys.executable, "-m", "airsplit.cli.app", *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
