@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import torch
@@ -28,7 +29,8 @@ from airsplit.network.codec import Incoming, Malformed, Outgoing, opened
 from airsplit.network.device import Device
 from airsplit.network.keeping import read_kept
 from airsplit.network.replanning import Watch
-from airsplit.network.streams import Rejected, Stream
+from airsplit.network.streams import Lost, Rejected, Stream
+from airsplit.network.trainee import Skipped, expected_answer
 from airsplit.network.transport import listen
 from airsplit.scenario import Scenario
 from airsplit.serving import Serving
@@ -361,6 +363,26 @@ def test_a_server_that_says_what_it_must_not_is_left_with_a_reason(tmp_path: Pat
     finally:
         server.stop(0).wait()
     assert not (tmp_path / checkpoint.FRONT_FILE).exists()
+
+
+def test_a_server_cannot_steer_the_terminal_of_a_device(tmp_path: Path) -> None:
+    why, plain = "\x1b]0;yours\x07 gone\r\n", "]0;yours gone"
+
+    def join(messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        yield b""
+
+    server, port = listen("127.0.0.1:0", join, {}, devices=1, limit_bytes=1 << 20, credentials=None)
+    try:
+        with pytest.raises(Rejected) as refused:
+            Device(name="0", folder=tmp_path).run(f"127.0.0.1:{port}")
+    finally:
+        server.stop(0).wait()
+    assert str(refused.value) == f"the server refuses: {plain}"
+    for kind, message in ((Skipped, pb.ServerMessage(skip=pb.Skip(why=why))), (Lost, pb.ServerMessage(done=pb.Done(why=why)))):
+        with pytest.raises(kind) as caught:
+            expected_answer(Incoming(message, memoryview(b"")), "gradient")
+        assert str(caught.value) == plain
 
 
 # ---- data --------------------------------------------------------------------------------------------------------------------

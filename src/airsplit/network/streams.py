@@ -71,9 +71,18 @@ class Stream:
         self._channel.close()
 
 
+def in_words(text: str) -> str:
+    """What a server says, fit for a terminal: one line, without what would steer it.
+
+    >>> in_words("wait\\n\\x1b[2Jfor me")
+    'wait [2Jfor me'
+    """
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
 def told(error: grpc.RpcError) -> AirsplitError | Lost:
     """What a broken connection means: to try again, or not."""
-    code, details = error.code(), " ".join(str(error.details() or "").split())
+    code, details = error.code(), in_words(str(error.details() or ""))
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
     return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
 

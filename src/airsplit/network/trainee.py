@@ -24,7 +24,7 @@ from airsplit.network.codec import Incoming, Malformed, Outgoing, require_like
 from airsplit.network.events import Tell
 from airsplit.network.fronts import Fronts
 from airsplit.network.stopwatch import Stopwatch
-from airsplit.network.streams import Lost, Stream
+from airsplit.network.streams import Lost, Stream, in_words
 from airsplit.references import error_line
 from airsplit.scenario import Scenario
 from airsplit.units import Ints
@@ -83,7 +83,7 @@ class Trainee:
 
     def _done(self, done: pb.Done) -> str:
         if done.why:
-            raise Lost(done.why)
+            raise Lost(in_words(done.why))
         if (done.begin_from, self._split) in self.fronts.versions:
             self.fronts.keep_only(done.begin_from, self._split)
         return "done"
@@ -244,9 +244,9 @@ def expected_answer(answer: Incoming[pb.ServerMessage], wanted: str) -> Any:
     message = answer.message
     kind = message.WhichOneof("body")
     if kind == "skip" and wanted != "welcome":
-        raise Skipped(message.skip.why)
+        raise Skipped(in_words(message.skip.why))
     if kind == "done" and message.done.why:
-        raise Lost(message.done.why)
+        raise Lost(in_words(message.done.why))
     if kind != wanted:
         raise Malformed(f"the server must answer with {wanted}, got {show(kind)}")
     return getattr(message, wanted)
