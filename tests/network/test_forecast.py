@@ -12,6 +12,7 @@ from airsplit.fleet import Fleet
 from airsplit.latency import Fluctuation
 from airsplit.learn.preparation import replica_of
 from airsplit.network import airsplit_pb2 as pb
+from airsplit.network import forecast as forecast_module
 from airsplit.network.backends import BackEnds, bytes_of
 from airsplit.network.forecast import (
     Forecast,
@@ -116,14 +117,18 @@ def test_the_splits_that_a_plan_may_choose() -> None:
     assert split_range(free.replace(**{"plan.max_split": None}), profile) == (2, profile.deepest_averaging_split())
 
 
-def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger() -> None:
+def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = scenario(batch_size=10**5)
     replica, profile = replica_of(chosen)
     widest = int(profile.activation_elements[:3].max())
     limit = message_limit(chosen, replica, profile)
     assert 10**5 * widest * 4 < limit < 2**31
-    with pytest.raises(InvalidValue, match="more than gRPC can carry"):
+    with pytest.raises(InvalidValue, match=r"more than gRPC can carry; lower training\.batch_size"):
         message_limit(scenario(batch_size=10**9), replica, profile)
+    monkeypatch.setattr(forecast_module, "LARGEST_MESSAGE", 1 << 20)
+    with pytest.raises(InvalidValue, match="more than gRPC can carry; take a smaller model"):  # no batch crosses
+        message_limit(scenario(algorithm="fedavg"), replica, profile)
+    monkeypatch.undo()
     small = message_limit(scenario(), replica, profile)
     assert small == message_limit(scenario(algorithm="fedavg"), replica, profile)  # room for a probe of the link
 

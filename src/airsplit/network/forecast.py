@@ -129,19 +129,19 @@ def expected(
 # ---- what must fit -----------------------------------------------------------------------------------------------------------
 def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int:
     """The largest message that any plan can ask for, in bytes."""
-    whole = bytes_of(replica.tensors) + HEADER_BYTES * len(replica.tensors)
-    if scenario.training.algorithm == "fedavg":
-        limit = whole
-    else:
+    fedavg, batch, weights = scenario.training.algorithm == "fedavg", 0, 0
+    if fedavg or scenario.network.replan:
+        weights = bytes_of(replica.tensors) + HEADER_BYTES * len(replica.tensors)
+    if not fedavg:
         low, high = split_range(scenario, profile)
         widest = max(tensor.dtype.itemsize for tensor in replica.tensors.values())
         crossing = int(profile.activation_elements[low - 1 : high].max()) * widest
         labels = LABEL_BYTES + 8 * int(profile.activation_elements[-1])  # at most a number for each that the model puts out
-        limit = scenario.training.batch_size * (crossing + labels)
-        limit = max(limit, whole) if scenario.network.replan else limit
-    limit = max(limit + (1 << 16), LEAST_LIMIT)
+        batch = scenario.training.batch_size * (crossing + labels)
+    limit = max(max(batch, weights) + (1 << 16), LEAST_LIMIT)
     if limit > LARGEST_MESSAGE:
-        raise InvalidValue(f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; lower training.batch_size")
+        way = "lower training.batch_size" if batch > weights else "take a smaller model"
+        raise InvalidValue(f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; {way}")
     return limit
 
 
