@@ -52,6 +52,7 @@ class Device:
         self._memory_bytes, self._probe_s, self._patience_s, self._tell = memory_bytes, probe_s, patience_s, tell
         self._trainee: Trainee | None = None
         self._stopping = False
+        self._heard = False  # whether the server has answered since the connection was last lost
 
     def stop(self) -> None:
         """Do not come back once the connection is gone; while it holds, the device goes on."""
@@ -92,8 +93,6 @@ class Device:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
             finally:
                 stream.close()
-
-    _heard = False
 
     def _take_part(self, stream: Stream) -> str:
         answer = stream.ask(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name=self.name)))

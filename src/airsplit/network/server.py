@@ -66,7 +66,7 @@ class Server:
         self.settings, self.network = scenario.training, scenario.network
         self.replica, self.profile = replica_of(scenario)
         self.scenario = scenario.resolved(self.profile)
-        self.needed_bytes = require_memory(self.scenario, self.replica, self.profile, devices)
+        require_memory(self.scenario, self.replica, self.profile, devices)
         self.round, self.time_s = 0, 0.0
         self.forecast: Forecast | None = None
         self.desk = Desk(self.scenario, self.replica, self.profile, devices, admission, tell)
