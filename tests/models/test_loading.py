@@ -309,7 +309,7 @@ def test_a_path_that_leads_nowhere_is_one_line(reference: str, message: str) -> 
 
 def test_what_is_no_function_is_told_what_it_was_to_return() -> None:
     with pytest.raises(InvalidValue, match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'"):
-        factory("json:__name__", "training.loss")
+        factory("json:__name__", "training.loss", "the loss")
 
 
 # ---- explained -----------------------------------------------------------------------------------------------------------
