@@ -36,10 +36,12 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.chdir(tmp_path)
     (fleet,) = blocks(ROOT / "docs" / "quickstart.md", "csv")
     (tmp_path / "fleet.csv").write_text(fleet)
-    (nets,) = (block for block in blocks(ROOT / "docs" / "models.md", "python") if block.startswith("# nets.py"))
-    (tmp_path / "nets.py").write_text(nets)
+    for page in PAGES:
+        for name, kind in re.findall(r"```(?:python|text)\n# (\w+)\.(py|toml)\n", page.read_text(encoding="utf-8")):
+            (code,) = (block for block in (*blocks(page, "python"), *blocks(page, "text")) if block.startswith(f"# {name}.{kind}\n"))
+            (tmp_path / f"{name}.{kind}").write_text(code)
+            monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "nets", raising=False)
     assert main(["presets", "paper-alexnet"]) == 0
     preset = capsys.readouterr().out
     (tmp_path / "my.toml").write_text(re.sub(r"\[fleet\].*?\n\n", '[fleet]\nfile = "fleet.csv"\n\n', preset, flags=re.DOTALL))

@@ -12,20 +12,20 @@ from typing import Any
 from airsplit.errors import InvalidValue, UnknownName, require_choice, show
 
 
-def require_choice_or_path(field: str, value: str, known: Collection[str] | None = None) -> str:
+def require_choice_or_path(field: str, value: object, known: Collection[str] | None = None) -> str:
     """A known name, or "package.module:factory"; nothing is imported.
 
     >>> require_choice_or_path("training.dataset", "my.sensors:make", ("digits", "mnist"))
     'my.sensors:make'
     """
-    module, colon, path = value.partition(":")
-    if colon and not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value)}')
-    if not value:
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got an empty text')
-    if not colon and known is not None:
-        require_choice(field, value, known)
-    return value
+    if isinstance(value, str) and ":" in value:
+        if all(part.isidentifier() for side in value.split(":", 1) for part in side.split(".")):
+            return value
+    elif known is not None and value != "":
+        return require_choice(field, value, known)
+    elif isinstance(value, str) and value:
+        return value
+    raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value) if value else "an empty text"}')
 
 
 def referenced(reference: str, what: str = "model") -> Any:

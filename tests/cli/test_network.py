@@ -237,7 +237,7 @@ def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Pa
         refused(run("join", made.address, "--name", "0", *out, "--model", MODEL), "--data package.module:factory")
         words = ["--data", "network.fleets:three_0", "--model", "learn.tiny:shortcut"]
         refused(run("join", made.address, "--name", "0", *out, *words), "the server refuses", "fingerprint")
-        refused(run("join", made.address, "--name", "a b", *out), "letters, digits, dots, dashes or underscores")
+        refused(run("join", made.address, "--name", "a b", *out), "--name must be 1 to 64 letters, digits, '.', '_' or '-'")
 
 
 def test_a_server_that_is_not_there_is_told(run: Run, port: int, file: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from airsplit.addresses import is_loopback
 from airsplit.cli.identity_commands import identity_app
 from airsplit.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
 from airsplit.network import certificates
-from airsplit.network.certificates import read_pair, require_name
+from airsplit.network.certificates import read_pair
 from airsplit.network.identity import (
     Admission,
     Refused,
@@ -39,6 +39,7 @@ from airsplit.network.identity import (
     server_credentials,
     split_address,
 )
+from airsplit.network.names import require_name
 from airsplit.results import Lock
 
 SERVER, DEVICE = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH

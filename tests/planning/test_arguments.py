@@ -231,3 +231,19 @@ def test_a_device_that_hears_nothing_is_refused_before_it_is_planned_for() -> No
 def test_a_ragged_profile_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"^profile\.activation_elements must be 2 whole numbers"):
         make_profile([1, 2], [1])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"seconds_per_mac": 1e300},
+        {"fluctuation": 1e-300},
+        {"full_band_rate_bps": 1e-300},
+        {"seconds_per_mac": 1e-300, "fluctuation": 1e300, "full_band_rate_bps": 1e300},
+    ],
+)
+def test_times_beyond_all_sense_are_refused_with_the_device(columns: dict[str, float]) -> None:
+    sane = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "full_band_rate_bps": 1e6}
+    strange = Fleet(**{column: [value, columns.get(column, value)] for column, value in sane.items()})
+    with pytest.raises(InvalidValue, match=r"fleet device 1 would take .* s for an iteration .* look at its seconds_per_mac"):
+        plan(ALEXNET, strange)

@@ -161,10 +161,10 @@ def join(
                     --data sensors:mine --model nets:make
     """
     from airsplit.network.device import Device
-    from airsplit.network.members import require_name
+    from airsplit.network.names import require_name
 
     if name is not None:
-        require_name(name)  # the server would refuse it, and a folder is made of it first
+        require_name("--name", name)  # the server would refuse it, and a folder is made of it first
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
     where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")

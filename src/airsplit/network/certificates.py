@@ -55,18 +55,6 @@ class Pair(NamedTuple):
         return f"Pair({self.chain[0].subject.rfc4514_string()})"
 
 
-def require_name(field: str, value: str) -> str:
-    """A device's name, which is also the name of its folder.
-
-    >>> require_name("NAME", "pi-7.lab")
-    'pi-7.lab'
-    """
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        return value
-    rule = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit"
-    raise InvalidValue(f"{field} must be {rule}, got {show(value)}")
-
-
 # ---- making --------------------------------------------------------------------------------------------------------------
 def make_authority(name: str, end: datetime) -> Pair:
     """An authority that signs certificates, but no other authorities."""

@@ -38,9 +38,9 @@ from airsplit.network.members import (
     Member,
     Unwelcome,
     Work,
-    require_name,
     skip,
 )
+from airsplit.network.names import require_name
 from airsplit.network.sessions import Session
 from airsplit.network.transport import LARGEST_PROBE
 from airsplit.profiles import Profile
@@ -92,7 +92,7 @@ class Desk:
         certified = None if self._admission is None else self._admission.admitted(session.context)
         if certified is not None and claimed not in ("", certified):
             raise Unwelcome(f"a device can only act as itself: its certificate is of {show(certified)}, it says {show(claimed)}")
-        name = require_name(certified or claimed)
+        name = require_name("a device's name", certified or claimed)
         with self.changed:
             member = self._member(name)
             old, member.session, member.arrived, member.has_model = member.session, session, False, -1

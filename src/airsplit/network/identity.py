@@ -39,9 +39,9 @@ from airsplit.network.certificates import (
     read_pair,
     read_revoked,
     require_in_force,
-    require_name,
     write_issued,
 )
+from airsplit.network.names import require_name
 from airsplit.results import Lock
 
 AUTHORITY_DAYS, DEVICE_DAYS, LONGEST_DAYS = 3650, 365, 36500

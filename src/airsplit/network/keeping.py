@@ -15,7 +15,7 @@ from airsplit.errors import FileProblem, InvalidValue, require_integer, require_
 from airsplit.learn.checkpoint import COMMON, NETWORK, OWN, Progress, fitting, progress_of, read_whole, replace_checkpoint, write_tensors
 from airsplit.learn.replica import Replica
 from airsplit.network.backends import BackEnds
-from airsplit.network.members import require_name
+from airsplit.network.names import require_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Who:
             if not isinstance(column, list) or len(column) != devices:
                 raise InvalidValue(f"names, samples and versions must be lists of {devices}")
         for name in self.names:
-            require_name(name)
+            require_name("a device's name", name)
         for number in (*self.samples, *self.versions, self.order):
             require_integer("samples, versions, order", number, low=0)
         require_number("server_seconds_per_mac", self.server_seconds_per_mac, low=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airsplit.errors import AirsplitError, InvalidValue, show
+from airsplit.errors import AirsplitError
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd, Named, OneCopy
 from airsplit.network.codec import Outgoing
@@ -95,14 +95,3 @@ class Member:
 def skip(order: int, why: str) -> Outgoing[pb.ServerMessage]:
     """Tells a device that the round goes on without it."""
     return Outgoing(pb.ServerMessage(skip=pb.Skip(order=order, why=why)))
-
-
-def require_name(name: str) -> str:
-    """A name that can be printed and written into files.
-
-    >>> require_name("pi-4")
-    'pi-4'
-    """
-    if not 1 <= len(name) <= 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in name):
-        raise InvalidValue(f"a device's name must be 1 to 64 letters, digits, dots, dashes or underscores, got {show(name)}")
-    return name

@@ -26,6 +26,12 @@ MOST_TO_BRANCH = 100
 """With more devices than this the relaxation's gap is small anyway, and a node costs seconds."""
 
 
+JENSEN = "Jensen's inequality"
+DEVICE_QUANTILE = "the exact optimum of the largest device quantile"
+Bound = tuple[float, str]
+"""Seconds that no plan can beat, and why."""
+
+
 def minimise_expected_max(problem: Problem) -> Plan:
     """The plan with the least E[max_k τ_k], or quantile of max_k τ_k, that the search finds, and a proven bound on the least there is."""
     from threadpoolctl import threadpool_limits
@@ -69,11 +75,11 @@ def _search_mean(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
     root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=best.value_s / (1 + 1e-6), steps=steps)
     jensen = rivals.jensen_s
     if steps == 1:
-        return best, max(jensen, root.bound_s), "prices" if root.bound_s > jensen else "Jensen's inequality", history
+        return best, *_larger((root.bound_s, "prices"), (jensen, JENSEN)), history
     if K > MOST_TO_BRANCH:
         best = min([best, *rounded_candidates(objective, root)], key=lambda c: c.value_s)
-        return best, max(jensen, root.bound_s), "convex relaxation", history
-    return *_certify(objective, best, root, jensen, "prices and convex relaxation"), history
+        return best, *_larger((root.bound_s, "convex relaxation"), (jensen, JENSEN)), history
+    return *_certify(objective, best, root, (jensen, JENSEN), "prices and convex relaxation"), history
 
 
 def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
@@ -86,14 +92,14 @@ def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Fou
     best = min((_as_it_is(table, p, *plan) for plan in plans), key=lambda c: c.value_s)
     above = best.value_s
     if problem.devices > MOST_TO_POLISH:
-        return best, below, "the exact optimum of the largest device quantile", [above]
+        return best, below, DEVICE_QUANTILE, [above]
     objective = QuantileOfMax(table, p, below)
     root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=above, steps=1)
     best = min([best, *(objective.polished(c, root.shares) for c in objective.roundings(root))], key=lambda c: c.value_s)
     history = [above, best.value_s]
     if not problem.certify or problem.devices > MOST_TO_BRANCH:
         return best, root.bound_s, "prices", history
-    return *_certify(objective, best, root, below, "prices"), history
+    return *_certify(objective, best, root, (below, DEVICE_QUANTILE), "prices"), history
 
 
 def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candidate:
@@ -101,11 +107,16 @@ def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candid
     return Candidate(choice, shares, table.law(choice, shares).max_quantile_s(p))
 
 
-def _certify(objective: Objective, best: Candidate, root: Node, other_bound: float, at_root: str) -> tuple[Candidate, float, str]:
+def _larger(bound: Bound, other: Bound) -> Bound:
+    """The better of two lower bounds; where they are equal, the first."""
+    return other if other[0] > bound[0] else bound
+
+
+def _certify(objective: Objective, best: Candidate, root: Node, other: Bound, at_root: str) -> tuple[Candidate, float, str]:
     most_nodes = min(MOST_NODES, NODES_TIMES_DEVICES // len(best.choice))
     done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=most_nodes)
     how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"
-    return done.candidate, max(done.bound_s, other_bound), how
+    return done.candidate, *_larger((done.bound_s, how), other)
 
 
 def _pure(table: SplitTable, candidate: Candidate) -> Floats:

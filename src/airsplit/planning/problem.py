@@ -22,6 +22,9 @@ from airsplit.profiles import Profile
 from airsplit.radio import Link
 from airsplit.units import Floats, Ints
 
+MOST_S = 1e30
+"""The most that an iteration of one device may take; the universe is 4e17 s old."""
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -191,7 +194,7 @@ def problem_of(
     if (limits < shallowest).any():
         k = int(np.flatnonzero(limits < shallowest)[0])
         raise InvalidValue(f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other")
-    return Problem(
+    problem = Problem(
         profile,
         fleet,
         clock or Clock(),
@@ -205,6 +208,22 @@ def problem_of(
         certify,
         seed,
     )
+    _require_times(problem)
+    return problem
+
+
+def _require_times(problem: Problem) -> None:
+    """Raise where a device's time is beyond all sense, so that sums and products of such times would overflow."""
+    with np.errstate(all="ignore"):
+        every = np.ones(problem.devices)
+        longest_s = problem.work.max() * problem.pace(1.0) + problem.link.seconds(problem.up_bits.max(), problem.down_bits.max(), every)
+        beyond = ~((longest_s > 1 / MOST_S) & (longest_s < MOST_S))
+    if beyond.any():
+        k = int(np.flatnonzero(beyond)[0])
+        raise InvalidValue(
+            f"fleet device {k} would take {longest_s[k]:g} s for an iteration of the whole model with the whole band, which must be "
+            f"between {1 / MOST_S:g} and {MOST_S:g} s; look at its seconds_per_mac, fluctuation and channel"
+        )
 
 
 def split_limits(profile: Profile, devices: int, max_split: object) -> Ints:
