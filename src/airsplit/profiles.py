@@ -35,18 +35,18 @@ _CUMULATIVE = ("matmul_macs", "backward_macs", "stored_elements")
 class Profile:
     """One row per legal split, in order; row i is split i + 1.  All columns are per sample.
 
-    names                the layer after which the model is cut; a split's identity
-    layer_macs           work between the previous cut and this one, light operations included
-    matmul_macs          cumulative, convolutions and matrix products only: what published figures count
-    activation_elements  elements sent at this split
-    parameters           parameters between the previous cut and this one
-    backward_macs        cumulative: work of the backward pass on the device; layers that are frozen cost none.
-                         When not given, twice the work of the forward pass
-    gradient_elements    elements that come back at this split: of what was sent and leads to a parameter that is trained.
-                         When not given, as many as were sent
-    trainable_parameters those of the parameters that are trained; when not given, all
-    stored_elements      cumulative: what the device keeps for the backward pass at this split, its input included; masks and
-                         indices count by their size as parts of a float32.  When not given, the sum of all activations so far
+    names                 the layer after which the model is cut; a split's identity
+    layer_macs            work between the previous cut and this one, light operations included
+    matmul_macs           cumulative, convolutions and matrix products only: what published figures count
+    activation_elements   elements sent at this split
+    parameters            parameters between the previous cut and this one
+    backward_macs         cumulative: work of the backward pass on the device; layers that are frozen cost none.
+                          When not given, twice the work of the forward pass
+    gradient_elements     elements that come back at this split: of what was sent and leads to a parameter that is trained.
+                          When not given, as many as were sent
+    trainable_parameters  those of the parameters that are trained; when not given, all
+    stored_elements       cumulative: what the device keeps for the backward pass at this split, its input included; masks and
+                          indices count by their size as parts of a float32.  When not given, the sum of all activations so far
 
     >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
     >>> len(p), p.macs.tolist(), p.split_of("fc")
