@@ -1,5 +1,6 @@
 # make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
 # make test   the test suite;  make test-browser  the web pages, in Chromium
+# make coverage  the tests once more, and which branches of the code they did not take; fails where those are too many
 # make docs   the documentation site, into build/site; a warning or a link that leads nowhere is an error
 # make check  linters, types, layers, packages, documentation, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
@@ -15,7 +16,7 @@ READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 
-.PHONY: demo test test-browser check lint wheel proto bench bench-network bench-chaos docs audit zoo clean
+.PHONY: demo test test-browser coverage check lint wheel proto bench bench-network bench-chaos docs audit zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -49,6 +50,12 @@ test-browser: $(READY)
 	@command -v chromium > /dev/null || { echo "Installing Chromium …"; \
 	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' > /dev/null; }
 	@$(BIN)/python -m pytest -q tests/browser
+
+coverage: $(READY)
+	@rm -f .coverage .coverage.*
+	@mkdir -p $(OUT)
+	@$(BIN)/python -m pytest -q -n 2 --cov --cov-report=json:$(OUT)/coverage.json
+	@$(BIN)/python tests/branches.py $(OUT)/coverage.json
 
 check: lint wheel docs test test-browser
 
@@ -103,4 +110,4 @@ zoo: $(ZOO_READY)
 	@PYTHONPATH=benchmarks $(BIN)/python -m zoo.run --out benchmarks/results/zoo.md
 
 clean:
-	@rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
