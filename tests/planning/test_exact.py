@@ -23,6 +23,12 @@ def measured(rates_bps: Any, pace: Any = 0.5, fluctuation: Any = 2.0, **more: An
     return Fleet(seconds_per_mac=pace, fluctuation=fluctuation, full_band_rate_bps=rates_bps, **more)
 
 
+def partly_back(layer_macs: list[int], sent: list[int], come_back: list[int]) -> Profile:
+    """A profile in which not all that is sent has a gradient."""
+    rows = make_profile(layer_macs, sent)
+    return Profile(rows.names, layer_macs, rows.matmul_macs, sent, rows.parameters, gradient_elements=come_back)  # type: ignore[arg-type]
+
+
 def not_later(sooner: float, later: float) -> bool:
     return sooner <= later * (1 + 1e-9)
 
@@ -33,6 +39,20 @@ def not_later(sooner: float, later: float) -> bool:
 def test_exact_is_as_good_as_trying_every_combination_of_splits(case: Case) -> None:
     best, tried = case.plan("exact"), case.plan("exhaustive")
     assert best.objective_s == pytest.approx(tried.objective_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", [{}, {"noise_dbm_per_hz": -174.0}])
+@pytest.mark.parametrize("limits", [4, [4, 2, 3]])
+def test_exact_is_as_good_as_trying_every_combination_where_some_of_what_is_sent_does_not_come_back(
+    noise: dict[str, float], limits: Any
+) -> None:
+    profile = partly_back([10**6] * 5, [9000, 5000, 4000, 1500, 10], [0, 5000, 500, 1500, 10])
+    fleet = Fleet.sample(3, seed=1, distance_spread=0.7, seconds_per_mac=[1e-9, 1e-6], cell=Cell(**noise))
+    options: dict[str, Any] = {"clock": Clock(downlink=True, server_seconds_per_mac=1e-10), "max_split": limits}
+    best, tried = Case(profile, fleet, options).plan("exact"), Case(profile, fleet, options).plan("exhaustive")
+    assert best.objective_s == pytest.approx(tried.objective_s, rel=1e-9)
+    assert best.splits.tolist() == tried.splits.tolist()
+    assert best.gap <= 1e-8
 
 
 @examples(60)
