@@ -11,14 +11,15 @@ import torch
 
 from airsplit.errors import FileProblem
 from airsplit.learn.preparation import replica_of
+from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network import sessions
 from airsplit.network.codec import HEADER_LIMIT, Malformed, Outgoing, opened
-from airsplit.network.desk import Desk, told_scenario
+from airsplit.network.desk import Desk, _activation, told_scenario
 from airsplit.network.device import Device
 from airsplit.network.events import silent
 from airsplit.network.fronts import Fronts
-from airsplit.network.members import ASSESSING, Unwelcome, Work
+from airsplit.network.members import ASSESSING, TRAINED, Unwelcome, Work
 from airsplit.network.orders import Orders
 from airsplit.network.sessions import Session
 from airsplit.network.transport import PROTOCOL
@@ -154,6 +155,47 @@ def test_a_device_is_told_nothing_of_files_or_of_other_devices(tmp_path: Path) -
     assert told_scenario(wanted).training == wanted.training
 
 
+def test_one_who_was_replaced_before_it_arrived_does_not_arrive(desk: Desk) -> None:
+    first, second = session(desk), session(desk)
+    member = desk.greet(first, "one")
+    desk.greet(second, "one")
+    desk.arrived(member, first, arrived(desk, samples=99))
+    assert (member.arrived, member.samples) == (False, 0)
+    desk.arrived(member, second, arrived(desk))
+    assert (member.arrived, member.samples) == (True, 5)
+
+
+def test_a_device_keeps_no_more_versions_than_it_can_need(desk: Desk) -> None:
+    one = session(desk)
+    member = desk.greet(one, "one")
+    with pytest.raises(Malformed, match="at most 16 versions of its front, got 17"):
+        desk.arrived(member, one, arrived(desk, versions=[pb.Version(round=number, split=1) for number in range(17)]))
+    assert not member.present
+    desk.left(member, one)
+    assert member.name == ""  # its place is free again
+
+
+def test_what_nobody_has_asked_for_changes_nothing(desk: Desk) -> None:
+    one = session(desk)
+    member = desk.greet(one, "one")
+    desk.arrived(member, one, arrived(desk))
+    for work in (None, Work(3, 1, 0.0, state=TRAINED)):
+        member.work = work
+        moved, score = pb.Moved(order=3), pb.Assessed(place=pb.Place(run=desk.run, round=1, order=3), test_loss=1.0)
+        desk.moved(member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(moved=moved)).frame()), moved)
+        desk.assessed(member, score)
+        assert work is None or (work.state, work.assessed, work.received) == (TRAINED, None, {})
+
+
+def test_only_floats_have_gradients() -> None:
+    meta = Meta(((2, 4), (3, 4)), torch.int64, storage=0, flows=False)
+    sent = Outgoing(pb.DeviceMessage(step=pb.Step()))
+    sent.put(sent.message.step.activations.add(), torch.zeros(2, 4, dtype=torch.int64), wants_gradient=True)
+    incoming = opened(pb.DeviceMessage, sent.frame())
+    with pytest.raises(Malformed, match="only floats have gradients, got int64"):
+        _activation(incoming, incoming.message.step.activations[0], meta, 2)
+
+
 def test_a_message_must_not_be_all_header() -> None:
     message = pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (HEADER_LIMIT // 8 + 1)))
     with pytest.raises(Malformed, match="without its numbers"):
@@ -165,6 +207,22 @@ def test_the_layers_of_another_device_or_run_are_not_taken_for_ones_own(tmp_path
     assert Fronts(tmp_path, "run", 0).versions == [(3, 2)]
     assert Fronts(tmp_path, "run", 1).versions == []
     assert Fronts(tmp_path, "another", 0).versions == []
+
+
+@pytest.mark.parametrize(
+    ("like", "told"),
+    [
+        ({"a": torch.ones(3)}, "does not fit the model: a$"),
+        ({"a": torch.ones(2), "b": torch.ones(1)}, "does not fit the model: b$"),
+        ({}, "it has other tensors"),
+    ],
+)
+def test_layers_that_do_not_fit_the_model_are_told(tmp_path: Path, like: dict[str, torch.Tensor], told: str) -> None:
+    fronts = Fronts(tmp_path, "run", 0)
+    fronts.keep(1, 2, {"a": torch.ones(2)})
+    assert fronts.load(1, 2, {"a": torch.zeros(2)})["a"].tolist() == [1, 1]
+    with pytest.raises(FileProblem, match=told):
+        fronts.load(1, 2, like)
 
 
 def test_two_devices_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -82,8 +82,6 @@ class Trainee:
                 raise InvalidValue(f"training stopped: the model fails on this device: {error_line(error)}") from error
 
     def _done(self, done: pb.Done) -> str:
-        if done.why:
-            raise Lost(in_words(done.why))
         if (done.begin_from, self._split) in self.fronts.versions:
             self.fronts.keep_only(done.begin_from, self._split)
         return "done"
