@@ -24,6 +24,7 @@ from airsplit import AirsplitError
 from airsplit.cli.app import main as command
 from airsplit.learn import engine
 from airsplit.learn.accelerator import Accelerator
+from airsplit.learn.ranks import Ranks, joined, ranks_of
 from airsplit.scenario import Scenario
 
 from . import killed, tiny
@@ -53,12 +54,14 @@ NORM = {"model": "norm_mlp", "data": "parted_evenly", "splits": [2, 1, 2, 3], "p
 NUMBERS = {"model": "line", "data": "numbers", "partition": "iid", "loss": "learn.tiny:squared_error", "learning_rate": 0.01}
 ADAM = {"optimiser": "adam", "momentum": None, "learning_rate": 0.03, "weighting": "samples", "participation": 0.6}
 
+FEWER = "fewer devices than processes"
+
 IN_THREE: dict[str, Callable[[], Scenario]] = {
     "one batch": partial(scenario, **ONE_BATCH),
     "one device a round": partial(scenario, participation=0.2, rounds=5),
     "one device a round, one batch": partial(scenario, participation=0.2, rounds=5, **ONE_BATCH),
     "nobody finishes": partial(scenario, participation=0.4, dropout_probability=0.7, rounds=6),
-    "fewer devices than processes": partial(scenario, splits=[2], average_fronts_every=1, **SHARED),
+    FEWER: partial(scenario, splits=[2], average_fronts_every=1, **SHARED),
     "fewer devices than processes, one batch": partial(scenario, splits=[2, 1], weighting="samples", **SHARED, **ONE_BATCH),
     "fronts averaged": partial(scenario, average_fronts_every=2, weighting="samples", rounds=4),
     "whole numbers": partial(scenario, average_fronts_every=3, rounds=6, **NORM),
@@ -167,6 +170,30 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+def taken_up(out: Path) -> list[list[int]]:
+    """Two rounds of one device, and a third from where they stopped: two of three processes have nobody."""
+    wanted = IN_THREE[FEWER]()
+    return [rounds_of(wanted.replace(**{"training.rounds": 2}), out), rounds_of(wanted, out, resume=True)]
+
+
+def spoken() -> dict[str, Any]:
+    """What processes send each other, besides what a training needs."""
+    with joined(ranks_of()) as ranks:
+        turned, row = torch.tensor([1.0 + RANK * 1j]), torch.full((2, 3), float(RANK)).t()
+        ranks.add_up([turned])
+        ranks.spread([row, torch.empty(0)], source=SIZE - 1)
+        found: dict[str, Any] = {"sum": [turned.real.item(), turned.imag.item()], "spread": row.tolist()}
+        found["same"] = seen(partial(ranks.require_same, "the rank", str(RANK)))
+        found["without a word"] = seen(partial(_fail_in_the_last, ranks))
+        return found
+
+
+def _fail_in_the_last(ranks: Ranks) -> None:
+    with ranks.together():
+        if RANK == SIZE - 1:
+            raise AirsplitError("")
+
+
 def commands(out: Path) -> dict[str, tuple[int, str, str]]:
     """What a process answers to the words of a command line: exit code, stdout, stderr."""
     file = out.parent / "scenario.toml"
@@ -236,6 +263,8 @@ def train(folder: Path) -> None:
     for name, make in CUT.items():
         wanted = make().replace(**{"training.rounds": 2}) if SIZE == 3 else make()
         found[name] = seen(partial(rounds_of, wanted, folder / name, resume=True))
+    if SIZE == 3:
+        found |= {"taken up": seen(partial(taken_up, folder / "taken up")), "spoken": seen(spoken)}
     if SIZE == 2:
         found |= {name: seen(partial(work, folder / name)) for name, work in OTHERS.items()}
         found["commands"] = commands(folder / "commands")

@@ -200,6 +200,15 @@ def test_constants_of_every_kind_are_restored(tmp_path: Path, model: str) -> Non
     assert all(torch.equal(tensor, before[name]) for name, tensor in training.replica.fixed.items())
 
 
+def test_constants_are_those_of_the_checkpoint_and_not_those_of_a_new_model(tmp_path: Path) -> None:
+    training, _ = saved(tmp_path, model="overlapping", splits=[1, 2, 1, 2, 1])
+    kept = load_file(tmp_path / "fixed.safetensors")
+    save_file({name: tensor + 1 for name, tensor in kept.items()}, tmp_path / "fixed.safetensors")
+    assert training.restore(tmp_path)
+    assert training.replica.model.table.tolist() == pytest.approx((tiny.overlapping().table + 1).tolist())
+    training.replica.require_constants()
+
+
 def saved(folder: Path, **settings: Any) -> tuple[Training, Progress]:
     training = Training(tiny.scenario(**{"splits": SPLITS, "rounds": 1} | settings))
     (_,) = training.rounds()
@@ -255,6 +264,7 @@ def test_a_checkpoint_that_is_not_whole_is_told(tmp_path: Path, text: str) -> No
         {"splits": [1, 2, 3, 1, 2, 2]},
         {"splits": [1, 2, 3, 1, 99]},
         {"splits": "12312"},
+        {"splits": [1, 2, 3], "shares": [0.3, 0.3, 0.3]},
         {"shares": [0.5]},
         {"shares": [0.2, 0.2, 0.2, 0.2, -1.0]},
         {"round": -1},
@@ -286,7 +296,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Path]:
 
 def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
     trained(tmp_path / "run")
-    for names in ({"0.weight": "9.weight"}, [], "x", None):
+    for names in ({"0.weight": "9.weight"}, {"0.weight": 9}, {}, [], "x", None):
         altered(tmp_path / "run" / "checkpoint", names=names)
         with pytest.raises(FileProblem):
             air.load_state(tmp_path / "run", device=0)

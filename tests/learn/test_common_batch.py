@@ -196,6 +196,7 @@ def test_a_loss_of_the_users_own_is_the_same_on_both_paths(loss: str, model: str
         ("common layers draw random numbers", {"model": "dropout_mlp", "algorithm": "fedavg", "model__arguments": {"front": 0.3}}),
         ("the optimiser's mean step is not its step on the mean gradient", {"optimiser": "adam", "learning_rate": 0.01}),
         ("common layers mix the samples of a batch", {"model": "mixing", "splits": [1, 2, 1, 2, 1]}),
+        ("what crosses the cut is not a row for each sample", {"model": "sideways", "splits": [2, 2, 2, 2, 2]}),
         ("common layers mix the samples of a batch", {"model": "mixing", "algorithm": "fedavg", "splits": [1, 2, 1, 2, 1]}),
         ("the model's output is not a row for each sample", {"model": "judging", "splits": [1] * 5, "loss": f"{tiny.__name__}:as_judged"}),
     ],
@@ -237,6 +238,18 @@ def test_a_mixing_model_is_found_out_where_only_one_device_finishes_the_first_ro
         warnings.filterwarnings("ignore", message=SAID)
         fast, _ = run(True, **settings)
     assert_same(fast, slow)
+
+
+def test_where_every_layer_is_personal_there_is_no_common_batch() -> None:
+    settings = {"splits": [5, 1, 2, 3, 4], "plan__max_split": 5}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fast, one = run(True, **settings)
+    assert f"{SAID} no layer is common" in [str(each.message) for each in said]
+    with pytest.warns(UserWarning, match="nothing is averaged"):
+        slow, other = plain(**settings)
+    assert [r.to_json() for r in one] == [r.to_json() for r in other]
+    assert all(torch.equal(tensor, tensors(slow)[name]) for name, tensor in tensors(fast).items())
 
 
 def test_several_iterations_a_round_take_the_plain_path_without_a_word() -> None:

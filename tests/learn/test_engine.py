@@ -94,6 +94,19 @@ def test_a_round_that_nobody_finishes_changes_nothing(algorithm: str, E: int) ->
     assert record.test_accuracy is not None  # the models are there, and are evaluated
 
 
+def test_in_splitfed_v2_a_round_that_nobody_finishes_moves_the_servers_model_alone() -> None:
+    for seed in range(30):
+        settings = {"dropout_probability": 0.9, "iterations_per_round": 4, "rounds": 1, "seed": seed}
+        training = Training(tiny.scenario(splits=[1, 2, 3], data="flat", algorithm="splitfed-v2", **settings))
+        before = {name: tensor.clone() for name, tensor in training.state.common.items()}
+        (record,) = training.rounds()
+        moved = {name for name, tensor in training.state.common.items() if not torch.equal(tensor, before[name])}
+        if len(record.dropped) == 3 and moved:
+            break
+    assert record.train_loss is None
+    assert moved == {f"model:{name}" for name in names_behind(tiny.mlp(), 3)}
+
+
 def test_in_splitfed_v2_a_device_that_drops_out_has_moved_the_servers_model_until_then() -> None:
     from airsplit.randomness import generator
 
@@ -343,6 +356,15 @@ def test_weights_that_are_not_finite_are_not_a_round() -> None:
 
 
 # ---- who and what can be trained ---------------------------------------------------------------------------------------------
+def test_a_constant_that_changes_after_all_is_told() -> None:
+    training = Training(tiny.scenario(model="overlapping", splits=[1, 2, 1, 2, 1]))
+    rounds = training.rounds()
+    next(rounds)
+    training.replica.model.table[7] += 1
+    with pytest.raises(InvalidValue, match=r"model buffer table must change in every training step or in none"):
+        next(rounds)
+
+
 def test_batches_come_from_the_devices_own_samples() -> None:
     training = Training(tiny.scenario(splits=[2] * 5))
     devices, _ = tiny.parted()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 import airsplit as air
 from airsplit import AirsplitError, InvalidValue, simulation
 from airsplit.learn import ranks as module
+from airsplit.learn.algorithms import ALGORITHMS
 from airsplit.learn.ranks import ALONE, OutOfTouch, Ranks, as_bytes, in_touch, joined, ranks_of
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
@@ -114,7 +116,9 @@ def test_processes_train_together_what_one_trains_alone(tmp_path: Path) -> None:
         train_alone(wanted, one / name)
         train_alone(wanted, one / "resumed" / name, resume=True)
         different += differences(two / name, one / name) + differences(one / "resumed" / name, one / name)
+    different += differences(three / "taken up", one / ranked.FEWER)
     assert not different
+    check_messages(seen[3])
     boundaries = {max(record.splits) for record in RunFolder(three / "boundary moves").records() if record.splits}
     assert len(boundaries) > 1
     for each in (*seen[3], *seen[2]):  # threads that torch leaves behind now and then abort Python at its end
@@ -123,6 +127,17 @@ def test_processes_train_together_what_one_trains_alone(tmp_path: Path) -> None:
     check_early_ends(seen[2], two)
     check_commands([each["commands"] for each in seen[2]])
     check_restart(two)
+
+
+def check_messages(seen: list[dict[str, Any]]) -> None:
+    assert [each["taken up"] for each in seen] == [{"result": [[1, 2], [3]]}] * 3
+    said = [each["spoken"]["result"] for each in seen]
+    for each in said:
+        assert each["sum"] == [3.0, 0.0 + 1.0 + 2.0]
+        assert each["spread"] == [[2.0, 2.0]] * 3
+    assert [each["same"]["error"] for each in said] == ["FailedElsewhere", "InvalidValue", "FailedElsewhere"]
+    assert {each["same"]["message"] for each in said} == {"the rank must be the same in all processes, but process 1 of 3 has another"}
+    assert [each["without a word"]["error"] for each in said] == ["FailedElsewhere", "FailedElsewhere", "AirsplitError"]
 
 
 FAILURES = {
@@ -253,6 +268,40 @@ def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> 
     with joined(ranks_of()) as ranks:
         assert ranks == ALONE
         assert not torch.distributed.is_initialized()
+
+
+def test_a_process_that_torchrun_started_alone_has_a_notice_board_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    running = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(board.port)}
+    for name, value in (running | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, value)
+    with joined(ranks_of()) as ranks:
+        assert ranks == ALONE
+        assert ranks.remembered("name") == ""
+        ranks.remember("name", "text")
+        assert not torch.distributed.is_initialized()
+    with joined(ranks_of()) as again:
+        assert again.remembered("name") == "text"
+
+
+def test_processes_that_never_come_are_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is an old one, of a process that has died."""
+    monkeypatch.setattr(module, "MEETING", timedelta(seconds=0.1))
+    board = torch.distributed.HashStore()
+    board.set("call", "old")
+    board.set("old/all", "somebody else")
+    with pytest.raises(OutOfTouch, match=r"process 1 of 2 waited 0\.1 seconds for the others"):
+        module._meeting_place(board, Ranks(1, 2))
+
+
+def test_training_in_turns_is_nothing_that_processes_can_share() -> None:
+    for name, algorithm in ALGORITHMS.items():
+        algorithm.require_fit(1)
+        if name in ("split-learning", "splitfed-v2"):
+            with pytest.raises(InvalidValue, match=f"{name}.*which 2 processes cannot share"):
+                algorithm.require_fit(2)
+        else:
+            algorithm.require_fit(2)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,14 @@ def test_fedavgs_shares_are_whole_blocks_where_the_band_comes_in_blocks() -> Non
     assert shares.sum() <= 1
 
 
+def test_a_block_that_is_left_goes_to_whoever_would_be_last() -> None:
+    # three devices alike need three blocks of ten each; of three with 64, 64 and 256 bit/s and two seconds more, the first
+    same = Fleet(seconds_per_mac=1.0, fluctuation=1.0, full_band_rate_bps=[64.0] * 3, cell=Cell(resource_blocks=10))
+    assert charges("fedavg", Clock(), same).shares * 10 == pytest.approx([4, 3, 3], rel=1e-9)
+    slow = Fleet(seconds_per_mac=[1.0, 1.1, 1.0], fluctuation=1.0, full_band_rate_bps=[64.0] * 3, cell=Cell(resource_blocks=10))
+    assert charges("fedavg", Clock(), slow).shares * 10 == pytest.approx([3, 4, 3], rel=1e-9)
+
+
 # ---- who is not there ------------------------------------------------------------------------------------------------------
 def test_a_device_that_drops_out_has_spent_what_it_has_and_is_waited_for_until_then() -> None:
     """Device 1 runs one of two iterations, device 2 takes no part."""

@@ -291,6 +291,19 @@ class Overlapping(nn.Module):
 overlapping = fixed_weights(Overlapping)
 
 
+class Turn(nn.Module):
+    """Samples side by side."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.t()
+
+
+@fixed_weights
+def sideways() -> nn.Module:
+    """In the middle a column is a sample."""
+    return nn.Sequential(nn.Linear(FEATURES, 5), Turn(), nn.Tanh(), Turn(), nn.Linear(5, CLASSES))
+
+
 class Scaled(nn.Module):
     """A parameter that is one number, and one that is none, as some models have them."""
 

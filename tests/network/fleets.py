@@ -43,6 +43,11 @@ def four() -> Any:
     return [tiny.drawn(size, 10 + k, tiny.FEATURES) for k, size in enumerate((13, 2, 9, 6))], tiny.drawn(TESTED, 3, tiny.FEATURES)
 
 
+def by_class() -> Any:
+    """The second device has a class that nobody is tested on."""
+    return tiny.parted_by_class()
+
+
 def three_images() -> Any:
     return [tiny.drawn(8, 10 + k, 1, 6, 6) for k in range(3)], tiny.drawn(TESTED, 3, 1, 6, 6)
 

@@ -284,6 +284,14 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path, every: int) -
             made.train()
 
 
+def test_weights_that_overflow_in_the_last_step_end_the_training(tmp_path: Path) -> None:
+    wanted = scenario("linear", [1, 1, 1], learning_rate=3e38, weight_decay=10.0, rounds=1, iterations_per_round=1)
+    with party(wanted, tmp_path, wait_s=3.0) as made:
+        made.join_all()
+        with pytest.raises(Diverged, match=r"its weights on the server are not finite; lower training.learning_rate"):
+            made.train()
+
+
 # ---- links -------------------------------------------------------------------------------------------------------------------------
 def test_links_that_are_cut_again_and_again_change_nothing(tmp_path: Path) -> None:
     wanted = scenario(network__min_devices=3, momentum=0.5, rounds=12, evaluate_every=4)

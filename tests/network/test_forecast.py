@@ -191,6 +191,12 @@ def test_a_link_that_is_slower_than_planned_counts_as_slower_and_one_that_is_not
     assert found.full_band_rate_bps == pytest.approx([0.5e5, 1e5, 1e5])
 
 
+def test_a_link_that_has_carried_nothing_says_nothing() -> None:
+    watch = Watch(K)
+    watch.look(finished(Member(0), [1.0], transmit_s=3.0, sent=0, received=0), 1.0, made())
+    assert watch.refitted(fleet()).full_band_rate_bps == pytest.approx([1e5, 1e5, 1e5])
+
+
 def test_few_steps_and_unfinished_rounds_say_nothing() -> None:
     watch, gone = Watch(K), Member(0)
     watch.look(gone, 1.0, made())

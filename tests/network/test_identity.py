@@ -613,6 +613,26 @@ def test_a_damaged_list_of_certificates_is_an_error_with_its_line(folder, row):
             call()
 
 
+def test_a_list_with_other_columns_is_not_taken_for_the_list_of_certificates(folder):
+    (folder / "issued.csv").write_text("name,not_after,serial\n")
+    with pytest.raises(FileProblem, match="must begin with name,serial,not_after, got 'name,not_after,serial'"):
+        issued(folder)
+
+
+def test_an_authority_of_another_kind_of_key_signs_nothing(folder):
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "another authority")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, now - timedelta(days=1), now + timedelta(days=9))
+    (folder / "ca.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    write_private(folder / "ca.key", key)
+    before = (folder / "issued.csv").read_text()
+    with pytest.raises(FileProblem, match="the authority's key must be an ECDSA key"):
+        issue(folder, "new")
+    assert (folder / "issued.csv").read_text() == before
+    assert not (folder / "devices" / "new").exists()
+
+
 def test_two_who_change_the_folder_at_once_do_not_lose_an_entry(folder):
     with closing(Lock(folder / ".lock")), pytest.raises(FileProblem, match="in use by another process; try again"):
         issue(folder, "new")

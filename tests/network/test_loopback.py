@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from airsplit import AirsplitError, Infeasible, InvalidValue
+from airsplit import AirsplitError, FileProblem, Infeasible, InvalidValue, load_state
 from airsplit.fleet import Fleet
 from airsplit.learn import checkpoint
 from airsplit.learn.engine import Training
@@ -34,6 +34,7 @@ from airsplit.network.trainee import Skipped, expected_answer
 from airsplit.network.transport import listen
 from airsplit.scenario import Scenario
 from airsplit.serving import Serving
+from airsplit.units import dbm_to_watts
 from network import fleets
 from network.fleets import PATIENCE_S, Party, Simulated, assert_same_run, assert_same_tensors, party, proxy, scenario, trained
 
@@ -60,6 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bf16": {"network__compression": "bf16"},
     "int8": {"network__compression": "int8", "model": "shortcut", "splits": [2, 4, 3]},
     "doubles, three rounds": {"kind": "float64", "momentum": 0.5, "rounds": 3},
+    "a class that nobody is tested on": {"data": "by_class", "splits": [1, 2]},
     "federated averaging": {"algorithm": "fedavg", "momentum": 0.5, "weighting": "samples"},
     "federated averaging, batch norm, adam": ADAM | {"algorithm": "fedavg", "model": "norm_mlp"},
     "federated averaging, some take part": {"algorithm": "fedavg", "participation": 0.5, "evaluate_every": 2, "rounds": 5},
@@ -421,6 +423,30 @@ def test_labels_may_be_large(tmp_path: Path) -> None:
     assert_same_run(made, records, simulated, simulated.records)
 
 
+def test_a_devices_model_is_what_the_server_has_and_what_the_device_has(tmp_path: Path) -> None:
+    made, records = trained(scenario(momentum=0.5, fleet__joules_per_mac=1e-3), tmp_path)
+    run, device = tmp_path / "run", tmp_path / "device-1"
+    state = load_state(run, device=1, front=device)
+    assert_same_tensors({f"model:{name}": tensor for name, tensor in state.items()}, of_the_model(made.state(1)))
+    with pytest.raises(InvalidValue, match=r"are on the device, not in .*; give front, that device's folder"):
+        load_state(run, device=1)
+    with pytest.raises(InvalidValue, match="each device has layers of its own: take one of them"):
+        load_state(run, average=True)
+    with pytest.raises(FileProblem, match="is not that of device 0 in this run, but of device 1"):
+        load_state(run, device=0, front=device)
+    for file in device.glob("front-*"):
+        file.unlink()
+    with pytest.raises(FileProblem, match="is not that of device 1 after round 2: there is no front-000002-3"):
+        load_state(run, device=1, front=device)
+    watts = dbm_to_watts(made.server._planned.fleet.transmit_power_dbm)
+    for record in records:
+        assert record.energy_j == pytest.approx(1e-3 * np.array(record.macs) + watts * np.array(record.transmit_s), rel=1e-3)
+
+
+def of_the_model(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if kind_and_name(name)[0] == "model"}
+
+
 # ---- layers that move ----------------------------------------------------------------------------------------------------------
 class Rigged(Watch):
     """A watch that has seen what it was told: before each round the paces of the devices, in seconds for each MAC."""
@@ -502,6 +528,20 @@ def test_layers_move_both_ways_as_the_simulator_moves_them(tmp_path: Path) -> No
     for k in range(3):
         assert_same_tensors(made.state(k), simulated.state.of(k))
     assert [r.train_loss for r in records] == [r.train_loss for r in simulated.records]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"network__replan_gain": 0.9}, ["stayed"] * 2), ({"algorithm": "fedavg"}, [])],
+    ids=["it is not worth it", "nothing is cut"],
+)
+def test_where_cutting_elsewhere_would_be_of_no_use_layers_stay(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
+    wanted = scenario(**{"network__replan": True, "network__replan_gain": 0.0, "rounds": 3} | changes)
+    simulated = Simulated(wanted)
+    made, records = trained(wanted, tmp_path)
+    assert [event for event, _ in made.events("stayed", "replanned")] == said
+    assert [record.splits for record in records] == [None] * 3
+    assert_same_run(made, records, simulated, simulated.records)
 
 
 def test_a_run_whose_layers_have_moved_goes_on_after_a_restart(tmp_path: Path) -> None:

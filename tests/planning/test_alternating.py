@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from airsplit import Cell, Clock, Fleet, Plan, plan
+from airsplit.planning import alternating
 from airsplit.planning.alternating import alternate, most_probable_rows
 from airsplit.planning.bandwidth import best_shares
 
@@ -78,6 +79,19 @@ def test_it_is_never_better_than_exact_and_never_leaves_the_limits(case: Case) -
     assert reference.latency_s(paper.splits - 1, paper.shares) == pytest.approx(paper.objective_s, rel=1e-9)
     assert paper.objective_s == pytest.approx(min(paper.history), rel=1e-9)
     assert paper.shares.sum() <= 1.0
+
+
+def test_where_it_runs_out_of_rounds_it_says_so_and_keeps_the_best_plan_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternating, "_MOST_ROUNDS", 3)
+    kept = 0
+    for seed in range(30):
+        paper, exact = both(seed, 200.0, 19)
+        if paper.status.startswith("neither converged nor cycled within 3 alternations"):
+            kept += 1
+            assert len(paper.history) == 3
+            assert paper.objective_s == pytest.approx(min(paper.history), rel=1e-12)
+            assert paper.objective_s >= exact.objective_s * (1 - 1e-12)
+    assert kept > 0
 
 
 def test_one_device_with_one_row_converges_at_once() -> None:

@@ -16,8 +16,10 @@ from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
 from airsplit.latency import Fluctuation, LatencyLaw
+from airsplit.planning import expected_max, polishing
 from airsplit.planning.polishing import polish_shares
 from airsplit.planning.search import risk_levels
+from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.radio import TransmitTime
 from airsplit.units import Floats, Ints
 
@@ -40,6 +42,11 @@ def closed_form(law: LatencyLaw) -> float:
     last = int(law.shift_s.argmax())
     (x1, b1), (x2, b2) = (law.shift_s[last], law.scale_s[last]), (law.shift_s[1 - last], law.scale_s[1 - last])
     return float(x1 + b1 + math.exp(-(x1 - x2) / b2) * b2 * b2 / (b1 + b2))
+
+
+def pair(**more: Any) -> Fleet:
+    """Two equal devices."""
+    return Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[1e7, 1e7], **more)
 
 
 def least_for(reference: Reference, rows: Ints) -> float:
@@ -308,6 +315,40 @@ def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> N
         ways = [np.diff([0, *ends, blocks]) / blocks for ends in itertools.combinations(range(1, blocks), 2)]
         best = min(law_of(reference, found.splits - 1, shares).expected_max_s for shares in ways)
         assert found.objective_s == pytest.approx(best, rel=1e-9)
+
+
+def test_as_many_blocks_as_devices_are_one_for_each() -> None:
+    """Shares that differ by a thousand round to more blocks than there are."""
+    fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[1e4, 1e7, 1e7], cell=Cell(resource_blocks=3))
+    case = Case(make_profile([10**6, 10**6], [1000, 10]), fleet)
+    assert case.plan("expected-max").shares * 3 == pytest.approx(np.ones(3), rel=1e-9)
+    rows, uneven = np.zeros(3, dtype=np.int64), np.array([0.998, 0.001, 0.001])
+    assert to_whole_blocks(case.problem(), rows, uneven) * 3 == pytest.approx(np.ones(3), rel=1e-9)
+
+
+def test_blocks_are_exchanged_one_by_one_and_at_most_two_for_each_device() -> None:
+    """Two equal devices would have fifty each; four exchanges from 99 and 1 come to 95 and 5."""
+    case = Case(make_profile([10**6, 10**6], [1000, 10]), pair(cell=Cell(resource_blocks=100)))
+    rows = np.zeros(2, dtype=np.int64)
+    assert to_whole_blocks(case.problem(), rows, np.array([0.99, 0.01])) * 100 == pytest.approx([95, 5], rel=1e-9)
+    assert to_whole_blocks(case.problem(), rows, np.array([0.52, 0.48])) * 100 == pytest.approx([50, 50], rel=1e-9)
+
+
+@pytest.mark.parametrize("quantile", [None, 0.9])
+def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_with_a_bound_that_holds(
+    monkeypatch: pytest.MonkeyPatch, quantile: float | None
+) -> None:
+    case = Case(ALEXNET, Fleet.sample(6, seed=2, distance_spread=0.5), {"max_split": 19, "quantile": quantile})
+    polished = case.plan("expected-max")
+    for module in (expected_max, polishing):
+        monkeypatch.setattr(module, "MOST_TO_POLISH", 5)
+    quick = case.plan("expected-max")
+    assert len(quick.history) < len(polished.history)
+    assert quick.lower_bound_s <= polished.objective_s <= quick.objective_s * (1 + 1e-9)
+    others = [case.plan(method, quantile=None) for method in ("exact", "paper", "equal")]
+    best = min(each.expected_latency_s if quantile is None else each.quantile_s(quantile) for each in others)
+    assert quick.objective_s <= best * (1 + 1e-9)
+    assert quick.gap < 0.5
 
 
 def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> None:

@@ -1,0 +1,46 @@
+"""What is checked before a training begins, where a GPU could not say it later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from airsplit.errors import InvalidValue
+from airsplit.learn.data import Samples, as_it_is
+from airsplit.learn.preparation import replica_of, require_labels
+
+from . import tiny
+
+
+def samples(labels: torch.Tensor) -> Samples:
+    return Samples((torch.zeros(len(labels), tiny.FEATURES),), labels, as_it_is)
+
+
+def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
+    replica, _ = replica_of(tiny.scenario())
+    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])))
+    with pytest.raises(InvalidValue, match="labels must be below the number of classes"):
+        require_labels(replica, samples(torch.tensor([0, 1, 2, 3])))  # also where the samples that are tried have none
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [torch.full((4,), 9.0), torch.full((4, 2), 9), torch.empty(0, dtype=torch.int64)],
+    ids=["numbers", "a row of them", "none at all"],
+)
+def test_labels_that_are_not_one_class_for_each_answer_are_left_to_the_loss(labels: torch.Tensor) -> None:
+    replica, _ = replica_of(tiny.scenario())
+    require_labels(replica, samples(labels))
+
+
+def test_a_loss_of_the_users_own_knows_its_labels_itself() -> None:
+    replica, _ = replica_of(tiny.scenario(loss="learn.tiny:flat_loss"))
+    require_labels(replica, samples(torch.full((4,), 9)))
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    replica, _ = replica_of(tiny.scenario(model="norm_mlp"))
+    before = {name: tensor.clone() for name, tensor in replica.tensors.items()}
+    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])))
+    assert replica.model.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in replica.tensors.items())
