@@ -108,6 +108,7 @@ def test_dropout_that_is_on_the_device_for_some_and_on_the_server_for_others_is_
         ("tied", [1, 2, 3, 1, 2]),
         ("frozen_norm", [1, 2, 3, 1, 2]),
         ("unused", [1, 2, 1, 1, 1]),
+        ("turned", [1, 2, 1, 2, 1]),
     ],
 )
 def test_models_of_every_kind_are_the_same_on_both_paths(model: str, splits: list[int]) -> None:

@@ -271,6 +271,12 @@ class Judging(nn.Module):
 judging = fixed_weights(Judging)
 
 
+@fixed_weights
+def rooted_behind() -> nn.Module:
+    """The same behind another layer, so that it is a layer of the server's which has no gradient."""
+    return nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh(), Rooted())
+
+
 class Overlapping(nn.Module):
     """Buffers that lie in one memory."""
 
@@ -302,6 +308,25 @@ class Turn(nn.Module):
 def sideways() -> nn.Module:
     """In the middle a column is a sample."""
     return nn.Sequential(nn.Linear(FEATURES, 5), Turn(), nn.Tanh(), Turn(), nn.Linear(5, CLASSES))
+
+
+class Turned(nn.Module):
+    """Complex numbers behind the first layer."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(FEATURES, 5, dtype=dtype), nn.Linear(5, CLASSES, dtype=dtype)
+        self.phase = nn.Parameter(torch.polar(torch.ones(5, dtype=dtype), torch.linspace(0, 1, 5, dtype=dtype)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.two((torch.tanh(self.one(x)) * self.phase).real)
+        return out
+
+
+def turned(kind: str = "float32") -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return Turned(getattr(torch, kind))
 
 
 class Scaled(nn.Module):

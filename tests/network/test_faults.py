@@ -292,6 +292,14 @@ def test_weights_that_overflow_in_the_last_step_end_the_training(tmp_path: Path)
             made.train()
 
 
+def test_a_gradient_that_is_not_finite_ends_the_training_where_the_server_has_one_copy(tmp_path: Path) -> None:
+    wanted = scenario("rooted_behind", [1, 1, 1], rounds=1, iterations_per_round=1, fast_paths=True)
+    with party(wanted, tmp_path, wait_s=3.0) as made:
+        made.join_all()
+        with pytest.raises(Diverged, match="the gradient is not finite; lower training"):
+            made.train()
+
+
 # ---- links -------------------------------------------------------------------------------------------------------------------------
 def test_links_that_are_cut_again_and_again_change_nothing(tmp_path: Path) -> None:
     wanted = scenario(network__min_devices=3, momentum=0.5, rounds=12, evaluate_every=4)
