@@ -200,7 +200,15 @@ def test_a_device_may_probe_the_link_only_so_often(waiting: Run) -> None:
     assert len(outcome.answers) < 100
 
 
-def test_a_flood_of_messages_is_stopped(waiting: Run) -> None:
+def test_a_flood_of_messages_is_stopped(waiting: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MESSAGES_PER_S", 10)
+    attacker = Attacker(waiting.address)
+    outcome = attacker.say([hello("0"), *[wire(probe=pb.Probe())] * 60])  # which are not too many in themselves
+    attacker.close()
+    assert (outcome.code, outcome.details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "more than 10 messages a second")
+
+
+def test_who_says_too_much_too_early_is_told(waiting: Run) -> None:
     attacker = Attacker(waiting.address)
     outcome = attacker.say([hello("0"), *[wire(ready=pb.Ready())] * 5000])
     attacker.close()
