@@ -199,6 +199,11 @@ def test_labels_may_be_sequences_and_then_are_no_classes(factory: Load) -> None:
     assert (data.classes, tuple(data.train.labels.shape)) == (None, (3, 5))
 
 
+def test_whole_numbers_too_large_for_classes_are_refused(factory: Load) -> None:
+    with pytest.raises(InvalidValue, match="are classes, below 1,000,000, got 2,000,000,000; make them floats where they are quantities"):
+        factory("(np.zeros((2, 3)), np.array([0, 1])), (np.zeros((1, 3)), np.array([2_000_000_000]))", "3")
+
+
 def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
     data = factory("[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], (np.zeros((1, 2)), np.array([0]))", "2", given=True)
     assert data.given is not None

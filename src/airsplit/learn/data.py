@@ -22,6 +22,7 @@ Tensors = tuple[Tensor, ...]
 
 WHITE = 255  # of a byte
 _AT_ONCE = 256  # images that are resized together
+MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,11 @@ def _own(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
     classes = None
     if train_labels.ndim == 1 and not train_labels.is_floating_point():
         classes = int(max(train_labels.max(), test_labels.max())) + 1
+        if classes > MOST_CLASSES:  # each device's mix of classes is held in memory
+            raise InvalidValue(
+                f"training.dataset {name!r}: labels that are whole numbers are classes, below {MOST_CLASSES:,}, got {classes - 1:,}; "
+                "make them floats where they are quantities"
+            )
     train = Samples(_joined(parts), train_labels, as_it_is)
     return Dataset(train, Samples(_joined([test]), test_labels, as_it_is), classes, rows if given else None)
 
