@@ -4,6 +4,7 @@
 # make docs   the documentation site, into build/site; a warning or a link that leads nowhere is an error
 # make check  linters, types, layers, packages, documentation, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
+# make bench-peers  Airsplit beside its peers, each in an environment of its own under build/peers
 # make bench-network  the networked system on shaped links (needs root and iproute2);  make bench-chaos  and under attack by chance
 # make audit  licences of all dependencies, into docs/dependencies.md, and their known vulnerabilities (needs the advisory database)
 # make zoo    profile and cut the networks of torchvision and Hugging Face
@@ -15,8 +16,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
+PEERS := $(patsubst benchmarks/peers/requirements-%.txt,build/peers/%/.ready,$(wildcard benchmarks/peers/requirements-*.txt))
 
-.PHONY: demo test test-browser coverage check lint wheel proto bench bench-network bench-chaos docs audit zoo clean
+.PHONY: demo test test-browser coverage check lint wheel proto bench bench-peers bench-network bench-chaos docs audit zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -90,6 +92,18 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/training.py
+
+# A peer that cannot be installed is told so in the tables; the others are measured all the same.
+build/peers/%/.ready: benchmarks/peers/requirements-%.txt benchmarks/peers/constraints.txt
+	@echo "Setting up build/peers/$* (once) …"
+	@rm -rf build/peers/$*
+	@mkdir -p build/peers
+	@{ $(PYTHON) -m venv build/peers/$* && build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint benchmarks/peers/constraints.txt --requirement $< && touch $@; } 2> build/peers/$*.log \
+	  || { rm -rf build/peers/$*; echo "$* cannot be installed: build/peers/$*.log says why."; }
+
+bench-peers: $(READY) $(PEERS)
+	@PYTHONPATH=benchmarks $(BIN)/python -m peers.run --out benchmarks/results/peers.md
 
 bench-network: $(READY)
 	@PYTHONPATH=benchmarks $(BIN)/python -m network.run

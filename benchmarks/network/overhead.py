@@ -127,12 +127,12 @@ def compared() -> str:
         _, device = issue(identity, "0")
         tls = channel_credentials(device, certificate=None, key=None, authority=None)
         for name, where, credentials in (("plain text", "", None), ("TLS, both sides", str(identity), tls)):
-            bare, ours = _in_turns(where, credentials)
+            bare, ours = in_turns(where, credentials)
             lines.append(f"| {name} | {bare * 1e3:.2f} ms | {ours * 1e3:.2f} ms | {ours / bare:.2f} |")
     return "\n".join(lines)
 
 
-def _in_turns(identity: str, credentials: grpc.ChannelCredentials | None) -> tuple[float, float]:
+def in_turns(identity: str, credentials: grpc.ChannelCredentials | None) -> tuple[float, float]:
     """Medians of both, a hundred steps of one after a hundred of the other."""
     servers = [_started("echo", identity), _started("ours", identity)]
     try:

@@ -1,0 +1,1 @@
+"""Airsplit beside its peers, measured in one run on one machine."""
