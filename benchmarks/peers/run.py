@@ -17,7 +17,7 @@ from machine import description
 from peers.losses import losses
 from peers.table import Section
 
-COMPARISONS = ("planning", "profiling", "steps")
+COMPARISONS = ("planning", "profiling", "simulation", "steps")
 
 
 def heading(arguments: list[str]) -> list[str]:

@@ -1,0 +1,89 @@
+"""FedAvg in one simulator and another."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peers.environments import Outcome, run, versions
+from peers.table import Race, Section, duration, size, times
+
+STEPS, BATCH, RATE = 5, 10, 0.05
+JOBS: dict[str, dict[str, Any]] = {
+    "CNN, 20 clients": {"model": "small_cnn", "clients": 20, "rounds": 8},
+    "CNN, 100 clients": {"model": "small_cnn", "clients": 100, "rounds": 4},
+    "MLP, 100 clients": {"model": "mlp", "clients": 100, "rounds": 8},
+}
+SIMULATORS = {
+    "Airsplit, 1 process": ("", "fedavg_airsplit", 1),
+    "Airsplit, 2 processes": ("", "fedavg_airsplit", 2),
+    "pfl, 1 process": ("pfl", "fedavg_pfl", 1),
+    "pfl, 2 processes": ("pfl", "fedavg_pfl", 2),
+    "Flower, Ray, 1 core a client": ("flower", "fedavg_flower", 1),
+}
+
+
+def compared() -> Section:
+    section = Section(
+        "FedAvg, simulated",
+        [
+            f"All clients train in every round: {STEPS} steps of SGD at {RATE:g} on batches of {BATCH}, of {STEPS * BATCH} samples each; "
+            "CNN and MLP of the paper that introduced FedAvg (1,663,370 and 199,210 parameters); no evaluation, nothing saved. All begin "
+            "with the same weights and take the same batches in the same order, so that the loss over all data at the end must be the same; "
+            "so must the weights, but for rounding: the last column is their largest difference from the first row's, "
+            "relative to the largest weight.",
+            "Two cores for each: one process with two threads, two processes by torchrun with one thread each, or Ray with two actors of "
+            "one core. Time: the median of a round without the first. Start-up: from the command to the end of the first round, less "
+            "a round. Memory: of all processes together, shared pages counted once.",
+        ],
+        ["job, simulator", "a round", "times our best", "start-up", "peak memory", "loss at the end", "weights"],
+        peers=[versions("pfl", "pfl", "torch"), versions("flower", "flwr", "ray", "torch")],
+    )
+    for job in JOBS:
+        race(section, job)
+    return section
+
+
+def race(section: Section, job: str) -> None:
+    asked = JOBS[job] | {"steps": STEPS, "batch": BATCH, "samples": STEPS * BATCH, "rate": RATE}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{at}.npz" for at, name in enumerate(SIMULATORS)}
+        done = {
+            name: run(environment, workload, asked | {"weights": str(files[name])}, processes=processes)
+            for name, (environment, workload, processes) in SIMULATORS.items()
+        }
+        off = {name: apart(next(iter(files.values())), file) for name, file in files.items() if file.exists()}
+    ours = [outcome for name, outcome in done.items() if name.startswith("Airsplit") and not outcome.failed]
+    best = min((outcome.found["round_s"] for outcome in ours), default=None)
+    for name, outcome in done.items():
+        if outcome.failed:
+            section.failed(f"{job}: {name}", outcome.failed)
+            continue
+        found = outcome.found
+        columns = [duration(found["round_s"]), times(found["round_s"] / best) if best else "?", duration(found["start_s"])]
+        section.rows.append([f"{job}: {name}", *columns, size(outcome.peak_bytes), f"{found['loss']:.4f}", off.get(name, "?")])
+    section.races += [
+        each for name, outcome in done.items() if outcome not in ours and not outcome.failed for each in races(job, name, outcome, ours)
+    ]
+
+
+def races(job: str, name: str, theirs: Outcome, ours: list[Outcome]) -> list[Race]:
+    """Against our best in each."""
+    if not ours:
+        return []
+    return [
+        Race(f"a round, {job}", "time", min(each.found["round_s"] for each in ours), name, theirs.found["round_s"]),
+        Race(f"start-up, {job}", "time", min(each.found["start_s"] for each in ours), name, theirs.found["start_s"]),
+        Race(f"peak memory, {job}", "memory", min(each.peak_bytes for each in ours), name, theirs.peak_bytes),
+    ]
+
+
+def apart(first: Path, other: Path) -> str:
+    """The largest difference between two files of weights, relative to the largest weight."""
+    if not first.exists():
+        return "?"
+    one, two = np.load(first), np.load(other)
+    return f"{max(np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() for name in one.files):.0e}"

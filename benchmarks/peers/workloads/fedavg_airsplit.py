@@ -1,0 +1,33 @@
+"""FedAvg in Airsplit's simulator."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from airsplit.learn.engine import Training
+from airsplit.learn.ranks import joined, ranks_of
+from airsplit.scenario import Scenario
+from peers.workloads import given, tell
+from peers.workloads.job import SHAPES, Laps, outcome
+
+
+def scenario() -> Scenario:
+    asked, here = given(), "peers.workloads.job"
+    changes = {"model.name": f"{here}:model", "model.input_shape": list(SHAPES[asked["model"]]), "fleet.devices": asked["clients"]}
+    changes |= {"training.algorithm": "fedavg", "training.dataset": f"{here}:dealt", "training.partition": "given"}
+    changes |= {"training.batch_size": asked["batch"], "training.iterations_per_round": asked["steps"]}
+    changes |= {"training.learning_rate": asked["rate"], "training.rounds": 10**6, "training.evaluate_every": 10**6}
+    return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
+
+
+def main() -> None:
+    with joined(ranks_of()) as ranks:
+        training, laps = Training(scenario(), ranks=ranks), Laps()
+        for _ in islice(training.rounds(), given()["rounds"]):
+            laps.round()
+        if ranks.is_first:
+            tell(**laps.told(), **outcome({name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()}))
+
+
+if __name__ == "__main__":
+    main()
