@@ -21,7 +21,7 @@ JOINT = (5, 20)
 SOLVERS = {"brentq": "scipy's brentq on Σ b(τ) = 1", "clarabel": "cvxpy with Clarabel", "scs": "cvxpy with SCS"}
 
 
-def compared() -> Section:
+def compared(quick: bool = False) -> Section:
     section = Section(
         "Planning",
         [
@@ -35,9 +35,9 @@ def compared() -> Section:
         ["job", "devices", "in all", "solver alone", "times ours", "objective against ours"],
         peers=[versions("solvers", "cvxpy", "clarabel", "scs", "pyscipopt", "scipy")],
     )
-    for K in SIZES:
+    for K in SIZES[:2] if quick else SIZES:
         shares(section, K)
-    for K in JOINT:
+    for K in JOINT[:1] if quick else JOINT:
         joint(section, K)
     return section
 

@@ -3,6 +3,7 @@
 PYTHONPATH=benchmarks python -m peers.run                                        print
 PYTHONPATH=benchmarks python -m peers.run --out benchmarks/results/peers.md      also write
 PYTHONPATH=benchmarks python -m peers.run --only planning profiling              these
+PYTHONPATH=benchmarks python -m peers.run --quick                                smaller, to see that everything runs
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ def heading(arguments: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=COMPARISONS, default=COMPARISONS)
+    parser.add_argument("--quick", action="store_true", help="smaller jobs, to see that everything runs; its numbers say little")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     start, lines = time.perf_counter(), heading(sys.argv[1:])
     print("\n".join(lines), flush=True)
     sections: list[Section] = []
     for name in chosen.only:
-        section: Section = import_module(f"peers.{name}").compared()
+        section: Section = import_module(f"peers.{name}").compared(chosen.quick)
         sections.append(section)
         lines += [*section.lines(), ""]
         print("\n".join([*section.lines(), ""]), flush=True)
-    last = [*losses(sections), "", f"The whole run took {(time.perf_counter() - start) / 60:.1f} minutes."]
+        last = [*losses(sections), "", f"The whole run took {(time.perf_counter() - start) / 60:.1f} minutes."]
+        if chosen.out is not None:  # after each, so that what was measured is kept
+            chosen.out.write_text("\n".join([*lines, *last]) + "\n", encoding="utf-8")
     print("\n".join(last))
-    if chosen.out is not None:
-        chosen.out.write_text("\n".join([*lines, *last]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

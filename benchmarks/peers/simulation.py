@@ -17,6 +17,10 @@ JOBS: dict[str, dict[str, Any]] = {
     "CNN, 100 clients": {"model": "small_cnn", "clients": 100, "rounds": 4},
     "MLP, 100 clients": {"model": "mlp", "clients": 100, "rounds": 8},
 }
+QUICK: dict[str, dict[str, Any]] = {
+    "CNN, 4 clients": {"model": "small_cnn", "clients": 4, "rounds": 3},
+    "MLP, 20 clients": {"model": "mlp", "clients": 20, "rounds": 3},
+}
 SIMULATORS = {
     "Airsplit, 1 process": ("", "fedavg_airsplit", 1),
     "Airsplit, 2 processes": ("", "fedavg_airsplit", 2),
@@ -26,14 +30,14 @@ SIMULATORS = {
 }
 
 
-def compared() -> Section:
+def compared(quick: bool = False) -> Section:
     section = Section(
         "FedAvg, simulated",
         [
             f"All clients train in every round: {STEPS} steps of SGD at {RATE:g} on batches of {BATCH}, of {STEPS * BATCH} samples each; "
             "CNN and MLP of the paper that introduced FedAvg (1,663,370 and 199,210 parameters); no evaluation, nothing saved. All begin "
-            "with the same weights and take the same batches in the same order, so that the loss over all data at the end must be the same; "
-            "so must the weights, but for rounding: the last column is their largest difference from the first row's, "
+            "with the same weights and take the same batches in the same order, so that the loss over all data at the end must be the "
+            "same; so must the weights, but for rounding: the last column is their largest difference from the first row's, "
             "relative to the largest weight.",
             "Two cores for each: one process with two threads, two processes by torchrun with one thread each, or Ray with two actors of "
             "one core. Time: the median of a round without the first. Start-up: from the command to the end of the first round, less "
@@ -42,13 +46,12 @@ def compared() -> Section:
         ["job, simulator", "a round", "times our best", "start-up", "peak memory", "loss at the end", "weights"],
         peers=[versions("pfl", "pfl", "torch"), versions("flower", "flwr", "ray", "torch")],
     )
-    for job in JOBS:
-        race(section, job)
+    for job, asked in (QUICK if quick else JOBS).items():
+        race(section, job, asked | {"steps": STEPS, "batch": BATCH, "samples": STEPS * BATCH, "rate": RATE})
     return section
 
 
-def race(section: Section, job: str) -> None:
-    asked = JOBS[job] | {"steps": STEPS, "batch": BATCH, "samples": STEPS * BATCH, "rate": RATE}
+def race(section: Section, job: str, asked: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{at}.npz" for at, name in enumerate(SIMULATORS)}
         done = {
