@@ -105,6 +105,8 @@ def _in_words(text: str, code: int) -> str:
     """The error in a log, without paths."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Infeasible|InvalidValue)\b", line)]
+    signals = [line for line in lines if re.search(r"Signal \d+|exitcode *:", line)]  # what torchrun says of a process that died
+    errors = [line for line in errors if "ChildFailedError" not in line] or signals or errors
     said = (errors or lines or [f"exit status {code}"])[-1]
     return re.sub(r"(/[\w.+-]+)+/", "", said).replace("|", "/")[:200]
 

@@ -73,6 +73,9 @@ def main() -> None:
     Training().run(params, SimulatedBackend(clients, clients), trained, local, callbacks=[Clock(laps)], send_metrics_to_platform=False)
     if get_framework_module().distributed.global_rank == 0:
         tell(**laps.told(), **outcome(net.inner.state_dict()))
+    if torch.distributed.is_initialized():  # leave together
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
