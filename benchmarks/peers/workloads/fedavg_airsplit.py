@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from torch import Tensor
+
 from airsplit.learn.engine import Training
 from airsplit.learn.ranks import joined, ranks_of
 from airsplit.scenario import Scenario
@@ -20,13 +22,17 @@ def scenario() -> Scenario:
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 
+def weights_of(training: Training) -> dict[str, Tensor]:
+    return {name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()}
+
+
 def main() -> None:
     with joined(ranks_of()) as ranks:
         training, laps = Training(scenario(), ranks=ranks), Laps()
         for _ in islice(training.rounds(), given()["rounds"]):
-            laps.round()
+            laps.round(lambda: weights_of(training))
         if ranks.is_first:
-            tell(**laps.told(), **outcome({name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()}))
+            tell(**laps.told(), **outcome(weights_of(training)))
 
 
 if __name__ == "__main__":

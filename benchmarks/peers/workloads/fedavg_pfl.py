@@ -39,11 +39,11 @@ class Net(nn.Module):
 
 
 class Clock(TrainingProcessCallback):
-    def __init__(self, laps: Laps) -> None:
-        self.laps = laps
+    def __init__(self, laps: Laps, net: Net) -> None:
+        self.laps, self.net = laps, net
 
     def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Metrics]:
-        self.laps.round()
+        self.laps.round(self.net.inner.state_dict)
         return False, Metrics()
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         central_num_iterations=asked["rounds"], evaluation_frequency=10**6, train_cohort_size=asked["clients"], val_cohort_size=0
     )
     local = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=asked["rate"], local_batch_size=asked["batch"])
-    Training().run(params, SimulatedBackend(clients, clients), trained, local, callbacks=[Clock(laps)], send_metrics_to_platform=False)
+    Training().run(params, SimulatedBackend(clients, clients), trained, local, callbacks=[Clock(laps, net)], send_metrics_to_platform=False)
     if get_framework_module().distributed.global_rank == 0:
         tell(**laps.told(), **outcome(net.inner.state_dict()))
     if torch.distributed.is_initialized():  # leave together
