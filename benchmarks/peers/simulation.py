@@ -39,8 +39,8 @@ def compared(quick: bool = False) -> Section:
             f"All clients train in every round: {STEPS} steps of SGD at {RATE:g} on batches of {BATCH}, of {STEPS * BATCH} samples each; "
             "CNN and MLP of the paper that introduced FedAvg (1,663,370 and 199,210 parameters); no evaluation, nothing saved. All begin "
             "with the same weights and take the same batches in the same order. The last column checks that it is the same job: the "
-            "largest difference of the weights after 2 rounds from the first row's, relative to the largest of their tensor. Over more rounds "
-            "rounding grows, most in the CNN, so that losses at the end may differ.",
+            "largest difference of the weights after 2 rounds from the first row's, relative to the largest of their tensor. Over more "
+            "rounds rounding grows, most in the CNN, so that losses at the end may differ.",
             "Two cores for each: one process with two threads, two processes by torchrun with one thread each, or Ray with two actors of "
             "one core. Times ours: against Airsplit in as many processes. Time: the median of a round "
             "without the first. Start-up: from the command to the end of the first round, less "
