@@ -6,6 +6,9 @@ import json
 import sys
 from typing import Any
 
+USER_MISTAKE = 2
+"""The exit code where a person must do something else."""
+
 
 def note(text: object) -> None:
     """One line on stderr."""

@@ -1,0 +1,205 @@
+"""The commands run, compare, export and data: training in virtual time, from the data to a model that can be deployed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airsplit.cli import sources
+from airsplit.cli.options import RUNS, AsJson, DataFolder, Scenario, Set
+from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts
+
+ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
+
+
+def run(
+    scenario: Scenario,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
+    data: DataFolder = None,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a scenario in virtual time and write a run folder.
+
+    Every round is on the disk before the next begins.  Stop it whenever you
+    like; --resume goes on, bit for bit as if it had never stopped.
+
+    \b
+    Examples:
+      airsplit run demo
+      airsplit run demo --out out/demo --set training.rounds=50
+      airsplit run demo --out out/demo --set training.rounds=80 --resume
+      airsplit run my.toml --set training.algorithm=fedavg
+      airsplit run my.toml --data ~/data --set training.dataset=mnist
+
+    \b
+    In four processes, each with its share of the devices:
+      torchrun --standalone --nproc-per-node 4 -m airsplit run demo
+    """
+    from airsplit.cli.progress import followed, in_one_voice
+    from airsplit.cli.run_tables import folder_for, run_report, run_summary
+    from airsplit.results import RunFolder
+    from airsplit.simulation import simulate_among
+
+    with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
+        with ranks.together():
+            chosen = sources.scenario(scenario, None, [*(set or []), *(["training.fast_paths=false"] if plain else [])])
+            chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
+            folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
+            if ranks.is_first:
+                ranks.remember(f"folder of {scenario}", str(folder))
+        records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data)
+        shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
+        done = len(RunFolder(folder).records()) if ranks.is_first else 0
+        since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
+        note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, {shared}into {folder}{since}")
+        try:
+            for _ in followed(records, chosen.training.rounds):
+                pass
+        except KeyboardInterrupt:
+            note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
+            raise
+    if not ranks.is_first:
+        return
+    summary = run_summary(RunFolder(folder).records())
+    if as_json:
+        print(json_text({"folder": str(folder)} | summary))
+    else:
+        print_parts(run_report(summary, folder))
+
+
+def compare(
+    scenario: Scenario,
+    seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
+    algorithms: Annotated[str | None, typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES")] = None,
+    target: Annotated[float | None, typer.Option(help="Accuracy whose time is compared; else what all reach.", metavar="A")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Take up the runs in that folder.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")] = None,
+    data: DataFolder = None,
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train with each algorithm on the same data, seeds and clock.
+
+    Prints accuracy, virtual time to a target, bytes, work and energy, and
+    draws accuracy over rounds and over time (compared.png and .svg).
+
+    \b
+    Examples:
+      airsplit compare demo
+      airsplit compare demo --seeds 5 --algorithms sfl,fedavg
+      airsplit compare my.toml --target 0.95 --out out/compared
+    """
+    from airsplit.cli.compare_tables import comparison_table
+    from airsplit.cli.progress import now_and_then
+    from airsplit.comparison import compare as compare_algorithms
+    from airsplit.figures.accuracy_picture import draw_accuracy
+    from airsplit.figures.profile_picture import save_picture
+
+    chosen = sources.scenario(scenario, None, set or [])
+    folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
+    names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
+    options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
+    try:
+        with sources.what_is_printed_as_notes():
+            found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
+    except KeyboardInterrupt:
+        note(f"stopped; what was trained is in {folder}, and --resume takes it up")
+        raise
+    if found.has_accuracy:
+        picture = draw_accuracy(found.trials, found.target, found.about("lines are means, bands ranges"))
+        for kind in ("png", "svg"):
+            save_picture(picture, folder / f"compared.{kind}")
+    if as_json:
+        print(json_text({"folder": str(folder)} | found.to_dict()))
+    else:
+        told = f"{found.about()} Time is virtual; sent, work and energy are of all devices and rounds."
+        print_parts(comparison_table(found), told, f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it")
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    device: Annotated[int | None, typer.Option(help="The model of this device; the first is 0.", metavar="K")] = None,
+    average: Annotated[bool, typer.Option("--average", help="The mean of all devices' models.")] = False,
+    front: Annotated[Path | None, typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained model as one safetensors file, to be deployed.
+
+    It has the names of the model's own state_dict, and says in its header
+    which model it is; a scenario takes it as model.weights.
+
+    \b
+    Examples:
+      airsplit export runs/demo --average
+      airsplit export runs/demo --device 3 --out device3.safetensors
+      airsplit export runs/demo --device 0 --front devices/one
+    """
+    from airsplit.learn.exporting import export_model
+
+    written = export_model(run, device=device, average=average, front=front, out=out)
+    if as_json:
+        print(json_text(asdict(written) | {"file": str(written.file)}))
+    else:
+        print(f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}")
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="digits, mnist, fashion-mnist or cifar10; none: list them.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="The folder that its files are in, or go to.", metavar="DIR")] = None,
+    devices: Annotated[int | None, typer.Option(help="How many share the samples; 20 where not said.", metavar="K")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet or shards; iid where not said.", metavar="KIND")] = None,
+    alpha: Annotated[float | None, typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA")] = None,
+    labels_per_device: Annotated[int | None, typer.Option(help="shards: how many a device gets.", metavar="N")] = None,
+    samples_per_device: Annotated[int | None, typer.Option(help="As many for each; else all there are.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw who holds which labels: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a data set, and show which devices hold which labels.
+
+    Files that are not there are downloaded into the data folder: --data, else
+    what AIRSPLIT_DATA says, else a folder in the user's cache.
+
+    \b
+    Examples:
+      airsplit data
+      airsplit data mnist
+      airsplit data cifar10 --data ~/data
+      airsplit data digits --partition dirichlet --alpha 0.1
+      airsplit data digits --partition shards --devices 10 --plot who.svg
+    """
+    from airsplit.cli import data_tables
+
+    chosen = {"partition": partition, "alpha": alpha, "labels_per_device": labels_per_device}
+    chosen |= {"samples_per_device": samples_per_device, "seed": seed}
+    if name is None:
+        data_tables.require_name(chosen | {"devices": devices, "plot": plot})
+        found = data_tables.stored(folder)
+        if as_json:
+            print(json_text(found))
+        else:
+            print_parts(*data_tables.stored_table(found, folder))
+        return
+    if plot is not None:
+        from airsplit.figures.profile_picture import picture_format
+
+        picture_format(plot)  # before anything slow
+    held = data_tables.held(name, folder, devices, chosen, note)
+    if plot is not None:
+        data_tables.draw(held, plot)
+        note(f"wrote {plot}")
+    if as_json:
+        print(json_text(held.to_dict()))
+    else:
+        print_parts(*data_tables.held_table(held))
+
+
+COMMANDS = (run, compare, export, data)
