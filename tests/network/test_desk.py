@@ -15,7 +15,7 @@ from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network import sessions
 from airsplit.network.codec import HEADER_LIMIT, Malformed, Outgoing, opened
-from airsplit.network.desk import Desk, _activation, told_scenario
+from airsplit.network.desk import Desk, _activation, _require_times, told_scenario
 from airsplit.network.device import Device
 from airsplit.network.events import silent
 from airsplit.network.fronts import Fronts
@@ -229,3 +229,9 @@ def test_two_devices_do_not_share_a_folder(tmp_path: Path) -> None:
     device = Device(name="one", folder=tmp_path)
     with folder_lock(tmp_path, "device's folder"), pytest.raises(FileProblem, match=r"device's folder .* is in use"):
         device.run("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_training_loss_that_is_not_finite_is_told(loss: float) -> None:
+    with pytest.raises(Malformed, match=f"a training loss must be finite, got {loss:g}"):
+        _require_times(pb.Finished(train_loss=loss, compute_s=0.5), elapsed_s=1.0)
