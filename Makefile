@@ -16,6 +16,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
+PIP_OPTIONS ?=
 PEERS := $(patsubst benchmarks/peers/requirements-%.txt,build/peers/%/.ready,$(wildcard benchmarks/peers/requirements-*.txt))
 
 .PHONY: demo test test-browser coverage check lint wheel proto bench bench-peers bench-network bench-chaos docs audit zoo clean
@@ -25,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Airsplit needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) (once; torch makes it a minute or two) …"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,network,dashboard]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev,docs,network,dashboard]'
 	@touch $@
 
 demo: $(READY)
@@ -73,7 +74,7 @@ wheel: $(READY)
 	@$(BIN)/python -m build --outdir dist . > /dev/null
 	@$(BIN)/python tests/packages.py dist
 	@$(PYTHON) -m venv build/wheel-check
-	@build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	@build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --constraint constraints.txt dist/*.whl
 	@cd build && wheel-check/bin/airsplit --version && wheel-check/bin/airsplit plan paper-alexnet --json > /dev/null && wheel-check/bin/airsplit doctor
 	@cd build && ! wheel-check/bin/airsplit dashboard
 	@rm -rf build/wheel-check

@@ -29,7 +29,7 @@ def test_what_is_installed_is_not_missing() -> None:
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXTRAS, "network", ("grpc", "no_such_package", "no_such.thing"))
-    with pytest.raises(AirsplitError, match=r"no_such_package, no_such\.thing is missing: pip install 'airsplit\[network\]'") as raised:
+    with pytest.raises(AirsplitError, match=r"not installed: no_such_package, no_such\.thing; pip install 'airsplit\[network\]'") as raised:
         require_extra("network")
     assert isinstance(raised.value, ImportError)
 
@@ -54,5 +54,5 @@ def test_a_command_without_its_extra_ends_with_one_line(
         monkeypatch.delitem(sys.modules, module)
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"airsplit: this needs the extra [{extra}], of which no_such_package is missing: pip install 'airsplit[{extra}]'"
+    assert line == f"airsplit: this needs the extra [{extra}]; not installed: no_such_package; pip install 'airsplit[{extra}]'"
     assert list(tmp_path.iterdir()) == []

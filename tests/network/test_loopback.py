@@ -428,9 +428,9 @@ def test_a_devices_model_is_what_the_server_has_and_what_the_device_has(tmp_path
     run, device = tmp_path / "run", tmp_path / "device-1"
     state = load_state(run, device=1, front=device)
     assert_same_tensors({f"model:{name}": tensor for name, tensor in state.items()}, of_the_model(made.state(1)))
-    with pytest.raises(InvalidValue, match=r"are on the device, not in .*; give front, that device's folder"):
+    with pytest.raises(InvalidValue, match=r"are on the device, not in .*; give front \(--front\), that device's folder"):
         load_state(run, device=1)
-    with pytest.raises(InvalidValue, match="each device has layers of its own: take one of them"):
+    with pytest.raises(InvalidValue, match="each device has layers of its own: take --device and --front"):
         load_state(run, average=True)
     with pytest.raises(FileProblem, match="is not that of device 0 in this run, but of device 1"):
         load_state(run, device=0, front=device)

@@ -99,6 +99,7 @@ class Board:
         self._facts = Facts(self._rounds, "training time")
         if not self._as_json:
             note(f"listening on port {serving.port} for {len(serving.server.members)} devices, into {serving.folder.path}")
+            note(f"each joins with: airsplit join HOST:{serving.port}")
         else:
             self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)

@@ -55,7 +55,8 @@ def run_report(summary: dict[str, Any], folder: Path, time: str = "of virtual ti
     if summary["test_loss"] is not None:
         lines.append(("loss", f"{summary['test_loss']:.3f} on the test set"))
     lines.append(("sent", f"{quantity(summary['sent_bytes'], 'B')} up, {quantity(summary['received_bytes'], 'B')} down, by all devices"))
-    lines.append(("devices' work", f"{quantity(summary['macs'], 'MAC')}, {quantity(summary['energy_j'], 'J')}"))
+    energy = f", {quantity(summary['energy_j'], 'J')}" if summary["energy_j"] else ""  # over a network nobody measures it
+    lines.append(("devices' work", f"{quantity(summary['macs'], 'MAC')}{energy}"))
     lines.append(("waiting", f"{seconds(summary['idle_s'])} of all devices together"))
     lines.append(("run folder", f"{folder}: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html"))
     return facts(lines)

@@ -91,6 +91,7 @@ def figures(
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
     claims = draw([known[number] for number in numbers] if numbers else None, out, scale, note, data=data)
+    note(f"wrote each figure as .json, .png and .svg, and claims.json, into {out}")
     if as_json:
         print(json_text([asdict(claim) for claim in claims]))
         return

@@ -197,7 +197,7 @@ def load_state(
     if progress is None:
         raise FileProblem(f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?")
     if (device is None) != average:
-        raise InvalidValue("give either device, a number from 0, or average")
+        raise InvalidValue("give either device (--device), a number from 0, or average (--average)")
     if device is not None:
         require_integer("device", device, low=0, high=len(progress.splits) - 1)
     about, tensors = read_whole(folder)
@@ -220,7 +220,11 @@ def load_state(
         return {name: whole(trained) for name, trained in progress.names.items()}
     except KeyError as missing:
         if _is_networked(about):
-            way = "give front, that device's folder" if device is not None else "each device has layers of its own: take one of them"
+            way = (
+                "give front (--front), that device's folder"
+                if device is not None
+                else "each device has layers of its own: take --device and --front"
+            )
             raise InvalidValue(f"layers up to a device's split are on the device, not in {str(run_folder)!r}; {way}") from None
         raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None
 

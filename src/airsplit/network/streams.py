@@ -84,6 +84,10 @@ def told(error: grpc.RpcError) -> AirsplitError | Lost:
     """What a broken connection means: to try again, or not."""
     code, details = error.code(), in_words(str(error.details() or ""))
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
+    if "WRONG_VERSION_NUMBER" in details:
+        details = "it speaks plain text, and this device TLS; leave --identity out here, or give the server one"
+    elif details == "Socket closed":
+        details += "; where it wants a certificate, give --identity"
     return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
 
 
