@@ -82,7 +82,7 @@ wheel: $(READY)
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "The documentation is in build/site; open build/site/index.html."
+	@echo "The documentation is in build/site; to read it with search: python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 # pip-audit skips what its database does not answer for; --strict makes that an error.
 audit: $(READY)
