@@ -179,3 +179,14 @@ def test_the_document_is_what_python_gives(document):
 
     found = clock_run(air.Scenario.load("demo"), rounds=2).to_dict()
     assert document("clock", "demo", "--rounds", "2") == json.loads(json.dumps(found))
+
+
+def test_few_devices_have_their_names_in_the_picture(run, tmp_path):
+    file, names = tmp_path / "fleet.csv", ["kitchen", "garage", "an-attic-that-is-far-away"]
+    lines = [f"{name},4e-10,5e9,6e7" for name in names]
+    file.write_text("\n".join(["name,seconds_per_mac,fluctuation,full_band_rate_bps", *lines]) + "\n")
+    (tmp_path / "mine.toml").write_text('[model]\nname = "alexnet"\n\n[fleet]\nfile = "fleet.csv"\n')
+    assert run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", tmp_path / "clock.svg")[0] == 0
+    drawn = (tmp_path / "clock.svg").read_text()
+    assert [name[:10] in drawn for name in names] == [True] * 3
+    assert names[2] not in drawn

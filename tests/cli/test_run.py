@@ -1,6 +1,7 @@
 """run, export and compare, in process, with a model that trains in an instant."""
 
 import json
+import signal
 import sys
 import tomllib
 
@@ -103,17 +104,20 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
     assert len((tmp_path / "runs" / "tiny-2" / "rounds.jsonl").read_text().splitlines()) == 4
 
 
-def test_ctrl_c_ends_with_130_and_says_how_to_go_on(run, scenario, tmp_path, monkeypatch):
-    out = tmp_path / "run"
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_asks_it_to_stop_gets_130_and_is_told_how_to_go_on(run, scenario, tmp_path, monkeypatch, asked):
+    out, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
 
     def impatient(records, rounds, label=""):
         yield next(iter(records))
-        raise KeyboardInterrupt
+        signal.raise_signal(asked)
 
     monkeypatch.setattr("airsplit.cli.progress.followed", impatient)
     code, printed, told = run("run", scenario, "--out", out)
     assert (code, printed) == (130, "")
     assert "--resume" in told
+    assert (out / "report.html").exists()
+    assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.undo()
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
     assert run("run", scenario, "--out", tmp_path / "whole")[0] == 0

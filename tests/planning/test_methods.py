@@ -258,3 +258,9 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_allowed() -> None:
 def test_every_method_is_registered_once_and_says_what_it_does() -> None:
     assert set(METHODS) == {"paper", "exact", "expected-max", "equal", "fixed", "random", "exhaustive"}
     assert all(method.__doc__ for method in METHODS.values())
+
+
+def test_a_plan_is_shown_in_a_line_however_many_devices_it_has() -> None:
+    made = plan(ALEXNET, Fleet.sample(1000, seed=0), max_split=8)
+    assert repr(made).startswith(f"Plan('exact', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s=")
+    assert len(repr(made)) < 140

@@ -150,9 +150,10 @@ def draw(found: ClockRun, file: Path) -> None:
     from airsplit.figures.clock_picture import draw_clock
     from airsplit.figures.profile_picture import save_picture
 
-    shares = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}
+    shares, fleet = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}, found.schedule.fleet
     caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")
-    save_picture(draw_clock(found.latency_s, _planned_mark(found), shares, caption), file)
+    names = () if fleet.name is None else fleet.name
+    save_picture(draw_clock(found.latency_s, _planned_mark(found), shares, caption, names), file)
 
 
 def _planned_mark(found: ClockRun) -> tuple[str, float] | None:

@@ -19,11 +19,12 @@ def probe_report(measured: ComputeMeasurement, profile: Profile, batch_size: int
         name = profile.names[row.split - 1]
         timed = (str(row.repetitions), seconds(row.median_s), seconds(row.mean_s), f"{error:+.0%}")
         rows.add_row(str(row.split), name, quantity(row.macs, "MAC"), *timed)
-    verdict = "the law fits" if measured.distance < measured.yardstick else "the law is only roughly right here"
+    rough = "the law is only roughly right here, and rounds may take a little longer or shorter than planned"
+    verdict = "the law fits" if measured.distance < measured.yardstick else rough
     lines = [
         ("seconds_per_mac", f"{measured.seconds_per_mac:.4g}  (at best {quantity(1 / measured.seconds_per_mac, 'MAC/s')})"),
         ("fluctuation", f"{measured.fluctuation:.4g}  ({percent(1 / (measured.fluctuation * measured.seconds_per_mac))} more on average)"),
-        ("fit", f"distance {measured.distance:.3f}, yardstick {measured.yardstick:.3f}, {measured.samples} times: {verdict}"),
+        ("fit", f"{measured.samples} times are {measured.distance:.3f} from the law, {measured.yardstick:.3f} by chance alone: {verdict}"),
         ("", f"batches of {batch_size}, forward and backward, {measured.threads} threads"),
     ]
     if link:

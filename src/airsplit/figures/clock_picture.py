@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,23 +18,31 @@ from airsplit.units import Floats, Ints
 WIDTH_IN, HEIGHT_IN = 5.6, 2.6
 MOST_BARS = 40  # devices; where there are more, neighbours are averaged
 MOST_NUMBERS = 20  # devices whose bars are all numbered
+MOST_NAMES = 6  # devices whose bars have names
 WAITING, ABSENT = "#cdd2d6", "#f1f2f3"
 COLOURS = {"compute": style.BLUE, "transmit": style.ORANGE, "server": style.GREEN, "idle": WAITING, "absent": ABSENT}
 BARS, BAND = "#9cc3de", "#eef4f9"
 
 
-def draw_clock(latency_s: Floats, planned: tuple[str, float] | None, shares: Mapping[str, tuple[str, Floats]], caption: str) -> Canvas:
+def draw_clock(
+    latency_s: Floats,
+    planned: tuple[str, float] | None,
+    shares: Mapping[str, tuple[str, Floats]],
+    caption: str,
+    names: Sequence[str] = (),
+) -> Canvas:
     """Left, how many rounds take how long; right, what each device does with its time.
 
     planned  how the planned latency is called, and what it is; None: nothing is marked
     shares   of the time, by its kind ("compute", "transmit", "server", "idle", "absent"): what that is called, and one number a device
+    names    of the devices, written where there are few; none: their numbers
     """
     with style.look():
         figure, axes = style.canvas(1, 2, HEIGHT_IN)
         figure.set_size_inches(WIDTH_IN, HEIGHT_IN)
         left, right = axes[0]
         _draw_latency(left, latency_s, planned)
-        _draw_shares(right, shares)
+        _draw_shares(right, shares, names)
         style.caption(figure, caption)
     return figure
 
@@ -82,7 +90,7 @@ def _edges(latency_s: Floats) -> Floats:
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------------------
-def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]]) -> None:
+def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Sequence[str]) -> None:
     """A bar for each device, in their order; many are sorted by how long they wait, and neighbours averaged."""
     K = len(next(iter(shares.values()))[1])
     few = K <= MOST_BARS
@@ -103,7 +111,8 @@ def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]]) -> None:
     axis.set_xlabel("device" if few else "devices, sorted by how long they wait")
     if few:
         numbers = np.arange(0, K, 1 if K <= MOST_NUMBERS else 5)
-        axis.set_xticks(numbers + 0.5, [str(number) for number in numbers], fontsize=5.6 if K > 12 else 6.5)
+        labels = [name[:10] for name in names] if names and K <= MOST_NAMES else [str(k) for k in numbers]
+        axis.set_xticks(numbers + 0.5, labels, fontsize=5.6 if K > 12 else 6.5)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(style.plain))

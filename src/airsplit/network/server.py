@@ -406,7 +406,9 @@ def _free(member: Member) -> bool:
 
 
 def _member_status(member: Member, now: float) -> dict[str, Any]:
-    state = "absent" if not member.present else member.work.state if member.work is not None else "waiting"
+    state = "absent" if member.session is None else "measuring" if not member.arrived else "waiting"
+    if member.present and member.work is not None:
+        state = member.work.state
     seen = None if not member.last_seen else round(now - member.last_seen, 1)
     step = 0 if member.work is None else member.work.step
     about = {"number": member.number, "name": member.name, "state": state, "step": step, "last_seen_s": seen}

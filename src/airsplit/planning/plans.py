@@ -12,7 +12,7 @@ from airsplit.planning.problem import Problem
 from airsplit.units import Floats, Ints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """Splits and shares of a fleet, what they cost, and how far from the best possible that can be.
 
@@ -39,6 +39,12 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.splits)
+
+    def __repr__(self) -> str:
+        """In a line: arrays of a million devices are for those who ask for them."""
+        cuts = f"splits {self.splits.min()} to {self.splits.max()}"
+        seconds = f"mean_latency_s={self.mean_latency_s:.6g}, objective_s={self.objective_s:.6g}, gap={self.gap:.2g}"
+        return f"Plan({self.method!r}, {len(self)} devices, {cuts}, {seconds})"
 
     @property
     def latency_s(self) -> Floats:

@@ -118,7 +118,7 @@ function compare(runs) {
   const heading = Number.isFinite(common) ? `time to ${percent(common)}` : "time to common accuracy";
   fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan within"]], runs.map((run) => [
     element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
-    run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), percent(run.gap, 2),
+    run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
   ]));
 }
 
