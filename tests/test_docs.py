@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import airsplit as air
 from airsplit.cli.app import main
 from airsplit.scenario import Scenario
 
@@ -66,3 +67,8 @@ def test_every_plan_command_works(page: Path, workplace: Path, capsys: pytest.Ca
 def test_every_link_leads_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    shown = re.findall(r"^::: airsplit\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(shown) == sorted(air.__all__)
