@@ -145,7 +145,7 @@ class RunFolder:
         """Raise where there is a run already."""
         if self.exists:
             raise InvalidValue(
-                f"out {str(self.path)!r} has a run in it already; go on with it by --resume (resume=True), or name another folder"
+                f"out {str(self.path)!r} has a run in it already; go on with it by --resume (in Python resume=True), or name another folder"
             )
 
     def rewrite_scenario(self, scenario: str) -> None:

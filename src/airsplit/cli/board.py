@@ -19,7 +19,7 @@ from airsplit.cli.output import note, print_parts
 from airsplit.cli.progress import line
 from airsplit.cli.render import table
 from airsplit.cli.run_tables import run_report, run_summary
-from airsplit.quantities import seconds
+from airsplit.quantities import counted, seconds
 from airsplit.results import RoundRecord, RunFolder
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Board:
         self._rounds = serving.server.settings.rounds
         self._facts = Facts(self._rounds, "training time")
         if not self._as_json:
-            note(f"listening on port {serving.port} for {len(serving.server.members)} devices, into {serving.folder.path}")
+            note(f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}")
             note(f"each joins with: airsplit join HOST:{serving.port}")
         else:
             self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))

@@ -123,7 +123,7 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
 
 
 def _bound(planned: Planned) -> str:
-    return f"no plan can be more than {at_most_percent(planned.plan.gap)} faster in {_objective(planned)}"
+    return f"at most {at_most_percent(planned.plan.gap)} longer than the best possible plan takes, in {_objective(planned)}"
 
 
 def _objective(planned: Planned) -> str:
@@ -165,7 +165,7 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
         caption,
         made,
         Text(
-            "* best of its column.  gap: how much faster any plan could be in what the method minimises, at most",
+            "* best of its column.  gap: how much longer than the best possible plan it takes at most, in what the method minimises",
             style="dim",
         ),
     ]

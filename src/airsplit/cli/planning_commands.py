@@ -79,7 +79,7 @@ def plan(
 ) -> None:
     """Choose every device's split and share of the band.
 
-    Prints the latencies, and a bound: how much faster any plan could be.
+    Prints the latencies, and a bound: how far from the best possible it is.
 
     \b
     Examples:

@@ -16,6 +16,7 @@ import typer
 from airsplit.cli import sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Scenario, Set
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts
+from airsplit.quantities import counted
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
@@ -62,7 +63,7 @@ def run(
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
         done = len(RunFolder(folder).records()) if ranks.is_first else 0
         since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
-        note(f"{chosen.training.algorithm}, {chosen.training.rounds} rounds, {shared}into {folder}{since}")
+        note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
         try:
             for _ in followed(records, chosen.training.rounds):
                 pass

@@ -41,9 +41,8 @@ def _not_used(run: History) -> Iterator[str]:
 
 def _bound(run: History) -> str:
     plan = run.plan
-    return (
-        f"Method {plan.get('method')}: {plan.get('status')}. No plan can be more than {at_most_percent(plan['gap'])} faster in {_aim(run)}."
-    )
+    longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan, in {_aim(run)}"
+    return f"Method {plan.get('method')}: {plan.get('status')}. It takes at most {longer}."
 
 
 def _aim(run: History) -> str:

@@ -102,7 +102,7 @@ function spent(runs) {
   });
   draw("spent", () => ({
     grid: { left: 120, right: 20, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: colour("faint") }, itemWidth: 12, itemHeight: 12 },
-    yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: { width: 110, overflow: "truncate" }, splitLine: { show: false } },
+    yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: { width: 200, overflow: "truncate" }, splitLine: { show: false } },
     xAxis: { type: "value", max: 100, axisLabel: { formatter: "{value} %" } },
     tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${value.toFixed(1)} %`).join("\n") },
     series: KINDS.map(([name, , shade], at) => ({ name, type: "bar", stack: "all", data: parts.map(({ shares }) => shares[at]), itemStyle: { color: colour(shade) }, barMaxWidth: 26 })),
