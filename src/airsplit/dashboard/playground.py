@@ -218,7 +218,7 @@ def _said(given: Asked, made: Plan, rounds: Mapping[str, float], fedavg_s: float
     return {
         "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
         f"on average until the last one is done.",
-        "bound": f"No plan can be more than {at_most_percent(made.gap)} faster in {aim}.",
+        "bound": f"It takes at most {at_most_percent(made.gap)} longer than the best possible plan, in {aim}.",
         "gain": " ".join(
             _compared(name, ours, theirs)
             for name, theirs in (

@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """objective_s / lower_bound_s - 1: no plan can be more than this much better."""
+        """objective_s / lower_bound_s - 1: it takes at most this much longer than the best possible plan."""
         return self.objective_s / self.lower_bound_s - 1
 
     def quantile_s(self, p: float) -> float:
