@@ -46,8 +46,8 @@ def examine(data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[
         "planner": _planner,
         "torch": _torch,
         "GPU": _gpu,
-        "network": lambda: _extra("network", _loopback),
-        "dashboard": lambda: _extra("dashboard", _loopback),
+        "network": lambda: _extra("network"),
+        "dashboard": lambda: _extra("dashboard"),
         **{name: _data_set(name, data) for name in IMAGE_SETS},
         "data folder": lambda: _folder("data folder", data_folder(data), "name another with --data or AIRSPLIT_DATA"),
         "runs": lambda: _folder("runs", Path(runs), "go to another folder, or name one with --out"),
@@ -112,16 +112,13 @@ def _gpu() -> Finding | str:
     return "; ".join(f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in found)
 
 
-def _extra(name: str, attempt: Callable[[], str]) -> Finding | str:
+def _extra(name: str) -> Finding | str:
+    """Both extras serve, so that a port is tried, too."""
     missing = missing_modules(name)
     if missing:
         return Finding(name, "absent", f"{', '.join(missing)} not installed: pip install 'airsplit[{name}]'")
     for module in EXTRAS[name]:
         importlib.import_module(module)
-    return attempt()
-
-
-def _loopback() -> str:
     with socket.create_server(("127.0.0.1", 0)):
         return "installed, and a port on loopback can be listened on"
 

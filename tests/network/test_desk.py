@@ -165,16 +165,6 @@ def test_one_who_was_replaced_before_it_arrived_does_not_arrive(desk: Desk) -> N
     assert (member.arrived, member.samples) == (True, 5)
 
 
-def test_a_device_keeps_no_more_versions_than_it_can_need(desk: Desk) -> None:
-    one = session(desk)
-    member = desk.greet(one, "one")
-    with pytest.raises(Malformed, match="at most 16 versions of its front, got 17"):
-        desk.arrived(member, one, arrived(desk, versions=[pb.Version(round=number, split=1) for number in range(17)]))
-    assert not member.present
-    desk.left(member, one)
-    assert member.name == ""  # its place is free again
-
-
 def test_what_nobody_has_asked_for_changes_nothing(desk: Desk) -> None:
     one = session(desk)
     member = desk.greet(one, "one")
