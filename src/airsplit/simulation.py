@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -57,10 +57,12 @@ def simulate_among(
     resume: bool,
     data: str | os.PathLike[str] | None,
     leaving: ExitStack | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RoundRecord]:
     """The same among processes that have joined.
 
     leaving   what is to be closed when the iterator ends
+    tell      is told how far a round is, after every step
     """
     with ExitStack() if leaving is None else leaving as stack:
         folder = RunFolder(out) if out is not None and ranks.is_first else None
@@ -68,7 +70,7 @@ def simulate_among(
             resume = folder is not None and (resume or _is_ours(ranks, folder))
             if folder is not None and not resume:
                 folder.require_new()  # before anything slow
-        training = Training(scenario, data=data, ranks=ranks)
+        training = Training(scenario, data=data, ranks=ranks, tell=tell)
         with ranks.together():
             if folder is not None:
                 stack.enter_context(folder.locked())

@@ -108,11 +108,11 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
 def test_whoever_asks_it_to_stop_gets_130_and_is_told_how_to_go_on(run, scenario, tmp_path, monkeypatch, asked):
     out, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
 
-    def impatient(records, rounds, label=""):
+    def impatient(follower, records):
         yield next(iter(records))
         signal.raise_signal(asked)
 
-    monkeypatch.setattr("airsplit.cli.progress.followed", impatient)
+    monkeypatch.setattr("airsplit.cli.progress.Follower.through", impatient)
     code, printed, told = run("run", scenario, "--out", out)
     assert (code, printed) == (130, "")
     assert "--resume" in told

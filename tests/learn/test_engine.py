@@ -47,6 +47,31 @@ def finishing(record: RoundRecord) -> list[int]:
     return [k for k in record.participants if k not in record.dropped]
 
 
+# ---- how far a round is ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("fast_paths", [True, False])
+@pytest.mark.parametrize("iterations", [1, 4])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_round_tells_how_far_it_is(algorithm: str, iterations: int, fast_paths: bool) -> None:
+    told = list[str]()
+    settings = {"rounds": 2, "iterations_per_round": iterations, "fast_paths": fast_paths, "algorithm": algorithm}
+    for _ in Training(tiny.scenario(**settings), tell=told.append).rounds():
+        trained = [float(text.split()[4]) for text in told if "tested" not in text]
+        tested = [float(text.split()[5]) for text in told if "tested" in text]
+        assert trained == sorted(trained)
+        assert tested == sorted(tested)
+        assert (trained[-1], tested[-1]) == (100, 100)
+        assert all(text.startswith("round 1 of 2: ") for text in told) or all(text.startswith("round 2 of 2: ") for text in told)
+        assert told.index("round 1 of 2: 100 % trained" if "round 1" in told[0] else "round 2 of 2: 100 % trained") == len(trained) - 1
+        told.clear()
+
+
+def test_devices_that_drop_out_do_not_make_a_round_more_than_whole() -> None:
+    told = list[str]()
+    wanted = tiny.scenario(rounds=6, iterations_per_round=4, algorithm="splitfed-v2", dropout_probability=0.6)
+    list(Training(wanted, tell=told.append).rounds())
+    assert {float(text.split()[4]) for text in told if "tested" not in text} <= set(range(101))
+
+
 # ---- absent, dropped ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("optimiser", ["sgd", "both", "adam"])

@@ -21,15 +21,16 @@ class Facts:
     """What is known so far."""
 
     def __init__(self, rounds: int, clock: str = "virtual time") -> None:
-        """`clock` is what the run's seconds are."""
+        """`clock` is what the run's seconds are; `now` is said of the round that goes on, until it is over."""
         self._rounds, self._clock = rounds, clock
         self._last: RoundRecord | None = None
         self._accuracies, self._losses = list[float](), list[float]()
         self._spent = dict.fromkeys(KINDS, 0.0)
+        self.now = ""
 
     def add(self, record: RoundRecord) -> None:
         """A round is over."""
-        self._last = record
+        self._last, self.now = record, ""
         if record.test_accuracy is not None:
             self._accuracies.append(record.test_accuracy)
         if record.train_loss is not None:
@@ -38,10 +39,12 @@ class Facts:
             self._spent[key] += sum(getattr(record, key))
 
     def drawn(self, left_s: float | None = None) -> RenderableType:
-        """The lines; none before the first round."""
+        """The lines; before the first round only what goes on now."""
+        now = Text(self.now) if self.now else None
         if self._last is None:
-            return Text("training …")
-        return Group(*(line for line in (self._progress(left_s), self._accuracy(), self._loss(), self._time()) if line is not None))
+            return now or Text("training …")
+        lines = (self._progress(left_s), self._accuracy(), self._loss(), self._time(), now)
+        return Group(*(line for line in lines if line is not None))
 
     def _progress(self, left_s: float | None) -> Text:
         assert self._last is not None  # noqa: S101 - the caller has looked

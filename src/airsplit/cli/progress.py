@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PLAIN_LINES_S = 5.0
 """Where the screen is none, at most one line in so many seconds: logs are read, too."""
 
+LONG_S, LONG_ON_TERMINAL_S = 20.0, 0.5
+"""After so long without a word, a round says how far it is."""
+
 LINGER_S = 0.3
 
 
@@ -60,42 +63,49 @@ def _silence() -> Iterator[None]:
         yield
 
 
-def followed(records: Iterable[RoundRecord], rounds: int) -> Iterator[RoundRecord]:
-    """The same records, while stderr says how far the training is: facts that change on a terminal, plain lines elsewhere."""
-    console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        yield from _told(records, rounds)
-        return
-    facts, timed = Facts(rounds), _Timed(rounds)
-    with Live(facts.drawn(), console=console, transient=True, refresh_per_second=8) as live:
-        for record in records:
-            facts.add(record)
-            live.update(facts.drawn(timed.left_s(record)))
-            yield record
-
-
-class _Timed:
-    """How long a training will take, by how long it has taken."""
+class Follower:
+    """Says on stderr how far a training is: facts that change on a terminal; elsewhere the first line, one now and then, the last."""
 
     def __init__(self, rounds: int) -> None:
-        self._rounds, self._start, self._trained = rounds, time.monotonic(), 0
+        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        self._rounds, self._facts = rounds, Facts(rounds)
+        self._live = Live(self._facts.drawn(), console=console, transient=True, refresh_per_second=8) if console.is_terminal else None
+        self._left_s: float | None = None
+        self._accuracy: float | None = None
+        self._said_s = time.monotonic()
 
-    def left_s(self, record: RoundRecord) -> float:
-        """After one round more."""
-        self._trained += 1
-        return (time.monotonic() - self._start) / self._trained * (self._rounds - record.round)
+    def through(self, records: Iterable[RoundRecord]) -> Iterator[RoundRecord]:
+        """The same records, each told of when it is there."""
+        start_s = time.monotonic()
+        with self._live or nullcontext():
+            for trained, record in enumerate(records, start=1):
+                self._left_s = (time.monotonic() - start_s) / trained * (self._rounds - record.round)
+                self._add(record, trained == 1 or record.round == self._rounds)
+                yield record
 
+    def _add(self, record: RoundRecord, in_any_case: bool) -> None:
+        in_any_case = in_any_case or self._live is not None or bool(self._facts.now)  # what was begun is told to its end
+        self._facts.add(record)
+        self._accuracy = record.test_accuracy if record.test_accuracy is not None else self._accuracy
+        if in_any_case or self._quiet_s >= PLAIN_LINES_S:
+            self._say(line(record, self._rounds, self._accuracy, self._left_s))
 
-def _told(records: Iterable[RoundRecord], rounds: int) -> Iterator[RoundRecord]:
-    """The first line, one now and then, and the last."""
-    timed, last, accuracy = _Timed(rounds), 0.0, None
-    for record in records:
-        accuracy = record.test_accuracy if record.test_accuracy is not None else accuracy
-        left_s = timed.left_s(record)
-        if time.monotonic() - last >= PLAIN_LINES_S or record.round == rounds:
-            note(line(record, rounds, accuracy, left_s))
-            last = time.monotonic()
-        yield record
+    def tell(self, how_far: str) -> None:
+        """How far the round is that goes on: said where nothing was for a while."""
+        if self._quiet_s >= (LONG_ON_TERMINAL_S if self._live is not None else LONG_S):
+            self._facts.now = how_far
+            self._say(how_far)
+
+    @property
+    def _quiet_s(self) -> float:
+        return time.monotonic() - self._said_s
+
+    def _say(self, text: str) -> None:
+        self._said_s = time.monotonic()
+        if self._live is None:
+            note(text)
+        else:
+            self._live.update(self._facts.drawn(self._left_s))
 
 
 def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float | None, clock: str = "virtual time") -> str:

@@ -47,7 +47,7 @@ def run(
     In four processes, each with its share of the devices:
       torchrun --standalone --nproc-per-node 4 -m airsplit run demo
     """
-    from airsplit.cli.progress import followed, in_one_voice
+    from airsplit.cli.progress import Follower, in_one_voice
     from airsplit.cli.run_tables import folder_for, run_report, run_summary
     from airsplit.results import RunFolder
     from airsplit.simulation import simulate_among
@@ -59,13 +59,14 @@ def run(
             folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
             if ranks.is_first:
                 ranks.remember(f"folder of {scenario}", str(folder))
-        records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data)
+        follower = Follower(chosen.training.rounds)
+        records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell)
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
         done = len(RunFolder(folder).records()) if ranks.is_first else 0
         since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
         note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
         try:
-            for _ in followed(records, chosen.training.rounds):
+            for _ in follower.through(records):
                 pass
         except KeyboardInterrupt:
             note(f"stopped; what was trained is in {folder}, and --resume goes on from there")

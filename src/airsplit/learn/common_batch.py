@@ -147,6 +147,7 @@ def train_as_one_batch(crew: Crew, state: State, task: Task, mine: list[int]) ->
         for devices in _groups(crew, mine):
             with crew.told(devices[0], task, 0):
                 loss += train(crew, state, task, devices)
+            crew.count(len(devices))
     _add_up_gradients(crew)
     replica.descend()
     state.keep_common(replica)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -70,6 +70,7 @@ class Crew:
     compression  of what crosses the cut
     obstacles    to the fast paths, as they say it; None where there is none
     made         what fast paths make once
+    count        is told of steps that were taken, how many devices' at once
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Crew:
         self.accelerator, self.ranks = accelerator, ranks
         self.obstacles: dict[tuple[object, ...], str | None] = {}
         self.made: dict[tuple[object, ...], Any] = {}
+        self.count: Callable[[int], None] = lambda _: None
         self._samples = samples
         self._batches = Batches(parts, settings.batch_size, settings.seed)
 
@@ -121,9 +123,11 @@ class Crew:
             with self.told(device, task, iteration):
                 chance = partial(self.chance, device, task, iteration)
                 with self.accelerator.autocast():
-                    return self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
+                    loss = self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
         except NonFinite as seen:
             raise self.diverged(str(seen), device, task, iteration, inputs) from None
+        self.count(1)
+        return loss
 
     @contextmanager
     def told(self, device: int, task: Task, iteration: int) -> Iterator[None]:

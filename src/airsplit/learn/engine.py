@@ -6,7 +6,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import are_finite, is_finite
 from airsplit.learn.virtual_time import RoundCosts
+from airsplit.quantities import percent
 from airsplit.results import RoundRecord, few_digits
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
@@ -41,10 +42,19 @@ class Training:
 
     data   the folder with data sets; None: the usual one
     ranks  the processes that train together; each makes its own Training, and gets the same records
+    tell   is told how far a round is, after every step: whoever shows that, shows it now and then
     """
 
-    def __init__(self, scenario: Scenario, *, data: str | os.PathLike[str] | None = None, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        ranks: Ranks = ALONE,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.settings = settings = scenario.training
+        self._tell = tell
         with ranks.together():
             self.accelerator = accelerator_of(settings, ranks.local)
         self.ranks = ranks = ranks.with_gpus(self.accelerator.device)
@@ -123,6 +133,7 @@ class Training:
     def _advance(self, number: int) -> RoundRecord:
         planned = self._replan_if_due(number)
         task = self._task(number)
+        self._crew.count = self._counted(task)
         loss = self.algorithm.round(self._crew, self.state, task)
         with self.ranks.together():
             self.replica.require_constants()
@@ -147,6 +158,18 @@ class Training:
     def _task(self, number: int) -> Task:
         E, turnout = self.settings.iterations_per_round, self.schedule.turnout(number)
         return Task(number, self.splits, turnout.asked, turnout.iterations, self._weights(turnout.iterations == E), E)
+
+    def _counted(self, task: Task) -> Callable[[int], None]:
+        """Counts the steps of a round in this process, and tells how far it is."""
+        steps, done = sum(k in self.state.held for k in task.finishing) * task.iterations_per_round, 0
+
+        def count(taken: int) -> None:
+            nonlocal done
+            done += taken
+            trained = min(done / max(steps, 1), 1.0)  # devices that drop out may take steps, too
+            self._tell(f"round {task.number} of {self.settings.rounds}: {percent(trained, 0)} trained")
+
+        return count
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
@@ -178,8 +201,12 @@ class Training:
         devices = evaluated_devices(self.settings, len(self.fleet), number)
         rows = evaluated_samples(self.settings, len(self._test), number)
         test = self._test if len(rows) == len(self._test) else self._test.some(rows)
+
+        def tell(done: float) -> None:
+            self._tell(f"round {number} of {self.settings.rounds}: trained, {percent(done, 0)} tested")
+
         with seeded(self.settings.seed, "evaluation", number):
-            found = scores(self.replica, self.state, devices, test, self._classes, self.accelerator, self.ranks)
+            found = scores(self.replica, self.state, devices, test, self._classes, self.accelerator, self.ranks, tell)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         with self.ranks.together():
             if bad is not None:

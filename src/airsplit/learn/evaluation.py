@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.learn.accelerator import CPU, Accelerator
-from airsplit.learn.data import Samples
+from airsplit.learn.data import Samples, Tensors
 from airsplit.learn.losses import right_answers
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
@@ -70,20 +70,25 @@ def scores(
     classes: int | None,
     accelerator: Accelerator = CPU,
     ranks: Ranks = ALONE,
+    tell: Callable[[float], None] = lambda _: None,
 ) -> list[Score]:
-    """A score for each of these devices; one for all where nothing is personal."""
+    """A score for each of these devices; one for all where nothing is personal.
+
+    tell   is told now and then which part of this process's work is done
+    """
     size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
     batches = [slice(at, at + size) for at in range(0, len(test), size)]
     rows = torch.zeros(len(devices) if state.personal else 1, 1 + 2 * (classes or 0), dtype=torch.float64, device=accelerator.device)
     with ranks.together(), torch.no_grad(), evaluating(replica.model):
-        if not state.personal:
-            replica.load(state.common)
-            _count(replica, test, batches[ranks.rank :: ranks.size], rows[0], accelerator)
+        if state.personal:
+            models = [(row, state.of(k)) for row, k in zip(rows, devices, strict=True) if k in state.held]
         else:
-            for row, k in zip(rows, devices, strict=True):
-                if k in state.held:
-                    replica.load(state.of(k))
-                    _count(replica, test, batches, row, accelerator)
+            models, batches = [(rows[0], state.common)], batches[ranks.rank :: ranks.size]
+        for number, (row, tensors) in enumerate(models):
+            replica.load(tensors)
+            for done, batch in enumerate(batches, start=1):
+                _count(replica, test.batch(batch), row, accelerator)
+                tell((number + done / len(batches)) / len(models))
     ranks.add_up([rows])
     found = [Score(row[0] / len(test), *np.split(row[1:], 2)) for row in rows.cpu().numpy()]
     return found if state.personal else found * len(devices)
@@ -110,16 +115,15 @@ def _told() -> Iterator[None]:
         raise InvalidValue(f"evaluation on the test set stopped: the model or the loss fails: {error_line(error)}") from error
 
 
-def _count(replica: Replica, test: Samples, batches: Sequence[slice], row: Tensor, accelerator: Accelerator) -> None:
+def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, accelerator: Accelerator) -> None:
     """Add to a row: the loss of all samples together, and of each class how many are right and how many there are."""
+    inputs, labels = batch
     right, present = row[1:].tensor_split(2)
-    for rows in batches:
-        inputs, labels = test.batch(rows)
-        # autocast remembers weights in the lower precision until its end: so it ends before they change
-        with _told(), accelerator.autocast():
-            output = replica.model(*inputs)
-            row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
-        hit = right_answers(output, labels) if len(present) else None
-        if hit is not None:
-            right.index_add_(0, labels, hit.double())
-            present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))
+    # autocast remembers weights in the lower precision until its end: so it ends before they change
+    with _told(), accelerator.autocast():
+        output = replica.model(*inputs)
+        row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
+    hit = right_answers(output, labels) if len(present) else None
+    if hit is not None:
+        right.index_add_(0, labels, hit.double())
+        present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))

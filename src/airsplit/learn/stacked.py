@@ -197,6 +197,7 @@ def _descend(crew: Crew, task: Task, devices: list[int], tensors: dict[str, Tens
     )
     losses, gradients = found
     descend(replica, tensors, dict(zip(replica.trained, gradients, strict=True)))
+    crew.count(len(devices))
     return losses
 
 
