@@ -127,6 +127,20 @@ def test_json_gives_the_same_profile_back(profile: Profile) -> None:
     assert again.names == profile.names
 
 
+def test_what_a_sample_is_is_kept_and_is_no_part_of_the_fingerprint() -> None:
+    profile = tiny(inputs=["3X32x32", "077:int64"])
+    assert profile.inputs == ("3x32x32", "77:int64")
+    assert Profile.from_json(profile.to_json()).inputs == profile.inputs
+    assert profile == tiny()
+    assert tiny().inputs == ()
+
+
+@pytest.mark.parametrize("inputs", ["3x32x32", ["3 by 32"], [3], None, ["3:complex64"]])
+def test_inputs_that_are_none_are_refused(inputs: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^profile\.inputs "):
+        tiny(inputs=inputs)
+
+
 def test_json_keys_are_the_columns() -> None:
     data = json.loads(tiny().to_json())
     assert ROWS.keys() | {"macs", "fingerprint"} <= data.keys()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, show, unknown_name
+from airsplit.inputs import input_spec
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
 COLUMNS = (
@@ -47,6 +48,7 @@ class Profile:
     trainable_parameters  those of the parameters that are trained; when not given, all
     stored_elements       cumulative: what the device keeps for the backward pass at this split, its input included; masks and
                           indices count by their size as parts of a float32.  When not given, the sum of all activations so far
+    inputs                what one sample is, as `--input` takes it, e.g. "3x32x32" or "128:int64"; none where it is not known
 
     >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
     >>> len(p), p.macs.tolist(), p.split_of("fc")
@@ -63,6 +65,7 @@ class Profile:
     gradient_elements: Ints = field(default=None)  # type: ignore[arg-type]
     trainable_parameters: Ints = field(default=None)  # type: ignore[arg-type]
     model: str = ""
+    inputs: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names = tuple(self.names) if isinstance(self.names, Sequence) and not isinstance(self.names, str) else ()
@@ -72,6 +75,9 @@ class Profile:
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
         object.__setattr__(self, "names", names)
+        if not isinstance(self.inputs, list | tuple):
+            raise InvalidValue(f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}')
+        object.__setattr__(self, "inputs", tuple(str(input_spec(text, "profile.inputs")) for text in self.inputs))
         for column in (*_NEEDED[1:], *_USUAL):
             values: Any = getattr(self, column)
             if values is None and column in _USUAL:
@@ -104,7 +110,7 @@ class Profile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change when a name or a number does."""
+        """Sixteen hexadecimal digits that change when a split's name or a number does."""
         return hashlib.sha256(json.dumps(self._columns(), sort_keys=True).encode()).hexdigest()[:16]
 
     def device_memory_bytes(self, batch_size: int, optimiser_slots: int = 0) -> Ints:
@@ -140,7 +146,8 @@ class Profile:
 
     def to_json(self) -> str:
         """The profile as JSON; keys are the names of the columns."""
-        return json.dumps({"model": self.model, "fingerprint": self.fingerprint} | self._columns(), indent=1)
+        about = {"model": self.model, "inputs": list(self.inputs), "fingerprint": self.fingerprint}
+        return json.dumps(about | self._columns(), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
@@ -152,7 +159,7 @@ class Profile:
         missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
         if missing:
             raise FileProblem(f"profile lacks {', '.join(missing)}; write it with to_json()")
-        known = {"names", "model", "fingerprint", *COLUMNS}
+        known = {"names", "model", "inputs", "fingerprint", *COLUMNS}
         for key in data.keys() - known:
             raise unknown_name("profile key", key, known)
         profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})

@@ -42,6 +42,13 @@ def header(lines):
     return next(line for line in lines if line.split()[:1] == ["split"]).split()
 
 
+@pytest.mark.parametrize(
+    ("inputs", "told"), [([], "3.00 GMAC a sample ·"), (["8"], "a sample of 8 ·"), (["3x8", "5:int64"], "a sample of 3x8 and 5:int64 ·")]
+)
+def test_the_first_line_says_what_a_sample_is(inputs, told):
+    assert told in printed(profile_table(made(["conv", "fc"], inputs=inputs), 100))[0]
+
+
 @pytest.mark.parametrize("names", [["conv1", "relu1", "fc"], transformer(4), [f"layer{i}" for i in range(30)]])
 def test_a_table_is_at_most_120_columns_wide_for_usual_names(names):
     lines = printed(profile_table(made(names), 200))

@@ -149,3 +149,31 @@ def test_every_mistake_is_one_line_that_names_it(model: Any, arguments: dict[str
     with pytest.raises(InvalidValue, match=message) as caught:
         profile(model, **arguments)
     assert "\n" not in str(caught.value)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.view_as_real(x).flatten(1) if x.is_complex() else x)
+        return out * scale.reshape(-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ((torch.zeros(2, 4), torch.zeros(2, 1)), ("4", "1")),
+        ((torch.zeros(2, 4), torch.zeros(2, 1, dtype=torch.int64)), ("4", "1:int64")),
+        ((torch.zeros(2, 4), torch.zeros(2)), ()),
+        ((torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 1)), ()),
+    ],
+)
+def test_a_profile_says_what_a_sample_was_where_there_are_words_for_it(inputs: tuple[torch.Tensor, ...], said: tuple[str, ...]) -> None:
+    assert profile(Scaled(), inputs=inputs).inputs == said
+
+
+def test_a_built_in_models_profile_says_what_a_sample_is() -> None:
+    assert profile("gpt").inputs == ("64:int64",)
+    assert profile("vgg16", (3, 32, 32)).inputs == ("3x32x32",)

@@ -60,7 +60,8 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
 def profile_line(profile: Profile) -> str:
     work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
     name, macs = profile.model or "model", quantity(work, "MAC")
-    return f"{name} · {counted(len(profile), 'split')} · {macs} a sample · {parameters:,} parameters"
+    sample = f"a sample of {' and '.join(profile.inputs)}" if profile.inputs else "a sample"
+    return f"{name} · {counted(len(profile), 'split')} · {macs} {sample} · {parameters:,} parameters"
 
 
 def _columns(profile: Profile) -> dict[str, list[str]]:

@@ -26,6 +26,21 @@ def samples(specs: Sequence[InputSpec], module: nn.Module) -> tuple[Tensor, ...]
     return tuple(torch.empty((1, *spec.shape), dtype=getattr(torch, spec.dtype) if spec.dtype else own, device="meta") for spec in specs)
 
 
+def specs(inputs: Sequence[Tensor], module: nn.Module) -> tuple[str, ...]:
+    """What one sample is, the other way round; none where `--input` has no words for it, as for a single number.
+
+    >>> import torch
+    >>> specs([torch.empty(1, 3, 8), torch.empty(1, 5, dtype=torch.int64)], torch.nn.Linear(8, 2))
+    ('3x8', '5:int64')
+    """
+    own = _floating_type(module)
+    types = ("" if tensor.dtype == own else str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
+    try:
+        return tuple(str(InputSpec(tuple(tensor.shape[1:]), dtype)) for tensor, dtype in zip(inputs, types, strict=True))
+    except InvalidValue:
+        return ()
+
+
 def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:
     """The inputs that a module says it takes, in its attribute `input_spec`; None where it has none.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airsplit.errors import InvalidValue, show
@@ -49,10 +50,11 @@ def explain(
 ) -> tuple[Profile, list[Refusal]]:
     """A module's profile, and the places where it cannot be cut, each with the reason."""
     samples = samples_of(model, input_shape, inputs)
+    from airsplit.models.inputs import specs
     from airsplit.models.outline import outline
 
     found = outline(model, samples)
-    return found.profile(), found.refusals
+    return replace(found.profile(), inputs=specs(samples, model)), found.refusals
 
 
 def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -> tuple[Tensor, ...]:
