@@ -57,10 +57,16 @@ def test_every_python_block_runs(page: Path, workplace: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_plan_command_works(page: Path, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for block in blocks(page, "console"):
-        for line in re.findall(r"^\$ airsplit ((?:plan|profile|presets|data) [^>#\n]*)", block, flags=re.MULTILINE):
+    for block in blocks(page, "bash"):
+        for line in re.findall(r"^airsplit ((?:plan|profile|presets|data) [^>#\n]*)", block, flags=re.MULTILINE):
             assert main(line.split()) == 0, line
             assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_can_be_copied_as_they_stand(page: Path) -> None:
+    assert not [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("$ ")]
+    assert all("\n" in block.removeprefix("$ ").strip() for block in blocks(page, "console")), "a prompt is for a command with its output"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -128,6 +128,6 @@ def test_a_model_and_a_data_set_of_ones_own_learn(workplace: Path, capsys: pytes
 
 
 def test_an_algorithm_of_ones_own_is_clocked(capsys: pytest.CaptureFixture[str]) -> None:
-    (line,) = re.findall(r"^\$ airsplit (clock .*)$", PAGE, flags=re.MULTILINE)
+    (line,) = re.findall(r"^airsplit (clock .*)$", PAGE, flags=re.MULTILINE)
     assert main(line.split()) == 0
     assert "median:MEDIAN" in capsys.readouterr().out
