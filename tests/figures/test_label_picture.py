@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from airsplit.figures import style
 from airsplit.figures.label_picture import COLOURS, MOST_BARS, MOST_COLUMNS, draw_labels
-from airsplit.figures.profile_picture import save_picture
+from airsplit.figures.picture_files import save_picture
 from airsplit.learn.image_sets import CLOTHES, DIGITS, THINGS
 from airsplit.learn.partition import KINDS, label_counts, partition
 from airsplit.units import Ints

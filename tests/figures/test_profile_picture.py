@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from airsplit.errors import InvalidValue
-from airsplit.figures.profile_picture import DOMINATED, LONGEST_NAME, MOST_NAMES, ON_FRONT, draw_profile, front_of, save_picture, short
+from airsplit.figures.picture_files import save_picture
+from airsplit.figures.profile_picture import DOMINATED, LONGEST_NAME, MOST_NAMES, ON_FRONT, draw_profile, front_of, short
 from airsplit.profiles import Profile
 
 KINDS = {"conv1": 1.25, "bn1": 1.25, "relu1": 1.25, "conv2": 1.25, "conv3": 2.0, "bn3": 2.0, "add": 1.0, "relu": 1.0}

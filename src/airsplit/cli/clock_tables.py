@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table
@@ -15,6 +15,9 @@ from airsplit.cli.render import facts, table
 from airsplit.quantities import bar, counted, percent, quantity, seconds
 from airsplit.report.words import TIME
 from airsplit.what_if import ClockRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 _LAST = {"iteration": "last", "round": "last", "turns": "longest"}
 WAITS = {"iteration": "waiting after every iteration", "round": "waiting after every round", "turns": "one device after the other"}
@@ -145,15 +148,14 @@ def after_a_while(tell: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: tell(text) if time.monotonic() - start >= QUIET_S else None
 
 
-def draw(found: ClockRun, file: Path) -> None:
+def drawn(found: ClockRun) -> Canvas:
     """The picture of `--plot`."""
     from airsplit.figures.clock_picture import draw_clock
-    from airsplit.figures.profile_picture import save_picture
 
     shares, fleet = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}, found.schedule.fleet
     caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")
     names = () if fleet.name is None else fleet.name
-    save_picture(draw_clock(found.latency_s, _planned_mark(found), shares, caption, names), file)
+    return draw_clock(found.latency_s, _planned_mark(found), shares, caption, names)
 
 
 def _planned_mark(found: ClockRun) -> tuple[str, float] | None:

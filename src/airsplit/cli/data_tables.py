@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from rich.table import Table
@@ -23,6 +23,9 @@ from airsplit.learn.partition import dealt, label_counts
 from airsplit.quantities import counted, percent, quantity
 from airsplit.settings import FleetSettings, TrainingSettings
 from airsplit.units import Ints
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 
 # ---- those there are -----------------------------------------------------------------------------------------------------
@@ -102,15 +105,14 @@ def _counts(labels: Ints, classes: int, devices: int | None, settings: TrainingS
     return label_counts(labels, dealt(settings, labels, many), classes)
 
 
-def draw(found: Held, plot: Path) -> None:
-    """Write the picture of who holds which labels."""
+def drawn(found: Held) -> Canvas:
+    """The picture of who holds which labels."""
     from airsplit.figures.label_picture import draw_labels
-    from airsplit.figures.profile_picture import save_picture
 
     title = f"{found.known.title}: who holds which labels"
     sizes = found.counts.sum(axis=1)
     caption = f"Partition: {partition_text(found.settings)}; {counted(len(found.counts), 'device')} with {_ends(sizes)} samples each"
-    save_picture(draw_labels(found.counts, found.known.labels, title, caption), plot)
+    return draw_labels(found.counts, found.known.labels, title, caption)
 
 
 def held_table(found: Held) -> list[Text | Table]:

@@ -13,6 +13,18 @@ RUNS = Path("runs")
 Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
 Set = Annotated[list[str] | None, typer.Option(help="Change a setting: fleet.devices=5; repeat for more.", metavar="KEY=VALUE")]
 DataFolder = Annotated[Path | None, typer.Option(help="Where data sets are; else AIRSPLIT_DATA, else the user's cache.", metavar="DIR")]
+
+
+def _picture(file: Path | None) -> Path | None:
+    """A name that is none of a picture is refused before anything slow."""
+    if file is not None:
+        from airsplit.figures.picture_files import picture_format
+
+        picture_format(file)
+    return file
+
+
+Plot = Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf.", metavar="FILE", callback=_picture)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")]

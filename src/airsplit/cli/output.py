@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 USER_MISTAKE = 2
 """The exit code where a person must do something else."""
@@ -24,6 +28,14 @@ def print_parts(*parts: Any) -> None:
         console.print(*parts, sep="\n")
     lines = captured.get().splitlines()
     print("\n".join(line.rstrip() for line in lines))
+
+
+def save_plot(figure: Canvas, file: Path) -> None:
+    """Write the picture of `--plot`, and say so."""
+    from airsplit.figures.picture_files import save_picture
+
+    save_picture(figure, file)
+    note(f"wrote {file}")
 
 
 def json_text(document: Any) -> str:

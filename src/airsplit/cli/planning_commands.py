@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from airsplit.cli import sources
-from airsplit.cli.options import AsJson, Scenario, Set
-from airsplit.cli.output import json_text, note, print_parts
+from airsplit.cli.options import AsJson, Plot, Scenario, Set
+from airsplit.cli.output import json_text, note, print_parts, save_plot
 from airsplit.errors import require_integer
 from airsplit.files import write_text
 from airsplit.models.registry import model_names
@@ -29,7 +29,7 @@ def profile(
     input: Annotated[list[str] | None, typer.Option(help="One sample's sizes and type; repeat for more inputs.", metavar="SPEC")] = None,
     model_arg: Annotated[list[str] | None, typer.Option(help="An argument of the model; repeat for more.", metavar="KEY=VALUE")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say which cuts are left out, and why.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a model costs at every split.
@@ -48,16 +48,11 @@ def profile(
       airsplit profile vgg16 --plot vgg16.svg --json > vgg16.json
     """
     named = sources.model(model, input or [], model_arg or [])
-    if plot is not None:
-        from airsplit.figures.profile_picture import picture_format
-
-        picture_format(plot)  # before anything slow
     found, refused = named.explained() if explain else (named.profile(), [])
     if plot is not None:
-        from airsplit.figures.profile_picture import draw_profile, save_picture
+        from airsplit.figures.profile_picture import draw_profile
 
-        save_picture(draw_profile(found), plot)
-        note(f"wrote {plot}")
+        save_plot(draw_profile(found), plot)
     if as_json:
         reasons = [asdict(refusal) for refusal in refused]
         print(json_text({"profile": json.loads(found.to_json()), "refused": reasons}) if explain else found.to_json())
@@ -111,7 +106,7 @@ def plan(
 def clock(
     scenario: Scenario,
     rounds: Annotated[int | None, typer.Option(help="How many; else training.rounds.", metavar="N")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    plot: Plot = None,
     set: Set = None,
     as_json: AsJson = False,
 ) -> None:
@@ -131,10 +126,6 @@ def clock(
     """
     if rounds is not None:
         require_integer("--rounds", rounds, low=1)
-    if plot is not None:
-        from airsplit.figures.profile_picture import picture_format
-
-        picture_format(plot)  # before anything slow
     from airsplit.cli import clock_tables
     from airsplit.cli.progress import now_and_then
     from airsplit.what_if import clock_run
@@ -143,8 +134,7 @@ def clock(
     with sources.what_is_printed_as_notes():
         found = clock_run(chosen, rounds=rounds, tell=tell)
     if plot is not None:
-        clock_tables.draw(found, plot)
-        note(f"wrote {plot}")
+        save_plot(clock_tables.drawn(found), plot)
     if as_json:
         print(json_text(found.to_dict()))
     else:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from airsplit.cli import sources
-from airsplit.cli.options import RUNS, AsJson, DataFolder, Scenario, Set
-from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts
+from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set
+from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
 from airsplit.quantities import counted
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
@@ -120,7 +120,7 @@ def compare(
     from airsplit.cli.progress import now_and_then
     from airsplit.comparison import compare as compare_algorithms
     from airsplit.figures.accuracy_picture import draw_accuracy
-    from airsplit.figures.profile_picture import save_picture
+    from airsplit.figures.picture_files import save_picture
 
     chosen = sources.scenario(scenario, None, set or [])
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
@@ -180,7 +180,7 @@ def data(
     labels_per_device: Annotated[int | None, typer.Option(help="shards: how many a device gets.", metavar="N")] = None,
     samples_per_device: Annotated[int | None, typer.Option(help="As many for each; else all there are.", metavar="N")] = None,
     seed: Annotated[int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw who holds which labels: a .png, .svg or .pdf.", metavar="FILE")] = None,
+    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Fetch a data set, and show which devices hold which labels.
@@ -208,14 +208,9 @@ def data(
         else:
             print_parts(*data_tables.stored_table(found, folder))
         return
-    if plot is not None:
-        from airsplit.figures.profile_picture import picture_format
-
-        picture_format(plot)  # before anything slow
     held = data_tables.held(name, folder, devices, chosen, note)
     if plot is not None:
-        data_tables.draw(held, plot)
-        note(f"wrote {plot}")
+        save_plot(data_tables.drawn(held), plot)
     if as_json:
         print(json_text(held.to_dict()))
     else:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from airsplit.errors import InvalidValue
 from airsplit.figures import style
-from airsplit.files import write_bytes
 from airsplit.planning.pruning import pareto_front
 from airsplit.profiles import Profile
 from airsplit.units import BYTES_PER_FLOAT32, Floats, Ints
@@ -31,25 +27,6 @@ PALE, BAR, GUIDE = "#b9b9b9", "#8f9aa3", "#d3e3ee"
 _NAME_PT, _PITCH_PT, _LEADER_PT = 6.0, 7.6, 9.0
 _FARTHEST = 3  # pitches that a name may be moved from its split
 _FEWEST_PLACES = 8  # a model of one or two layers is not drawn as wide as the page
-
-
-def picture_format(path: str | os.PathLike[str]) -> str:
-    """The kind of file that a name asks for; worth a call before anything slow.
-
-    >>> picture_format("out/alexnet.SVG")
-    'svg'
-    """
-    kind = Path(path).suffix.lower().removeprefix(".")
-    if kind not in style.KINDS:
-        raise InvalidValue(f"picture {str(path)!r} must end in .png, .svg or .pdf; give it a name such as 'profile.png'")
-    return kind
-
-
-def save_picture(figure: Canvas, path: str | os.PathLike[str]) -> None:
-    """Write a figure as PNG, SVG or PDF, whole or not at all; the same figure gives the same bytes."""
-    kind = picture_format(path)
-    with style.look():
-        write_bytes(path, style.picture_bytes(figure, kind, style.DOTS_PER_INCH))
 
 
 def draw_profile(profile: Profile) -> Canvas:
