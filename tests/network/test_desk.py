@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,6 +19,7 @@ from airsplit.network.codec import HEADER_LIMIT, Malformed, Outgoing, opened
 from airsplit.network.desk import Desk, _activation, _require_times, told_scenario
 from airsplit.network.device import Device
 from airsplit.network.events import silent
+from airsplit.network.forecast import forecast, measured_fleet
 from airsplit.network.fronts import Fronts
 from airsplit.network.members import ASSESSING, TRAINED, Unwelcome, Work
 from airsplit.network.orders import Orders
@@ -78,6 +80,33 @@ def test_one_whose_arrival_is_refused_was_never_here(desk: Desk) -> None:
     assert not one.present
     desk.left(one, first)
     assert one.name == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "splits"),
+    [
+        ({"plan.method": "exact", "plan.split": None}, [1, 1]),
+        ({"plan.method": "equal", "plan.split": None, "plan.min_split": 2}, [2, 2]),
+        ({"plan.split": 2}, [2, 2]),
+        ({}, [1, 3]),
+    ],
+)
+def test_a_device_without_room_for_any_split_is_refused_and_not_the_end_of_all(changes: dict[str, Any], splits: list[int]) -> None:
+    wanted = fleets.scenario(splits=[1, 3], network__measure=True).replace(**changes)
+    replica, profile = replica_of(wanted)
+    desk = Desk(wanted, replica, profile, 2, None, silent)
+    measurement = pb.Measurement(seconds_per_mac=1e-9, fluctuation=1e9, up_bps=1e6, down_bps=1e6)
+    needed = profile.device_memory_bytes(wanted.training.batch_size)
+    for name, split in zip(("one", "two"), splits, strict=True):
+        came = session(desk)
+        member, enough = desk.greet(came, name), int(needed[split - 1])
+        with pytest.raises(Unwelcome, match=f"a device must have {enough} bytes of memory .*, got {enough - 1}; .* --memory"):
+            desk.arrived(member, came, arrived(desk, measurement=measurement, memory_bytes=enough - 1))
+        assert not member.present
+        desk.arrived(member, came, arrived(desk, measurement=measurement, memory_bytes=enough))
+        assert member.present
+    fleet = measured_fleet(wanted, ["one", "two"], [member.measurement for member in desk.members])
+    assert (forecast(wanted, profile, fleet, wanted.make_clock()).splits == splits).all()
 
 
 def test_who_has_arrived_keeps_its_place_while_it_is_away(desk: Desk) -> None:

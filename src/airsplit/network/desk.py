@@ -25,6 +25,7 @@ from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, SharingBackEnd, score
 from airsplit.network.codec import MAX_DIMS, NAMES, Incoming, Malformed, Outgoing
 from airsplit.network.events import Tell
+from airsplit.network.forecast import least_device_bytes
 from airsplit.network.identity import Admission
 from airsplit.network.members import (
     ASSESSED,
@@ -148,6 +149,7 @@ class Desk:
             got = f"{message.samples} and {message.test_samples}"
             raise Unwelcome(f"a device must have 1 to {MOST_SAMPLES} samples to train on, and as many to test on, got {got}")
         measured = _measured(message) if self.scenario.network.measure else {}
+        self._require_room(member, message.memory_bytes)
         versions = _versions(message.versions)  # all that can be wrong with it is found before it counts as here
         with self.changed:
             if member.session is not session:
@@ -157,6 +159,16 @@ class Desk:
             member.measurement = measured
             self.changed.notify_all()
         self.tell("arrived", device=member.name, number=member.number, samples=message.samples, **measured)
+
+    def _require_room(self, member: Member, memory_bytes: int) -> None:
+        """Raise where a device has no room for any split: else no plan could be made, and that would be the end for all."""
+        if memory_bytes and self.scenario.network.measure:
+            needed = least_device_bytes(self.scenario, self.profile, member.number)
+            if memory_bytes < needed:
+                raise Unwelcome(
+                    f"a device must have {needed} bytes of memory for the shallowest split that it may get, got {memory_bytes}; "
+                    "it can join with more --memory, or the server can take a smaller training.batch_size"
+                )
 
     def left(self, member: Member, session: Session) -> None:
         """A stream has ended."""

@@ -188,6 +188,14 @@ def require_memory(scenario: Scenario, replica: Replica, profile: Profile, devic
     return needed
 
 
+def least_device_bytes(scenario: Scenario, profile: Profile, device: int) -> int:
+    """What a device must have at least, whatever is planned: the memory for the shallowest split that it may get."""
+    planned = scenario.plan_arguments()
+    least = scenario.plan.min_split if scenario.plan.split is None else scenario.plan.split
+    split = profile.split_of(least[device] if isinstance(least, tuple) else least)
+    return int(profile.device_memory_bytes(planned["batch_size"], planned["optimiser_slots"])[split - 1])
+
+
 def available_bytes() -> int | None:
     """Memory that is free or can be freed; None where the system does not say."""
     try:
