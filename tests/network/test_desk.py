@@ -215,10 +215,25 @@ def test_only_floats_have_gradients() -> None:
         _activation(incoming, incoming.message.step.activations[0], meta, 2)
 
 
+def all_header(size: int) -> bytes:
+    """A message of at least so many bytes, and no numbers."""
+    return Outgoing(pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (size // 8 + 1)))).frame()
+
+
 def test_a_message_must_not_be_all_header() -> None:
-    message = pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (HEADER_LIMIT // 8 + 1)))
     with pytest.raises(Malformed, match="without its numbers"):
-        opened(pb.DeviceMessage, Outgoing(message).frame())
+        opened(pb.DeviceMessage, all_header(HEADER_LIMIT))
+
+
+def test_a_devices_message_has_room_for_the_headers_of_its_layers_and_the_times_of_its_steps_and_little_more(desk: Desk) -> None:
+    hello = Outgoing(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one"))).frame()
+    desk.limit_bytes = 1 << 20
+    assert desk.header_limit < 1 << 17
+    with pytest.raises(grpc.RpcError, match=f"without its numbers must have at most {desk.header_limit} bytes"):
+        list(session(desk).converse(iter([hello, all_header(desk.header_limit)])))
+    largest = Outgoing(pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * desk.scenario.training.iterations_per_round)))
+    largest.put_named(largest.message.finished.model, desk.replica.tensors)
+    assert opened(pb.DeviceMessage, largest.frame(), desk.header_limit).message == largest.message
 
 
 def test_the_layers_of_another_device_or_run_are_not_taken_for_ones_own(tmp_path: Path) -> None:

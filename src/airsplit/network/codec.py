@@ -35,6 +35,7 @@ MAX_ELEMENTS = 1 << 40
 HEADER_BYTES = 1 << 10
 """What a message may have besides its tensors' numbers, for each tensor."""
 HEADER_LIMIT = 4 << 20
+"""What a device lets a message have besides numbers: it cannot know the server's model."""
 ALIGNED = 8
 """Numbers begin at multiples of so many bytes in the frame."""
 TORCH_ALIGNED = 64
@@ -200,8 +201,11 @@ def require_like(name: str, tensor: Tensor, like: Tensor) -> Tensor:
 
 
 # ---- frames ------------------------------------------------------------------------------------------------------------------------
-def opened(kind: type[P], data: bytes | bytearray) -> Incoming[P]:
-    """The message in a frame that is whole."""
+def opened(kind: type[P], data: bytes | bytearray, header_limit: int = HEADER_LIMIT) -> Incoming[P]:
+    """The message in a frame that is whole.
+
+    header_limit   the bytes that it may have besides numbers: parsed, they take up to 45 times as much
+    """
     payload, at = memoryview(b""), 0
     if data[:1] == b"\x0a":
         size, start = _read_varint(data, 1)
@@ -209,21 +213,21 @@ def opened(kind: type[P], data: bytes | bytearray) -> Incoming[P]:
     if data[at : at + 1] != b"\x12":
         raise Malformed("bytes that are no frame: there is no message in them")
     size, start = _read_varint(data, at + 1)
-    if size > HEADER_LIMIT:  # parsed, it takes many times as much
-        raise Malformed(f"a message without its numbers must have at most {HEADER_LIMIT} bytes, got {size}")
+    if size > header_limit:
+        raise Malformed(f"a message without its numbers must have at most {header_limit} bytes, got {size}")
     if start + size != len(data):
         raise Malformed(f"a frame of {start + size} bytes was announced, got {len(data)}")
     return Incoming(parsed(kind, bytes(memoryview(data)[start:])), payload)
 
 
-def joined(kind: type[P], arrived: Iterable[bytes], limit_bytes: int) -> Iterator[Incoming[P]]:
+def joined(kind: type[P], arrived: Iterable[bytes], limit_bytes: int, header_limit: int = HEADER_LIMIT) -> Iterator[Incoming[P]]:
     """Whole messages from the frames that arrive, where some come in pieces."""
     parts = bytearray()  # not a list: that would take many times the memory of pieces of a byte or two
     for data in arrived:
         if data[:1] != b"\x1a":
             if parts:
                 raise Malformed("a message came between the pieces of another")
-            yield opened(kind, data)
+            yield opened(kind, data, header_limit)
             continue
         frame = parsed(pb.Frame, data)
         if not frame.piece or frame.header or frame.payload:
@@ -233,7 +237,7 @@ def joined(kind: type[P], arrived: Iterable[bytes], limit_bytes: int) -> Iterato
         parts += frame.piece
         if frame.last:
             whole, parts = parts, bytearray()
-            yield opened(kind, whole)
+            yield opened(kind, whole, header_limit)
     if parts:
         raise Malformed("a message in pieces was cut short")
 

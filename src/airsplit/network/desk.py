@@ -25,7 +25,7 @@ from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, SharingBackEnd, score
 from airsplit.network.codec import MAX_DIMS, NAMES, Incoming, Malformed, Outgoing
 from airsplit.network.events import Tell
-from airsplit.network.forecast import least_device_bytes
+from airsplit.network.forecast import header_limit, least_device_bytes
 from airsplit.network.identity import Admission
 from airsplit.network.members import (
     ASSESSED,
@@ -65,7 +65,9 @@ MEASURED = {
 class Desk:
     """What all streams share.
 
-    preferred   numbers that are kept for devices of certain names
+    preferred     numbers that are kept for devices of certain names
+    limit_bytes   of a message
+    header_limit  of what it has besides numbers
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Desk:
         self.run = ""
         self.members = [Member(k) for k in range(devices)]
         self.preferred: dict[str, int] = {}
-        self.limit_bytes = 0
+        self.limit_bytes, self.header_limit = 0, header_limit(scenario, replica)
         self.back_ends = BackEnds(replica, [])
         self.changed, self.compute = threading.Condition(), threading.Lock()
         self.probing = threading.Semaphore()  # one device at a time measures the link that it may share with others

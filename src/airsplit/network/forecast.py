@@ -30,6 +30,7 @@ LATE = 0.999
 """A device is given the time that it keeps with this probability, before the factor and the grace of the settings."""
 
 LEAST_LIMIT = LARGEST_PROBE + (64 << 10)
+LEAST_HEADER, BYTES_PER_TIME = 64 << 10, 8
 LABEL_BYTES = 4 << 10  # of a sample, where the model puts out less
 UNLIMITED_BYTES = float(1 << 60)  # the memory of a device that does not say how much it has, beside others that do
 
@@ -143,6 +144,11 @@ def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int
         way = "lower training.batch_size" if batch > weights else "take a smaller model"
         raise InvalidValue(f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; {way}")
     return limit
+
+
+def header_limit(scenario: Scenario, replica: Replica) -> int:
+    """What a device's message may have besides numbers: a header for each tensor, and the time of each step."""
+    return LEAST_HEADER + HEADER_BYTES * len(replica.tensors) + BYTES_PER_TIME * scenario.training.iterations_per_round
 
 
 def split_range(scenario: Scenario, profile: Profile) -> tuple[int, int]:

@@ -103,7 +103,8 @@ class Server:
 
     def measure(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer a measurement of the link, for one who is admitted."""
-        return self._answered(context, lambda: self.desk.probed(opened(pb.DeviceMessage, data).message.probe).frame())
+        limit = self.desk.header_limit
+        return self._answered(context, lambda: self.desk.probed(opened(pb.DeviceMessage, data, limit).message.probe).frame())
 
     def _answered(self, context: grpc.ServicerContext, answer: Callable[[], bytes]) -> bytes:
         try:

@@ -82,7 +82,8 @@ class Session:
         """Answers to a device's messages; the stream ends with a status that says why."""
         try:
             self._desk.require_admitted(self.context)  # before anything is read
-            for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving), self._desk.limit_bytes)):
+            limits = self._desk.limit_bytes, self._desk.header_limit
+            for answer in self._talk(joined(pb.DeviceMessage, self._counted(arriving), *limits)):
                 for data in paced(answer, self.bucket):
                     self._count("received_bytes", data)
                     yield data
