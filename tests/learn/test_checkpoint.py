@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import airsplit as air
 from airsplit import AirsplitError, FileProblem, InvalidValue
+from airsplit.learn import checkpoint
 from airsplit.learn.checkpoint import Progress, progress_of, restore, save, tensors_of
 from airsplit.learn.engine import Training
 from airsplit.learn.exporting import export_model
@@ -87,6 +88,31 @@ def test_the_average_of_all_devices_is_the_mean_of_their_states(tmp_path: Path) 
     states = [air.load_state(tmp_path / "run", device=k) for k in range(5)]
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, torch.stack([state[name] for state in states]).mean(dim=0))
+
+
+@pytest.mark.parametrize("moment", ["before its tensors are read", "before it is read at all"])
+def test_a_model_of_a_run_that_goes_on_is_that_of_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Each checkpoint replaces the one before it, and whoever reads may be in between."""
+    records = iter(air.simulate(tiny.scenario(splits=SPLITS, rounds=3), out=tmp_path / "run"))
+    next(records)
+    first, load = air.load_state(tmp_path / "run", device=2), checkpoint.load_file
+    left = 2
+
+    def read_late(file: Path) -> dict[str, torch.Tensor]:
+        nonlocal left
+        if left and (file.name == "fixed.safetensors") == (moment == "before it is read at all"):
+            left -= 1
+            next(records)
+        return load(file)
+
+    monkeypatch.setattr(checkpoint, "load_file", read_late)
+    written = export_model(tmp_path / "run", device=2)
+    assert written.round == 3
+    with safe_open(written.file, framework="pt") as stored:
+        assert stored.metadata()["round"] == "3"
+        assert any(not torch.equal(stored.get_tensor(name), tensor) for name, tensor in first.items())
+        last = air.load_state(tmp_path / "run", device=2)
+        assert all(torch.equal(stored.get_tensor(name), tensor) for name, tensor in last.items())
 
 
 def test_a_state_is_asked_for_by_a_device_that_exists_or_by_their_average(tmp_path: Path) -> None:

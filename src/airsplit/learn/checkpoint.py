@@ -27,6 +27,7 @@ from airsplit.results import RunFolder
 NETWORK = "network"
 """The part of a checkpoint that only a server writes."""
 
+ABOUT_FILE = "checkpoint.json"
 FRONT_FILE = "device.json"
 """In the folder of a networked run's device: whose layers are beside it."""
 
@@ -73,7 +74,7 @@ def replace_checkpoint(folder: Path, tensors: Mapping[str, Tensor], about: Mappi
     """
     file = folder / f"{name}.safetensors"
     write_tensors(file, tensors)
-    write_text(folder / "checkpoint.json", json.dumps({"tensors": file.name} | dict(about), allow_nan=False) + "\n")
+    write_text(folder / ABOUT_FILE, json.dumps({"tensors": file.name} | dict(about), allow_nan=False) + "\n")
     for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written
         if old != file and old.is_file():
             old.unlink(missing_ok=True)
@@ -102,15 +103,24 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def progress_of(folder: Path) -> Progress | None:
     """How far a run is; None where it has no checkpoint yet."""
-    file = folder / "checkpoint.json"
-    if not file.exists():
-        return None
+    return _progress_in(_about(folder)) if (folder / ABOUT_FILE).exists() else None
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself."""
+    file = folder / ABOUT_FILE
     try:
-        data = json.loads(read_text(file, what="checkpoint"))
-        progress = Progress(**{name: value for name, value in data.items() if name not in ("tensors", NETWORK)})
-        _check(progress)
+        about = json.loads(read_text(file, what="checkpoint"))
+        _progress_in(about)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
+    found: dict[str, Any] = about
+    return found
+
+
+def _progress_in(about: Mapping[str, Any]) -> Progress:
+    progress = Progress(**{name: value for name, value in about.items() if name not in ("tensors", NETWORK)})
+    _check(progress)
     return progress
 
 
@@ -136,12 +146,18 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
 
 
 def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a checkpoint says, and its tensors."""
-    about = json.loads(read_text(folder / "checkpoint.json", what="checkpoint"))
-    name = about.get("tensors", "")
-    if not isinstance(name, str) or Path(name).name != name:
-        raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {name!r}")
-    return about, _read(folder / "fixed.safetensors") | _read(folder / name)
+    """What a checkpoint says, and its tensors.  One that is replaced while it is read is read again."""
+    about = _about(folder)
+    while True:
+        name = about.get("tensors", "")
+        if not isinstance(name, str) or Path(name).name != name:
+            raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {name!r}")
+        try:
+            return about, _read(folder / "fixed.safetensors") | _read(folder / name)
+        except FileProblem:
+            about = _about(folder)
+            if about.get("tensors") == name:
+                raise
 
 
 def _read(file: Path) -> dict[str, Tensor]:
@@ -192,6 +208,13 @@ def load_state(
     average   instead of one device's, the mean of all devices' personal layers
     front     the folder in which a device of a networked run keeps its layers, which the server never has
     """
+    return trained_model(run_folder, device=device, average=average, front=front)[0]
+
+
+def trained_model(
+    run_folder: str | os.PathLike[str], *, device: int | None, average: bool, front: str | os.PathLike[str] | None
+) -> tuple[dict[str, Tensor], Progress]:
+    """The same, and how far the run was: of one checkpoint, also where the run goes on meanwhile."""
     folder = RunFolder(run_folder).checkpoint
     progress = progress_of(folder)
     if progress is None:
@@ -201,6 +224,7 @@ def load_state(
     if device is not None:
         require_integer("device", device, low=0, high=len(progress.splits) - 1)
     about, tensors = read_whole(folder)
+    progress = _progress_in(about)
     if device is not None and _is_networked(about):
         tensors |= _own_tensors(tensors, device)
         tensors |= {} if front is None else _front_of(Path(front), about, progress, device)
@@ -217,7 +241,7 @@ def load_state(
         )
 
     try:
-        return {name: whole(trained) for name, trained in progress.names.items()}
+        return {name: whole(trained) for name, trained in progress.names.items()}, progress
     except KeyError as missing:
         if _is_networked(about):
             way = (

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.learn.checkpoint import load_state, progress_of, write_tensors
+from airsplit.learn.checkpoint import trained_model, write_tensors
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
 
@@ -36,10 +36,8 @@ def export_model(
 
     Load it with model.load_state_dict(safetensors.torch.load_file(file)), or name it as model.weights in a scenario.
     """
-    state = load_state(run_folder, device=device, average=average, front=front)
+    state, progress = trained_model(run_folder, device=device, average=average, front=front)
     folder = RunFolder(run_folder)
-    progress = progress_of(folder.checkpoint)
-    assert progress is not None  # noqa: S101 - load_state has read it
     model = Scenario.from_toml(folder.scenario()).model
     about = {"model": model.name, "arguments": json.dumps(model.arguments), "fingerprint": progress.fingerprint}
     about |= {"device": "average" if device is None else str(device), "round": str(progress.round), "made_by": "airsplit"}
