@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,35 @@ def test_a_function_that_pools_by_a_norm_counts_its_window_not_its_exponent(opti
             return functional.lp_pool2d(x, *options[0], **options[1])
 
     assert layer(Pooled(), 4, 9, 9).layer_macs.tolist() == [3 * 3 * 4 * 9]
+
+
+class OwnPool(nn.MaxPool2d):
+    """A pooling of the user's own, with a name that says nothing."""
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: functional.max_pool2d(x, 3),
+        lambda x: functional.max_pool2d(x, 3, return_indices=True)[0],
+        lambda x: functional.max_pool2d(x.flatten(0, 1), 3),  # no batch axis, as far as it knows
+        lambda x: nn.MaxPool2d(3, return_indices=True)(x)[0],
+        lambda x: OwnPool(3)(x),
+        lambda x: nn.MaxPool2d(3)(x.flatten(0, 1)),
+        lambda x: functional.adaptive_max_pool2d(x, 3),
+        lambda x: functional.adaptive_max_pool2d(x, 3, return_indices=True)[0],
+        lambda x: nn.AdaptiveMaxPool2d(3, return_indices=True)(x)[0],
+        lambda x: functional.adaptive_avg_pool2d(x.flatten(0, 1), 3),
+        lambda x: nn.AdaptiveAvgPool2d(3)(x.flatten(0, 1)),
+        lambda x: functional.fractional_max_pool2d(x, 3, output_size=3, _random_samples=torch.zeros(len(x), 4, 2, device=x.device)),
+    ],
+)
+def test_a_pooling_is_the_same_work_however_it_is_called(pool: Callable[[Tensor], Tensor]) -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return pool(x)
+
+    assert int(layer(Pooled(), 4, 9, 9).macs[-1]) == 3 * 3 * 4 * 9
 
 
 def test_a_look_up_is_free_and_keeps_the_ids_that_it_was_given() -> None:
