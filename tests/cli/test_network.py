@@ -178,6 +178,14 @@ def test_splits_for_another_number_of_devices_are_refused(run: Run, file: Path, 
     refused(result, "split has 3 entries for 2 devices")
 
 
+def test_a_server_that_waits_long_gives_a_sign_of_life(run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["serve", file, "--listen", "127.0.0.1:0", "--wait", 0.5, "--out", tmp_path / "run"]
+    assert "absent" not in run(*words)[2]
+    monkeypatch.setattr("airsplit.cli.board.LONG_S", 0.05)
+    assert "airsplit: round 1 of 2: 3 absent\n" in run(*words)[2]
+    assert "absent" not in run(*words, "--json")[2]
+
+
 def test_a_run_that_never_began_misses_no_report(run: Run, file: Path, tmp_path: Path) -> None:
     _, _, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
     assert "report" not in err

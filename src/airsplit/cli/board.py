@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +52,10 @@ TOLD_BY_DEVICE = {
 }
 
 
+LONG_S = 60.0
+"""Where the screen is none, the server says how far it is after so long without a word."""
+
+
 def sentence(event: str, facts: dict[str, Any], told: dict[str, str]) -> str | None:
     """An event in words; None where nothing is said of it.
 
@@ -68,6 +74,7 @@ class Board:
         self._lock = threading.Lock()
         self._facts: Facts | None = None
         self._rounds, self._lines = 0, list[str]()
+        self._said_s = time.monotonic()
 
     def told(self, event: str, **facts: Any) -> None:
         """An event, from any thread."""
@@ -77,7 +84,7 @@ class Board:
             elif (text := sentence(event, facts, TOLD)) is not None:
                 self._lines = [*self._lines[-4:], text]
                 if not self._live:
-                    note(text)
+                    self._say(text)
 
     def recorded(self, record: RoundRecord) -> None:
         """A round is over."""
@@ -87,7 +94,11 @@ class Board:
             if self._as_json:
                 _print_event("round", json.loads(record.to_json()), self._out)
             elif not self._live:
-                note(self._round_line(record))
+                self._say(self._round_line(record))
+
+    def _say(self, text: str) -> None:
+        note(text)
+        self._said_s = time.monotonic()
 
     def _round_line(self, record: RoundRecord) -> str:
         return line(record, self._rounds, record.test_accuracy, None, "time")
@@ -103,13 +114,37 @@ class Board:
         else:
             self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-        if self._as_json or not console.is_terminal:
+        if self._as_json:
             yield
+            return
+        if not console.is_terminal:
+            with self._reminding(serving):
+                yield
             return
         self._live = True
         with Live(console=console, transient=True, refresh_per_second=4, get_renderable=lambda: self._drawn(serving)):
             yield
         self._live = False
+
+    @contextmanager
+    def _reminding(self, serving: Serving) -> Iterator[None]:
+        """A context in which a sign of life comes where nothing else was said for a while."""
+        over = threading.Event()
+
+        def remind() -> None:
+            while not over.wait(min(LONG_S, 1.0)):
+                if time.monotonic() - self._said_s >= LONG_S:
+                    text = how_far(serving.server.state())  # before the lock: the server may hold its own while it tells something
+                    with self._lock:
+                        self._say(text)
+
+        thread = threading.Thread(target=remind, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def _drawn(self, serving: Serving) -> RenderableType:
         parts: list[RenderableType] = state_table(serving.server.state())
@@ -124,6 +159,20 @@ class Board:
             _print_event("done", {"folder": str(folder)} | summary, self._out)
         else:
             print_parts(run_report(summary, folder, "of training"))
+
+
+def how_far(state: dict[str, Any]) -> str:
+    """A server's state in a line.
+
+    >>> devices = [{"state": "training", "step": 3}, {"state": "training", "step": 4}, {"state": "trained", "step": 5}]
+    >>> how_far({"round": 1, "rounds": 8, "devices": devices})
+    'round 2 of 8: 2 training, at step 3 and later; 1 trained'
+    """
+    steps = [device["step"] for device in state["devices"] if device["state"] == "training"]
+    places = {"training": f", at step {min(steps)}{' and later' if max(steps) > min(steps) else ''}"} if steps else {}
+    counts = Counter(device["state"] for device in state["devices"])
+    told = "; ".join(f"{count} {what}{places.get(what, '')}" for what, count in counts.items())
+    return f"round {state['round'] + 1} of {state['rounds']}: {told}"
 
 
 def state_table(state: dict[str, Any]) -> list[Any]:
