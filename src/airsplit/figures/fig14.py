@@ -103,21 +103,22 @@ def _timed(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str
 
 
 def draw(data: Data) -> Canvas:
-    """For each data set a row of accuracies, and one of times to the higher target; columns are partitions and distances."""
+    """For each data set a row of accuracies, and one of times to the highest target that is reached; columns: partitions and distances."""
     given = data["settings"]
     columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
     datasets = given["datasets"]
     figure, axes = style.canvas(2 * len(datasets), len(columns), 1.0 + 2.6 * len(datasets), wide=True, sharex=True, sharey="row")
     for row, dataset in enumerate(datasets):
+        which = _highest_reached([point for point in data["points"] if point["dataset"] == dataset])
         for at, (part, distance) in enumerate(columns):
             points = [p for p in data["points"] if (p["dataset"], p["partition"], p["mean_distance_m"]) == (dataset, part, distance)]
             above, below = axes[2 * row, at], axes[2 * row + 1, at]
             for way in WAYS:
-                _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"])
+                _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"], which)
             above.set_title(f"{style.DATASET_NAMES[dataset]}, {style.PARTITION_NAMES[part]}, {distance:g} m", loc="left")
             above.yaxis.set_major_formatter(FuncFormatter(style.plain))
-            below.set_yscale("log")
-        target = given["targets"][dataset][-1]
+            style.log_axis(below.yaxis)
+        target = given["targets"][dataset][which]
         axes[2 * row, 0].set_ylabel("accuracy at\nthe end [%]")
         axes[2 * row + 1, 0].set_ylabel(f"time to\n{100 * target:g} % [s]")
     for cell in axes[-1]:
@@ -145,14 +146,25 @@ def _seeds_text(data: Data) -> str:
     return "One seed." if max(counts) == 1 else f"Means of {span(counts)} seeds."
 
 
-def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int]) -> None:
+def _highest_reached(points: list[dict[str, Any]]) -> int:
+    """Which of the targets is the highest that some way to train reaches; the highest of all where none is.
+
+    >>> _highest_reached([{"time_to_s": [3.0, None]}, {"time_to_s": [None, None]}]), _highest_reached([{"time_to_s": [None, None]}])
+    (0, 1)
+    """
+    targets = range(len(points[0]["time_to_s"]))
+    return max((which for which in targets if any(point["time_to_s"][which] is not None for point in points)), default=targets[-1])
+
+
+def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int], which: int) -> None:
     title, colour, _ = WAYS[way]
+    drawn: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 2.5, "linestyle": "--" if way == "fedavg" else "-"}
     x = [limits.index(point["max_split"]) for point in points]
     accuracy = [100 * np.mean(point["test_accuracy"]) for point in points]
-    above.plot(x, accuracy, color=colour, marker="o", markersize=2.5, label=title)
-    reached = [(at, point["time_to_s"][-1]) for at, point in zip(x, points, strict=True) if point["time_to_s"][-1] is not None]
+    above.plot(x, accuracy, label=title, **drawn)
+    reached = [(at, point["time_to_s"][which]) for at, point in zip(x, points, strict=True) if point["time_to_s"][which] is not None]
     if reached:
-        below.plot(*zip(*reached, strict=True), color=colour, marker="o", markersize=2.5)
+        below.plot(*zip(*reached, strict=True), **drawn)
 
 
 FIGURE = Figure(14, "Latency against accuracy as the limit on the split is swept", compute, draw, trains=True)
