@@ -25,7 +25,9 @@ PEERS := $(patsubst benchmarks/peers/requirements-%.txt,build/peers/%/.ready,$(w
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Airsplit needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) (once; torch makes it a minute or two) …"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@if [ -d $(VENV) ] && [ ! -e $(VENV)/.made-by-make ]; then \
+	  echo "$(VENV) is there already, and not made by make: what Airsplit needs is added to it, and nothing is deleted"; \
+	else $(PYTHON) -m venv --clear $(VENV) && touch $(VENV)/.made-by-make; fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev,docs,network,dashboard]'
 	@touch $@
 
