@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 _UNITS_OF_TIME = ((259_200.0, 86_400.0, "d"), (10_800.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.1, 1.0, "s"), (0.0, 1e-3, "ms"))
+NO_TIME_S = 1e-15
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
@@ -23,11 +24,13 @@ def quantity(value: float, unit: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time: seconds from a tenth of one upwards, smaller units below.
+    """A time: seconds from a tenth of one upwards, smaller units below; what rounding left of nothing is nothing.
 
-    >>> seconds(0.4543), seconds(0.0123), seconds(0.0), seconds(86_400.0)
-    ('0.454 s', '12.3 ms', '0 s', '86,400 s')
+    >>> seconds(0.4543), seconds(0.0123), seconds(0.0), seconds(86_400.0), seconds(1e-19)
+    ('0.454 s', '12.3 ms', '0 s', '86,400 s', '0 s')
     """
+    if abs(value) < NO_TIME_S:
+        return "0 s"
     return f"{digits(value)} s" if value >= 0.1 else quantity(value, "s")
 
 

@@ -115,7 +115,7 @@ def few_digits(value: float) -> float:
 
 
 class RunFolder:
-    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html."""
+    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html; and changes.json, where there were any."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -124,6 +124,7 @@ class RunFolder:
         self.rounds_file = self.path / "rounds.jsonl"
         self.checkpoint = self.path / "checkpoint"
         self.report_file = self.path / "report.html"
+        self.changes_file = self.path / "changes.json"
 
     @property
     def exists(self) -> bool:
@@ -155,12 +156,27 @@ class RunFolder:
     def scenario(self) -> str:
         return read_text(self.scenario_file, what="scenario of the run")
 
+    def keep_changes(self, changes: Mapping[str, Any]) -> None:
+        """Remember what the command line changed in the scenario that it named, for when the run goes on."""
+        if changes or self.changes_file.exists():
+            write_text(self.changes_file, json.dumps(changes, indent=1) + "\n")
+
+    def changes(self) -> dict[str, Any]:
+        """The same; none where there were none."""
+        if not self.changes_file.exists():
+            return {}
+        return self._object(self.changes_file, "changes of the run")
+
     def plan(self) -> dict[str, Any]:
+        return self._object(self.plan_file, "plan of the run")
+
+    @staticmethod
+    def _object(file: Path, what: str) -> dict[str, Any]:
         try:
-            plan = json.loads(read_text(self.plan_file, what="plan of the run"))
+            found = json.loads(read_text(file, what=what))
         except (ValueError, RecursionError) as error:
-            raise FileProblem(f"plan of the run {str(self.plan_file)!r} is not JSON: {error}") from None
-        return plan if isinstance(plan, dict) else {}
+            raise FileProblem(f"{what} {str(file)!r} is not JSON: {error}") from None
+        return found if isinstance(found, dict) else {}
 
     def records(self) -> list[RoundRecord]:
         """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""

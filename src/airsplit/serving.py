@@ -72,7 +72,7 @@ class Serving:
 
     def _take_up(self) -> None:
         """Bring the server to where the run in the folder stopped."""
-        require_same(Scenario.from_toml(self.folder.scenario()), self.server.scenario)
+        require_same(self.folder, self.server.scenario)
         fleet_file = self.folder.path / "fleet.csv"
         fleet = Fleet.read(fleet_file, cell=self.server.scenario.make_cell()) if fleet_file.exists() else None
         self.resuming = self.server.restore(self.folder.checkpoint, fleet)

@@ -100,7 +100,8 @@ def _this_process() -> str:
 
 def _written_plan(training: Training) -> dict[str, Any]:
     """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
-    about = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
+    about: dict[str, Any] = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
+    about["parameters"] = int(training.profile.parameters.sum())
     return training.plan.to_dict() | about | made_by()
 
 
@@ -111,7 +112,7 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
     """
     with training.ranks.together():
         if folder is not None:
-            require_same(Scenario.from_toml(folder.scenario()), training.scenario)
+            require_same(folder, training.scenario)
     training.restore(None if folder is None else folder.checkpoint)
     with training.ranks.together():
         if folder is None:
@@ -123,16 +124,15 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
         folder.rewrite_scenario(training.scenario.to_toml())
 
 
-def require_same(before: Scenario, now: Scenario) -> None:
-    """Only the number of rounds may differ from the run's scenario."""
-    for table, section in before.settings().items():
+def require_same(folder: RunFolder, now: Scenario) -> None:
+    """Only the number of rounds may differ from the scenario of the run in a folder."""
+    for table, section in Scenario.from_toml(folder.scenario()).settings().items():
         other = getattr(now, table)
         for key in type(section).model_fields:
             old, new = getattr(section, key), getattr(other, key)
             if old != new and (table, key) != ("training", "rounds"):
-                raise InvalidValue(
-                    f"{table}.{key} must be as in the run that is resumed, {show(old)}, got {show(new)}; only training.rounds may differ"
-                )
+                run = f"the run in {str(folder.path)!r} that is resumed"
+                raise InvalidValue(f"{table}.{key} must be as in {run}, {show(old)}, got {show(new)}; only training.rounds may differ")
 
 
 def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> Iterator[RoundRecord]:

@@ -239,6 +239,34 @@ def test_plan_sums_a_large_fleet_up(run):
     assert len(out.splitlines()) < 30
 
 
+def test_plan_says_where_hardly_anything_is_averaged(run):
+    little = "so that each device trains nearly a model of its own; a lower plan.max_split shares more"
+    words = ["plan", "paper-alexnet-no-limit", "--method", "fixed", "--set", "plan.split=19"]
+    assert little in flat(run(*words)[1])
+    for other in ("training.algorithm=fedavg", "training.average_fronts_every=5", "plan.split=8"):
+        assert little not in flat(run(*words, "--set", other)[1])
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_plan_says_whose_memory_limits_its_split(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text(
+        "name,seconds_per_mac,fluctuation,distance_m,memory_bytes\n"
+        + "large,1e-9,1e9,120,4e9\n"
+        + "".join(f"small{k},2e-10,1e9,300,100e6\n" for k in range(7))
+    )
+    preset = run("presets", "paper-alexnet")[1]
+    kept = preset[: preset.index("[fleet]")] + preset[preset.index("\n\n", preset.index("[fleet]")) :]
+    (tmp_path / "my.toml").write_text(kept + '\n[fleet]\nfile = "fleet.csv"\n')
+    said = flat(run("plan", tmp_path / "my.toml")[1])
+    assert "memory limits how deep they can be cut: small0 up to relu1, small1 up to relu1" in said
+    assert "and 2 devices more" in said
+    assert "large up to" not in said
+    assert "limits how deep" not in run("plan", tmp_path / "my.toml", "--set", "plan.max_split=1")[1]
+
+
 def test_plan_shows_the_server_only_where_it_takes_time(run):
     assert "server" not in run("plan", "paper-alexnet")[1]
     assert "server" in run("plan", "paper-alexnet", "--set", "clock.server_seconds_per_mac=1e-12")[1]

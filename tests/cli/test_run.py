@@ -94,6 +94,50 @@ def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path
     assert "training.batch_size" in told
 
 
+def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario, tmp_path):
+    out = tmp_path / "run"
+    assert run("run", scenario, "--out", out, "--plain", "--set", "training.rounds=2", "--set", "training.learning_rate=0.5")[0] == 0
+    before = (out / "scenario.toml").read_bytes()
+    code, printed, told = run("run", scenario, "--out", out, "--resume")
+    assert (code, (out / "scenario.toml").read_bytes()) == (0, before)
+    assert "has them all" in told
+    assert "2, " in printed
+    assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=4")[0] == 0
+    assert run("run", scenario, "--out", out, "--resume")[0] == 0
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 4
+    code, printed, told = run("run", scenario, "--out", out, "--resume", "--set", "training.learning_rate=0.1")
+    assert (code, printed) == (2, "")
+    assert f"training.learning_rate must be as in the run in '{out}' that is resumed, 0.5, got 0.1" in told
+    scenario.write_text(TINY.replace("batch_size = 4", "batch_size = 5"))
+    assert "training.batch_size must be as in the run" in run("run", scenario, "--out", out, "--resume")[2]
+
+
+def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, scenario, tmp_path):
+    told = "so that each device trains nearly a model of its own"
+    assert told not in run("run", scenario, "--out", tmp_path / "one")[2]
+    (tmp_path / "a_tiny_net.py").write_text(
+        NET.replace("nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5)", "nn.Linear(6, 99), nn.Tanh(), nn.Linear(99, 5)")
+    )
+    sys.modules.pop("a_tiny_net", None)
+    code, _, err = run("run", scenario, "--out", tmp_path / "two")
+    assert code == 0
+    assert told in err
+    assert "share 1.5 % of their parameters" in run("export", tmp_path / "two", "--average")[2]
+    assert "share" not in run("export", tmp_path / "two", "--device", 0)[2]
+
+
+def test_a_run_without_changes_forgets_those_of_one_that_never_began(run, scenario, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "changes.json").write_text('{"training.rounds": 7}')
+    assert run("run", scenario, "--out", tmp_path / "run", "--resume")[0] == 0
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
+    assert run("run", scenario, "--out", tmp_path / "run", "--resume")[0] == 0
+    (tmp_path / "run" / "changes.json").write_text("{")
+    code, _, told = run("run", scenario, "--out", tmp_path / "run", "--resume")
+    assert code == 2
+    assert "changes of the run" in told
+
+
 def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
@@ -112,11 +156,17 @@ def test_whoever_asks_it_to_stop_gets_130_and_is_told_how_to_go_on(run, scenario
         yield next(iter(records))
         signal.raise_signal(asked)
 
+    def at_once(follower, records):
+        signal.raise_signal(asked)
+        yield
+
     monkeypatch.setattr("airsplit.cli.progress.Follower.through", impatient)
     code, printed, told = run("run", scenario, "--out", out)
     assert (code, printed) == (130, "")
-    assert "--resume" in told
+    assert f"stopped after round 1; the run is in {out}, and the same command with --resume goes on" in told
     assert (out / "report.html").exists()
+    monkeypatch.setattr("airsplit.cli.progress.Follower.through", at_once)
+    assert "stopped before the first round was over; nothing was kept" in run("run", scenario, "--out", tmp_path / "none")[2]
     assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.undo()
     assert run("run", scenario, "--out", out, "--resume")[0] == 0

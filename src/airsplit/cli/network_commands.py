@@ -26,8 +26,8 @@ def serve(
     scenario: Scenario,
     devices: Annotated[int | None, typer.Option(help="How many take part; else as many as the fleet has.", metavar="N")] = None,
     listen: Annotated[str, typer.Option(help="Where to listen.", metavar="HOST:PORT")] = "127.0.0.1:7070",
-    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for devices.", metavar="S", min=0)] = 3600.0,
     replan: Annotated[bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
@@ -58,15 +58,17 @@ def serve(
     """
     from airsplit.cli.run_tables import folder_for
     from airsplit.network.identity import Admission, server_credentials
+    from airsplit.results import RunFolder
     from airsplit.serving import Serving
 
-    changes = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
-    chosen = sources.scenario(scenario, None, [*(set or []), *changes])
+    switches = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
+    folder = folder_for(scenario, resume=resume) if out is None else out
+    run = RunFolder(folder)
+    chosen, changes = sources.resumable(scenario, [*(set or []), *switches], run.changes() if resume and run.exists else {})
     secured = _is_secured(identity, certificate, key, authority)
     _require_safe(listen, secured, insecure)
     credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
-    folder = folder_for(scenario, resume=resume) if out is None else out
     from airsplit.cli.board import Board
 
     board = Board(as_json=as_json)
@@ -82,6 +84,7 @@ def serve(
             admission=admission,
             tell=board.told,
         )
+        run.keep_changes(changes)
         _train(serving, board, folder)
     board.finish(folder)
 
@@ -113,6 +116,7 @@ def _device_credentials(
 
 def _train(serving: Serving, board: Any, folder: Path) -> None:
     """Train until all rounds are done, or the process is asked to stop."""
+    from airsplit.cli.run_tables import stopped
     from airsplit.network.orders import Stopped
 
     before = signal.signal(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop"))
@@ -120,9 +124,9 @@ def _train(serving: Serving, board: Any, folder: Path) -> None:
         with board.showing(serving):
             for record in serving:
                 board.recorded(record)
-    except (Stopped, KeyboardInterrupt) as stopped:
-        note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
-        if isinstance(stopped, KeyboardInterrupt):
+    except (Stopped, KeyboardInterrupt) as asked:
+        note(stopped(folder))
+        if isinstance(asked, KeyboardInterrupt):
             raise
         raise typer.Exit(0) from None
     finally:

@@ -17,7 +17,9 @@ from airsplit.quantities import at_most_percent, bar, counted, digits, percent, 
 from airsplit.scenario import Scenario
 from airsplit.units import Floats
 
-MOST_ROWS = 40
+MOST_ROWS, MOST_NAMES = 40, 5
+LITTLE = 0.1
+"""Where less than this part of the parameters is averaged, somebody should know."""
 QUANTILES = {"min": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "max": 1.0}
 
 
@@ -58,8 +60,12 @@ def split_limit(scenario: Scenario, profile: Profile) -> str:
     limit = scenario.plan.max_split
     if isinstance(limit, tuple):
         return "a limit on each split"
-    deepest = profile.deepest_averaging_split() if limit is None else profile.split_of(limit)
+    deepest = _deepest_split(profile, limit)
     return f"splits up to {deepest} ({profile.names[deepest - 1]})"
+
+
+def _deepest_split(profile: Profile, limit: int | str | None) -> int:
+    return profile.deepest_averaging_split() if limit is None else profile.split_of(limit)
 
 
 def _batch(plan: Plan) -> str:
@@ -119,6 +125,11 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
         yield f"{100 * settings.device_quantile:g} % quantile", f"{kept} or less for {each}, each device by itself"
     yield "bound", _bound(planned)
     yield "averaged", _averaged(planned)
+    little = little_averaged(planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum()))
+    if little is not None:
+        yield "", little
+    if (held := _held_by_memory(planned)) is not None:
+        yield "memory", held
     yield plan.method, f"{plan.status}; planned in {seconds(planned.planning_s)}"
 
 
@@ -139,6 +150,32 @@ def _averaged(planned: Planned) -> str:
     if number == 0:
         return f"nothing: every one of the {total:,} parameters is personal to its device"
     return f"{number:,} of {total:,} parameters ({percent(number / total)}), those after {_deepest(planned)}"
+
+
+def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None:
+    """What is to be said where hardly anything is averaged; None where enough is, or nothing was meant to be."""
+    training = scenario.training
+    if training.algorithm != "sfl" or training.average_fronts_every is not None or not 0 < averaged < LITTLE * total:
+        return None
+    way = "a lower plan.max_split shares more, and training.average_fronts_every averages the rest now and then"
+    return f"only {percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
+
+
+def _held_by_memory(planned: Planned) -> str | None:
+    """Who would be offered deeper splits with more memory; None where nobody would."""
+    plan, profile, fleet = planned.plan, planned.profile, planned.fleet
+    if fleet.memory_bytes is None:
+        return None
+    needed = profile.device_memory_bytes(plan.batch_size, planned.scenario.plan_arguments()["optimiser_slots"])
+    fits = np.searchsorted(needed, fleet.memory_bytes, side="right")
+    limit = planned.scenario.plan.max_split
+    limits = [_deepest_split(profile, each) for each in (limit if isinstance(limit, tuple) else (limit,))]
+    held = np.flatnonzero(fits < np.array(limits))
+    if not len(held):
+        return None
+    names = [f"{fleet.device_name(k)} up to {profile.names[fits[k] - 1]}" for k in held[:MOST_NAMES].tolist()]
+    more = f", and {len(held) - MOST_NAMES:,} devices more" if len(held) > MOST_NAMES else ""
+    return f"limits how deep they can be cut: {', '.join(names)}{more}"
 
 
 def _deepest(planned: Planned) -> str:

@@ -25,6 +25,21 @@ def folder_for(scenario: str, *, resume: bool) -> Path:
     return numbered(free - 1 if resume and free > 1 else free)
 
 
+def averaged_of(folder: Path) -> tuple[int, int]:
+    """How many parameters are averaged by the first plan of a run, and of how many; 0 of 0 where its folder does not say."""
+    plan = RunFolder(folder).plan()
+    averaged, total = plan.get("averaged_parameters"), plan.get("parameters")
+    return (averaged, total) if isinstance(averaged, int) and isinstance(total, int) else (0, 0)
+
+
+def stopped(folder: Path) -> str:
+    """What is said where a run was stopped."""
+    trained = len(RunFolder(folder).records())
+    if not trained:
+        return "stopped before the first round was over; nothing was kept"
+    return f"stopped after round {trained}; the run is in {folder}, and the same command with --resume goes on"
+
+
 def run_summary(records: list[RoundRecord]) -> dict[str, Any]:
     """What all rounds came to, under the names of their fields."""
     last = records[-1]

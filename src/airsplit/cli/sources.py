@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -50,6 +50,18 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
         changes["plan.method"] = method
     loaded = Scenario.load(name)
     return loaded.replace(**changes) if changes else loaded
+
+
+def resumable(name: str, settings: list[str], before: Mapping[str, Any]) -> tuple[Scenario, dict[str, Any]]:
+    """The scenario of a command that may go on with a run, and what the command line has changed in it.
+
+    before   what it had changed when the run was begun, or last taken up: that holds until it is said anew
+    """
+    from airsplit.scenario import Scenario
+
+    changes = dict(before) | dict(setting(text) for text in settings)
+    loaded = Scenario.load(name)
+    return loaded.replace(**changes) if changes else loaded, changes
 
 
 def what_is_printed_as_notes() -> redirect_stdout[TextIO]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -16,15 +17,15 @@ import typer
 from airsplit.cli import sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
-from airsplit.quantities import counted
+from airsplit.quantities import counted, percent
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
 
 def run(
     scenario: Scenario,
-    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
     data: DataFolder = None,
     set: Set = None,
@@ -47,29 +48,40 @@ def run(
     In four processes, each with its share of the devices:
       torchrun --standalone --nproc-per-node 4 -m airsplit run demo
     """
+    from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
-    from airsplit.cli.run_tables import folder_for, run_report, run_summary
+    from airsplit.cli.run_tables import averaged_of, folder_for, run_report, run_summary, stopped
     from airsplit.results import RunFolder
     from airsplit.simulation import simulate_among
 
     with in_one_voice(USER_MISTAKE) as ranks, _asked_to_stop(), sources.what_is_printed_as_notes():
         with ranks.together():
-            chosen = sources.scenario(scenario, None, [*(set or []), *(["training.fast_paths=false"] if plain else [])])
             chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
             folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
+            before = RunFolder(folder).changes() if resume and ranks.is_first and RunFolder(folder).exists else {}
             if ranks.is_first:
                 ranks.remember(f"folder of {scenario}", str(folder))
+        before = json.loads(ranks.told(json.dumps(before)))
+        with ranks.together():
+            given = [*(set or []), *(["training.fast_paths=false"] if plain else [])]
+            chosen, changes = sources.resumable(scenario, given, before)
         follower = Follower(chosen.training.rounds)
         records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell)
+        if ranks.is_first:
+            RunFolder(folder).keep_changes(changes)
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
         done = len(RunFolder(folder).records()) if ranks.is_first else 0
         since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
+        if done >= chosen.training.rounds:
+            since = f"; it has them all, and --set training.rounds={2 * done} would train more"
         note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
+        if ranks.is_first and (little := little_averaged(chosen, *averaged_of(folder))) is not None:
+            note(f"note: {little}")
         try:
             for _ in follower.through(records):
                 pass
         except KeyboardInterrupt:
-            note(f"stopped; what was trained is in {folder}, and --resume goes on from there")
+            note(stopped(folder))
             raise
     if not ranks.is_first:
         return
@@ -121,16 +133,19 @@ def compare(
     from airsplit.comparison import compare as compare_algorithms
     from airsplit.figures.accuracy_picture import draw_accuracy
     from airsplit.figures.picture_files import save_picture
+    from airsplit.results import RunFolder
 
-    chosen = sources.scenario(scenario, None, set or [])
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
+    chosen, changes = sources.resumable(scenario, set or [], RunFolder(folder).changes() if resume else {})
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
+    if resume or not any(folder.glob("*/rounds.jsonl")):  # else it is refused, and what another has changed stays
+        RunFolder(folder).keep_changes(changes)
     try:
         with sources.what_is_printed_as_notes():
             found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
     except KeyboardInterrupt:
-        note(f"stopped; what was trained is in {folder}, and --resume takes it up")
+        note(f"stopped; what was trained is in {folder}, and the same command with --resume goes on")
         raise
     if found.has_accuracy:
         picture = draw_accuracy(found.trials, found.target, found.about("lines are means, bands ranges"))
@@ -162,9 +177,14 @@ def export(
       airsplit export runs/demo --device 3 --out device3.safetensors
       airsplit export runs/demo --device 0 --front devices/one
     """
+    from airsplit.cli.plan_tables import LITTLE
+    from airsplit.cli.run_tables import averaged_of
     from airsplit.learn.exporting import export_model
 
     written = export_model(run, device=device, average=average, front=front, out=out)
+    averaged, total = averaged_of(run)
+    if average and averaged < LITTLE * total:
+        note(f"note: the devices' models share {percent(averaged / total)} of their parameters; their mean may be worse than each of them")
     if as_json:
         print(json_text(asdict(written) | {"file": str(written.file)}))
     else:
