@@ -11,7 +11,7 @@ import grpc
 from airsplit.errors import InvalidValue, show
 from airsplit.fleet import Fleet
 from airsplit.network.events import Tell, silent
-from airsplit.network.identity import Admission
+from airsplit.network.identity import Admission, split_address
 from airsplit.network.server import Server
 from airsplit.network.transport import listen
 from airsplit.provenance import made_by
@@ -48,6 +48,7 @@ class Serving:
     ) -> None:
         _require_possible(scenario.training)
         self.folder = RunFolder(out)
+        self.host, self.is_secured = split_address(listen_on)[0], credentials is not None
         self.resuming = resume and self.folder.exists
         if not resume:
             self.folder.require_new()  # before anything slow

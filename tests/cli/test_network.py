@@ -220,7 +220,7 @@ def test_join_prints_events_as_lines_of_json(capsys: pytest.CaptureFixture[str],
         made.leave()
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
-    assert [(each["event"], each.get("round")) for each in events] == [("arrived", None), ("trained", 1), ("trained", 2)]
+    assert [(each["event"], each.get("round")) for each in events] == [("arrived", None), ("trained", 1), ("trained", 2), ("done", None)]
     assert err == ""
 
 

@@ -21,6 +21,7 @@ from airsplit import AirsplitError, FileProblem, Infeasible, InvalidValue, load_
 from airsplit.fleet import Fleet
 from airsplit.learn import checkpoint
 from airsplit.learn.engine import Training
+from airsplit.learn.exporting import export_model
 from airsplit.learn.replica import kind_and_name
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network import device as device_module
@@ -427,10 +428,13 @@ def test_a_devices_model_is_what_the_server_has_and_what_the_device_has(tmp_path
     made, records = trained(scenario(momentum=0.5, fleet__joules_per_mac=1e-3), tmp_path)
     run, device = tmp_path / "run", tmp_path / "device-1"
     state = load_state(run, device=1, front=device)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in load_state(run, front=device).items())  # it says whose it is
+    written = export_model(run, front=device)
+    assert written.file.name == "model-1.safetensors"
     assert_same_tensors({f"model:{name}": tensor for name, tensor in state.items()}, of_the_model(made.state(1)))
     with pytest.raises(InvalidValue, match=r"are on the device, not in .*; give front \(--front\), that device's folder"):
         load_state(run, device=1)
-    with pytest.raises(InvalidValue, match="each device has layers of its own: take --device and --front"):
+    with pytest.raises(InvalidValue, match=r"each device has layers of its own: take front \(--front\)"):
         load_state(run, average=True)
     with pytest.raises(FileProblem, match="is not that of device 0 in this run, but of device 1"):
         load_state(run, device=0, front=device)

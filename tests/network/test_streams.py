@@ -24,12 +24,21 @@ class Broken(grpc.RpcError):
 @pytest.mark.parametrize(
     ("details", "words"),
     [
-        ("Socket closed", "Socket closed; where it wants a certificate, give --identity"),
+        ("Socket closed", "it closes the connection; where it wants a certificate, give --identity"),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:7070: Socket closed",
+            "it closes the connection; where it wants a certificate, give --identity",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7071: Connection refused",
+            "nobody listens there; is airsplit serve running, and is this its address and port?",
+        ),
+        ("failed to connect to all addresses; last error: something else", "something else"),
         (
             "failed to connect: TSI_PROTOCOL_FAILURE: SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER",
             "it speaks plain text, and this device TLS; leave --identity out here, or give the server one",
         ),
-        ("Connection\nrefused", "Connection refused"),
+        ("Something\nelse", "Something else"),
         ("", "StatusCode.UNAVAILABLE"),
     ],
 )

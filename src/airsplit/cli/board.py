@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from airsplit.addresses import is_loopback
 from airsplit.cli.facts import Facts
 from airsplit.cli.output import note, print_parts
 from airsplit.cli.progress import line
@@ -49,6 +50,8 @@ TOLD_BY_DEVICE = {
     "skipped": "left out of a round: {why}",
     "moved": "cut at split {split} from here on",
     "waiting": "the server cannot be reached ({why}); trying again in {seconds} s",
+    "stopped": "stopped; what this device keeps is in {folder}",
+    "done": "the training is over; what this device keeps is in {folder}",
 }
 
 
@@ -106,11 +109,14 @@ class Board:
     @contextmanager
     def showing(self, serving: Serving) -> Iterator[None]:
         """A live table, where stderr is a terminal."""
+        from airsplit.network.identity import join_address
+
         self._rounds = serving.server.settings.rounds
         self._facts = Facts(self._rounds, "training time")
         if not self._as_json:
             note(f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}")
-            note(f"each joins with: airsplit join HOST:{serving.port}")
+            where = join_address(serving.host if is_loopback(serving.host) else "HOST", serving.port)
+            note(f"each joins with: airsplit join {where}{' --identity FOLDER' if serving.is_secured else ''}")
         else:
             self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)

@@ -175,7 +175,7 @@ def export(
     Examples:
       airsplit export runs/demo --average
       airsplit export runs/demo --device 3 --out device3.safetensors
-      airsplit export runs/demo --device 0 --front devices/one
+      airsplit export runs/demo --front devices/one
     """
     from airsplit.cli.plan_tables import LITTLE
     from airsplit.cli.run_tables import averaged_of

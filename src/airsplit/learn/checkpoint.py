@@ -206,9 +206,16 @@ def load_state(
     """The whole model of a device after the last round: personal and common layers, under the names of the model's own state_dict.
 
     average   instead of one device's, the mean of all devices' personal layers
-    front     the folder in which a device of a networked run keeps its layers, which the server never has
+    front     the folder in which a device of a networked run keeps its layers, which the server never has; it says which device it is of
     """
-    return trained_model(run_folder, device=device, average=average, front=front)[0]
+    chosen = device_of(front) if device is None and front is not None and not average else device
+    return trained_model(run_folder, device=chosen, average=average, front=front)[0]
+
+
+def device_of(front: str | os.PathLike[str]) -> int:
+    """Whose layers a device's folder has."""
+    device = _owner_of(Path(front) / FRONT_FILE)[1]
+    return require_integer(f"front {os.fspath(front)!r}: device", device, low=0)
 
 
 def trained_model(
@@ -247,7 +254,7 @@ def trained_model(
             way = (
                 "give front (--front), that device's folder"
                 if device is not None
-                else "each device has layers of its own: take --device and --front"
+                else "each device has layers of its own: take front (--front), one device's folder, instead of average"
             )
             raise InvalidValue(f"layers up to a device's split are on the device, not in {str(run_folder)!r}; {way}") from None
         raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None

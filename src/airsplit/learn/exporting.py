@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.learn.checkpoint import trained_model, write_tensors
+from airsplit.learn.checkpoint import device_of, trained_model, write_tensors
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
 
@@ -32,10 +32,12 @@ def export_model(
 ) -> Exported:
     """Write the model of a device, or the mean of all, as safetensors; its header says which model it is.
 
-    front   of a networked run: the folder in which the device keeps its layers
+    front   of a networked run: the folder in which the device keeps its layers, which says which device it is
 
     Load it with model.load_state_dict(safetensors.torch.load_file(file)), or name it as model.weights in a scenario.
     """
+    if device is None and front is not None and not average:
+        device = device_of(front)
     state, progress = trained_model(run_folder, device=device, average=average, front=front)
     folder = RunFolder(run_folder)
     model = Scenario.from_toml(folder.scenario()).model

@@ -61,7 +61,9 @@ class Device:
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
         """Take part until the server says that it is over; what it said."""
         with self._locked():
-            return self._run(address, credentials)
+            over = self._run(address, credentials)
+        self._tell(over, folder=str(self.folder))
+        return over
 
     def _locked(self) -> closing[Lock]:
         """The device's folder to itself; one that is started again waits a little for the one before it to end."""

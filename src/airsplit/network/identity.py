@@ -317,14 +317,14 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 def split_address(address: str) -> tuple[str, int]:
     """The host, without brackets, and the port; port 0 is any that is free.
 
-    >>> split_address("pi.local:50051"), split_address("[::1]:50051")
-    (('pi.local', 50051), ('::1', 50051))
+    >>> split_address("pi.local:7070"), split_address("[::1]:7070")
+    (('pi.local', 7070), ('::1', 7070))
     """
     host, colon, port = address.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
-        raise InvalidValue(f"address must be HOST:PORT, such as localhost:50051 or [::1]:50051; there is no port in {show(address)}")
+        raise InvalidValue(f"address must be HOST:PORT, such as localhost:7070 or [::1]:7070; there is no port in {show(address)}")
     if ":" in host and not host.startswith("["):
-        raise InvalidValue(f"address must have an IPv6 host in brackets, such as [::1]:50051, got {show(address)}")
+        raise InvalidValue(f"address must have an IPv6 host in brackets, such as [::1]:7070, got {show(address)}")
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise InvalidValue(f"address must end in a port from 0 to 65535, got {show(port)} in {show(address)}")
     return certificates.require_host("address", host), int(port)
@@ -333,7 +333,7 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """The two as one, as gRPC takes them.
 
-    >>> join_address("::1", 50051)
-    '[::1]:50051'
+    >>> join_address("::1", 7070)
+    '[::1]:7070'
     """
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -26,6 +26,18 @@ FINAL = {
 """Statuses after which trying again is of no use."""
 
 
+GRPC_PREFIX = "failed to connect to all addresses; last error: "
+
+MEANT = {
+    "WRONG_VERSION_NUMBER": "it speaks plain text, and this device TLS; leave --identity out here, or give the server one",
+    "Socket closed": "it closes the connection; where it wants a certificate, give --identity",
+    "Connection refused": "nobody listens there; is airsplit serve running, and is this its address and port?",
+    "Connection reset": "it resets the connection; where it wants a certificate, give --identity",
+    "DNS resolution failed": "its name cannot be resolved; is it spelt right?",
+}
+"""What gRPC says of connections that fail, and what that means."""
+
+
 class Rejected(AirsplitError):
     """The server wants nothing of this device, and says why."""
 
@@ -84,11 +96,10 @@ def told(error: grpc.RpcError) -> AirsplitError | Lost:
     """What a broken connection means: to try again, or not."""
     code, details = error.code(), in_words(str(error.details() or ""))
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
-    if "WRONG_VERSION_NUMBER" in details:
-        details = "it speaks plain text, and this device TLS; leave --identity out here, or give the server one"
-    elif details == "Socket closed":
-        details += "; where it wants a certificate, give --identity"
-    return Rejected(f"the server refuses: {details}") if code in FINAL or too_large else Lost(details or str(code))
+    if code in FINAL or too_large:
+        return Rejected(f"the server refuses: {details}")
+    meant = next((words for sign, words in MEANT.items() if sign in details), None)
+    return Lost(meant or details.removeprefix(GRPC_PREFIX) or str(code))
 
 
 def measure_link(
