@@ -281,7 +281,7 @@ def test_a_wrong_setting_is_one_line_that_names_field_and_rule(text, message):
         ("[fleet]\ndevice = 3", r"did you mean fleet\.devices\?"),
         ("[model]\nname = 3", r"model\.name must be text in quotes, got 3"),
         ('[model]\nname = ""', r"model\.name must be a name or"),
-        ('[model]\nname = "a.b:c"', r"model\.input_shape must be the shape of one sample"),
+        ('[model]\nname = "a.b:c"\ninput_shape = []', r"model\.input_shape must be the shape of one sample"),
         ('[model]\nname = "a"\ninput_shape = []', r"model\.input_shape must be the shape"),
         ('[model]\nname = "a"\ninput_shape = [3, 0]', r"model\.input_shape\[1\] must be a whole number >= 1, got 0"),
         ('[model]\nname = "a"\ninput_shape = [3, 10000000000000000000]', r"model\.input_shape must have at most 10+ elements"),
@@ -425,3 +425,8 @@ def test_whatever_a_factory_takes_round_trips_to_the_last_bit(arguments):
     scenario = Scenario(model=ModelSettings(name="alexnet", arguments=arguments))
     again = Scenario.from_toml(scenario.to_toml())
     assert repr(again.model.arguments) == repr(arguments)
+
+
+def test_all_settings_that_another_makes_moot_are_named_at_once():
+    with pytest.raises(air.InvalidValue, match=r"fleet\.devices and fleet\.file exclude .*, got 3; likewise fleet\.mean_distance_m$"):
+        Scenario.from_toml('[model]\nname = "alexnet"\n[fleet]\nfile = "a.csv"\ndevices = 3\nmean_distance_m = 9.0\n')

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.quantities import percent, quantity, seconds
+from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.scenario import Scenario
 from airsplit.trials import Estimate, Trials, estimate
 
@@ -65,7 +65,7 @@ class Comparison:
         training, seeds = self.scenario.training, self.seeds
         which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
         return (
-            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {training.rounds} rounds of "
+            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {counted(training.rounds, 'round')} of "
             f"{training.iterations_per_round} iterations, batch {training.batch_size}; {which}."
         )
 

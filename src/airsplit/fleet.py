@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -312,7 +313,10 @@ class Fleet:
         try:
             return cls(**columns, cell=cell or Cell())
         except InvalidValue as error:
-            raise InvalidValue(f"{where}: {error}") from None
+            place = re.match(r"fleet\.(?P<column>\w+)\[(?P<row>\d+)\] (?P<rest>.*)", str(error))
+            if place is None:
+                raise InvalidValue(f"{where}: {error}") from None
+            raise InvalidValue(f"{where}, line {body[int(place['row'])][0]}: {place['column']} {place['rest']}") from None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the columns that are set; `read` gives the same fleet back, to the last bit."""

@@ -74,11 +74,14 @@ class Section(BaseModel):
     def _require_keys(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Raise where a key is unknown or does not apply; else those that do not apply."""
         moot = self.moot(given)
-        for key, value in given.items():
+        for key in given:
             if key not in type(self).model_fields:
                 raise unknown_key(self.table, key)
-            if key in moot:
-                raise InvalidValue(f"{self.table}.{key} {moot[key]}, got {show(value)}")
+        wrong = [key for key in given if key in moot]
+        if wrong:
+            others = [f"{self.table}.{key}" for key in wrong[1:] if moot[key] == moot[wrong[0]]]
+            likewise = f"; likewise {', '.join(others)}" if others else ""
+            raise InvalidValue(f"{self.table}.{wrong[0]} {moot[wrong[0]]}, got {show(given[wrong[0]])}{likewise}")
         return moot
 
     @classmethod
@@ -124,7 +127,7 @@ class ModelSettings(Section):
     def _check_inputs(self) -> None:
         if self.input_shape:
             require_shape("model.input_shape", self.input_shape)
-        if self.input_shape == () or (self.input_shape is None and self.inputs is None and ":" in self.name):
+        if self.input_shape == ():
             why = "the shape of one sample, without the batch axis"
             way = 'input_shape = [3, 32, 32], or inputs = ["3x32x32", "77:int64"] for several inputs'
             raise InvalidValue(f"model.input_shape must be {why}; write e.g. {way}")
@@ -137,7 +140,7 @@ class ModelSettings(Section):
         self.input_specs()
 
     def input_specs(self) -> tuple[InputSpec, ...] | None:
-        """What the model takes, in the order of the arguments of forward; None for what a built-in model takes by itself.
+        """What the model takes, in the order of the arguments of forward; None for what it says itself, as built-in models do.
 
         >>> ModelSettings(name="a.b:make", inputs=["3x32x32", "77:int64"]).input_specs()
         (InputSpec(shape=(3, 32, 32), dtype=''), InputSpec(shape=(77,), dtype='int64'))

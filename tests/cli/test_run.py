@@ -138,6 +138,32 @@ def test_a_run_without_changes_forgets_those_of_one_that_never_began(run, scenar
     assert "changes of the run" in told
 
 
+def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scenario, tmp_path):
+    scenario.write_text(TINY.replace("input_shape = [6]\n", ""))
+    code, _, told = run("run", scenario, "--out", tmp_path / "run")
+    assert code == 2
+    assert "in a scenario model.input_shape = [3, 32, 32]), or let it have an input_spec" in told
+    own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
+    (tmp_path / "a_tiny_net.py").write_text(NET + own)
+    sys.modules.pop("a_tiny_net", None)
+    assert run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=a_tiny_net:saying")[0] == 0
+
+
+def test_a_run_of_a_runs_own_scenario_goes_by_the_runs_name(run, scenario, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("run", scenario)[0] == 0
+    assert run("run", "runs/tiny/scenario.toml")[0] == 0
+    assert (tmp_path / "runs" / "tiny-2" / "report.html").exists()
+
+
+def test_labels_beyond_the_classes_are_told_before_there_is_a_folder(run, scenario, tmp_path):
+    (tmp_path / "a_tiny_net.py").write_text(NET.replace("nn.Linear(5, 3)", "nn.Linear(5, 2)"))
+    code, _, told = run("run", scenario, "--out", tmp_path / "run")
+    assert code == 2
+    assert "training.dataset 'a_tiny_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2" in told
+    assert not (tmp_path / "run" / "scenario.toml").exists()
+
+
 def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0

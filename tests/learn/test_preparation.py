@@ -18,9 +18,9 @@ def samples(labels: torch.Tensor) -> Samples:
 
 def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
     replica, _ = replica_of(tiny.scenario())
-    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])))
-    with pytest.raises(InvalidValue, match="labels must be below the number of classes"):
-        require_labels(replica, samples(torch.tensor([0, 1, 2, 3])))  # also where the samples that are tried have none
+    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])), "mine:data")
+    with pytest.raises(InvalidValue, match=r"training\.dataset 'mine:data': labels must be below the number of classes"):
+        require_labels(replica, samples(torch.tensor([0, 1, 2, 3])), "mine:data")  # also where the samples that are tried have none
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,23 @@ def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
 )
 def test_labels_that_are_not_one_class_for_each_answer_are_left_to_the_loss(labels: torch.Tensor) -> None:
     replica, _ = replica_of(tiny.scenario())
-    require_labels(replica, samples(labels))
+    require_labels(replica, samples(labels), "mine:data")
 
 
 def test_a_loss_of_the_users_own_knows_its_labels_itself() -> None:
     replica, _ = replica_of(tiny.scenario(loss="learn.tiny:flat_loss"))
-    require_labels(replica, samples(torch.full((4,), 9)))
+    require_labels(replica, samples(torch.full((4,), 9)), "mine:data")
+
+
+def test_a_model_that_fails_is_left_to_the_training_which_says_where() -> None:
+    replica, _ = replica_of(tiny.scenario())
+    wrong = Samples((torch.zeros(4, tiny.FEATURES + 1),), torch.tensor([9, 9, 9, 9]), as_it_is)
+    require_labels(replica, wrong, "mine:data")
 
 
 def test_the_model_is_left_as_it_was() -> None:
     replica, _ = replica_of(tiny.scenario(model="norm_mlp"))
     before = {name: tensor.clone() for name, tensor in replica.tensors.items()}
-    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])))
+    require_labels(replica, samples(torch.tensor([0, 1, 2, 2])), "mine:data")
     assert replica.model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in replica.tensors.items())

@@ -66,13 +66,19 @@ def test_token_models_take_token_ids() -> None:
         (None, {"channels": 1}, (1, 32, 32)),
         (None, {"channels": np.int64(2)}, (2, 32, 32)),
         ((1, 28, 28), {}, (1, 28, 28)),
-        ([1, 28, 28], {"channels": 3}, (1, 28, 28)),
+        ([1, 28, 28], {"channels": 1}, (1, 28, 28)),
     ],
 )
 def test_a_model_with_other_channels_takes_what_its_first_layer_does(shape: Any, arguments: dict[str, Any], takes: tuple[int, ...]) -> None:
     model = build("alexnet32", shape, width=0.1, **arguments)
     assert model.input_spec == InputSpec(takes)
     assert model(torch.zeros(1, *takes)).shape == (1, 10)
+
+
+def test_channels_that_are_not_those_of_the_input_are_refused() -> None:
+    for make in (load, profile_of):
+        with pytest.raises(InvalidValue, match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; change one"):
+            make("alexnet32", inputs=specs("3x32x32"), arguments={"channels": 1})
 
 
 @pytest.mark.parametrize("channels", [0, -1, True, 1.5, "one"])
@@ -187,6 +193,18 @@ def test_a_factory_is_called_with_its_arguments_and_without_memory(module: Write
     assert [tuple(p.shape) for p in model.parameters()] == [(4, 8)]
     found = profile_of(f"{name}:make", specs("8"), {"size": 4})
     assert (found.model, found.layer_macs.tolist(), found.parameters.tolist()) == ("by_path:make", [32], [36])
+
+
+def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Write) -> None:
+    module(
+        "picky",
+        "from torch import nn\n\ndef make(blocks=2):\n    return nn.Linear(4, blocks)\n\ndef open(**rest):\n    return make(**rest)\n",
+    )
+    with pytest.raises(UnknownName, match="picky:make argument 'block' is not known; did you mean 'blocks'"):
+        load("picky:make", arguments={"block": 3})
+    assert load("picky:open", arguments={"blocks": 3}).out_features == 3
+    with pytest.raises(InvalidValue, match="model 'picky:open' failed: TypeError"):
+        load("picky:open", arguments={"block": 3})
 
 
 def test_a_class_and_a_nested_name_are_factories_too() -> None:

@@ -16,7 +16,8 @@ from airsplit.results import RoundRecord, RunFolder
 
 def folder_for(scenario: str, *, resume: bool) -> Path:
     """Where a run goes that was given no folder: runs/NAME, or the next that is free; when resuming, the last that is there."""
-    stem = Path(scenario).stem
+    file = Path(scenario)
+    stem = file.absolute().parent.name if file.name == "scenario.toml" else file.stem  # a run's own scenario goes by the run's name
 
     def numbered(n: int) -> Path:
         return RUNS / (stem if n == 1 else f"{stem}-{n}")

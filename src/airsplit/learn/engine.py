@@ -75,9 +75,8 @@ class Training:
             self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
             samples = dataset.train.to(self.accelerator.device)
             self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
-            if self.accelerator.device.type != "cpu":
-                for each in (samples, self._test):
-                    require_labels(self.replica, each)
+            for each in (samples, self._test):
+                require_labels(self.replica, each, settings.dataset)
             about_data = "" if ranks.size == 1 else _checksum(dataset, parts)
         ranks.require_same("the scenario", self.scenario.to_toml() if ranks.size > 1 else "")
         ranks.require_same("what training.dataset gives", about_data)

@@ -88,15 +88,21 @@ def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder
         return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
 
 
-def require_labels(replica: Replica, samples: Samples) -> None:
-    """Raise where a label is beyond the classes that the model tells apart: a GPU does not say so, and is of no use afterwards."""
+def require_labels(replica: Replica, samples: Samples, dataset: str) -> None:
+    """Raise where a label is beyond the classes that the model tells apart; a GPU would not say so, and be of no use afterwards."""
     if replica.loss is not cross_entropy or samples.labels.is_floating_point() or not len(samples):
         return
     inputs, labels = samples.batch(slice(0, 2))
-    with torch.no_grad(), evaluating(replica.model):
-        output = logits_of(replica.model(*inputs))
+    try:
+        with torch.no_grad(), evaluating(replica.model), seeded(0, "labels"):
+            output = logits_of(replica.model(*inputs))
+    except Exception:  # whatever a model cannot do is told where it is trained
+        return
     if output.shape[:-1] == labels.shape:
-        require_classes(int(samples.labels.max()), output.shape[-1])
+        try:
+            require_classes(int(samples.labels.max()), output.shape[-1])
+        except InvalidValue as error:
+            raise InvalidValue(f"training.dataset {dataset!r}: {error}") from None
 
 
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:

@@ -7,12 +7,13 @@ imported only where a model must be built.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import AirsplitError, InvalidValue, require_choice, show
+from airsplit.errors import AirsplitError, InvalidValue, require_choice, show, unknown_name
 from airsplit.inputs import InputSpec
 from airsplit.models.inputs import recorded_inputs, samples
 from airsplit.models.registry import MODELS, build, input_of, shipped_name
@@ -87,7 +88,7 @@ def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
         return inputs if ":" in name else (_one(name, inputs),)
     recorded = recorded_inputs(module)
     if recorded is None:
-        way = "give --input 3x32x32 or --input 128:int64 (in Python input_shape=(3, 32, 32)), or let the model have an attribute input_spec"
+        way = "give --input 3x32x32 or --input 128:int64 (in a scenario model.input_shape = [3, 32, 32]), or let it have an input_spec"
         raise InvalidValue(f"model {name!r} must be given its input, the sizes of one sample; {way}")
     return recorded
 
@@ -95,7 +96,21 @@ def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
 def built(reference: str, arguments: Mapping[str, Any], device: str | None = None) -> nn.Module:
     """The model that "package.module:factory" makes with these arguments."""
     make = factory(reference)  # outside of any device: a module keeps the tensors that its import makes
+    _require_arguments(reference, make, arguments)
     return _made(reference, lambda: make(**arguments), device)
+
+
+def _require_arguments(reference: str, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise where a factory does not take an argument; those that do not say what they take find out themselves."""
+    try:
+        known = inspect.signature(make, follow_wrapped=False).parameters  # a wrapper may take more than what it wraps
+    except (TypeError, ValueError):
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for argument in arguments:
+        if argument not in known:
+            raise unknown_name(f"{reference} argument", argument, known)
 
 
 def _shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ class Entry:
 
     input_shape  its sizes, without the batch axis
     dtype        its type; "" for the floating type of the weights
-    axes         arguments that say one of these sizes, and nothing where a shape is given: argument → axis
+    axes         arguments that say one of these sizes: argument → axis
     """
 
     module: str
@@ -73,7 +73,13 @@ def input_of(name: str, input_shape: Sequence[int] | None = None, arguments: Map
     """
     entry = _entry(name)
     if input_shape is not None:
-        return InputSpec(require_shape("input_shape", input_shape), entry.dtype)
+        shape = require_shape("input_shape", input_shape)
+        for argument, axis in entry.axes.items():
+            said = _size((arguments or {}).get(argument))
+            if said is not None and axis < len(shape) and said != shape[axis]:
+                takes = f"the input is {shape_text(shape)}"
+                raise InvalidValue(f"{name} argument {argument} must be {shape[axis]}, because {takes}, got {said}; change one of them")
+        return InputSpec(shape, entry.dtype)
     sizes = list(entry.input_shape)
     for argument, axis in entry.axes.items():
         sizes[axis] = _size((arguments or {}).get(argument)) or sizes[axis]  # what is no size is the factory's to refuse
