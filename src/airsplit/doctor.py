@@ -123,10 +123,16 @@ def _extra(name: str) -> Finding | str:
         return "installed, and a port on loopback can be listened on"
 
 
+def _at_home(folder: Path) -> str:
+    """A folder as people write it."""
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
+
+
 def _data_set(name: str, data: str | os.PathLike[str] | None) -> Callable[[], Finding | str]:
     def look() -> Finding | str:
         if missing_files(name, data):
-            return Finding(name, "absent", f"not in {data_folder(data)}: airsplit data {name}")
+            return Finding(name, "absent", f"not in {_at_home(data_folder(data))}: airsplit data {name}")
         known = IMAGE_SETS[name]
         return f"{known.train:,} images to train on, {known.test:,} to test on"
 

@@ -281,8 +281,8 @@ def test_the_plan_is_a_picture_of_cuts_shares_and_times(tmp_path: Path) -> None:
     page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(all_split_names=[f"layer{n}" for n in range(1, 17)])))
     picture = page[page.index('class="plan"') :]
     assert '<rect x="0" y="0" width="250" height="10" class="fill own" />' in picture  # cut after 4 of 16 layers
-    assert "share, of 33.3 %" in picture
-    assert "time, of 0.375 s" in picture
+    assert "share, up to 33.3 %" in picture
+    assert "time, up to 0.375 s" in picture
 
 
 def test_what_was_measured_stands_beside_what_was_planned(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ def probe_report(measured: ComputeMeasurement, profile: Profile, batch_size: int
         name = profile.names[row.split - 1]
         timed = (str(row.repetitions), seconds(row.median_s), seconds(row.mean_s), f"{error:+.0%}")
         rows.add_row(str(row.split), name, quantity(row.macs, "MAC"), *timed)
-    rough = "the law is only roughly right here, and rounds may take a little longer or shorter than planned"
+    rough = (
+        "the law is only roughly right, and rounds may take longer or shorter than planned; was the machine busy? --seconds measures longer"
+    )
     verdict = "the law fits" if measured.distance < measured.yardstick else rough
     lines = [
         ("seconds_per_mac", f"{measured.seconds_per_mac:.4g}  (at best {quantity(1 / measured.seconds_per_mac, 'MAC/s')})"),

@@ -75,7 +75,7 @@ def picture(run: History) -> Html:
     times = _columns(run)
     slowest, widest = run.plan["mean_latency_s"], max(run.plan["shares"])
     kinds = {key.removesuffix("_s"): word for word, key in times.items()}
-    rows = [_picture_row("device", "cut after", f"share, of {percent(widest, 1)}", f"time, of {seconds(slowest)}", kind="head")]
+    rows = [_picture_row("device", "cut after", f"share, up to {percent(widest, 1)}", f"time, up to {seconds(slowest)}", kind="head")]
     for k, (split, share) in enumerate(zip(run.plan["splits"], run.plan["shares"], strict=True)):
         cut = together(bar({"own": split / layers, "theirs": 1 - split / layers}), tag("small", name(run.plan["split_names"][k])))
         spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}

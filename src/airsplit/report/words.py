@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-TIME = {"compute": "computing", "transmit": "on the air", "server": "served", "idle": "waiting", "absent": "not taking part"}
+TIME = {"compute": "computing", "transmit": "on the air", "server": "at the server", "idle": "waiting", "absent": "not taking part"}

@@ -215,10 +215,10 @@ function show() {
   say($("said"), `${said.result} ${said.gain}`);
   $("bound").textContent = `${said.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
   const tiles = [
-    ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, until the last device is done`],
+    ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, on average until the last device is done; a device's own mean, as drawn, is shorter`],
     [`A round of ${state.iterations}`, seconds(round_s[plan.method]), `equal shares: ${seconds(round_s.equal)}`],
     ["FedAvg's round", seconds(round_s.fedavg), `${(round_s.fedavg / round_s[plan.method]).toFixed(1)} times as long`],
-    ["Best possible", plan.gap < 1e-6 ? "proven" : `within ${percent(plan.gap, 2)}`, plan.gap < 1e-6 ? "no plan is faster in what was minimised" : "of a time that no plan can beat"],
+    ["Best possible", plan.gap < 1e-6 ? "proven" : `within ${percent(plan.gap, 2)}`, plan.gap < 1e-6 ? `no plan lowers ${plan.method === "expected-max" ? "the mean of the slowest" : "the slowest device's mean"}` : "of a time that no plan can beat"],
   ];
   $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, more)))));

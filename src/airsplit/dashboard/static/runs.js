@@ -93,7 +93,7 @@ function lines(id, runs, key, axisLabel, say) {
   }), ends.length ? ends.map(([name, end]) => `${name}: ${say(end[2])} in round ${end[0]}`).join("; ") : "nothing yet");
 }
 
-const KINDS = [["computing", "compute_s", "blue"], ["on the air", "transmit_s", "orange"], ["served", "server_s", "green"], ["waiting", "idle_s", "grey"]];
+const KINDS = [["computing", "compute_s", "blue"], ["on the air", "transmit_s", "orange"], ["at the server", "server_s", "green"], ["waiting", "idle_s", "grey"]];
 
 function spent(runs) {
   const parts = runs.map((run) => {
@@ -116,7 +116,7 @@ function compare(runs) {
   const common = Math.min(...best.filter(Number.isFinite));
   const reached = (run) => run.lines.test_accuracy.find(([, , value]) => value >= common)?.[1];
   const heading = Number.isFinite(common) ? `time to ${percent(common)}` : "time to common accuracy";
-  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan within"]], runs.map((run) => [
+  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan above best"]], runs.map((run) => [
     element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
     run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
   ]));
