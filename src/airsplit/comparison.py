@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from airsplit.compared import Comparison, folder_of
 from airsplit.errors import InvalidValue, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
+from airsplit.quantities import seconds
 from airsplit.references import require_choice_or_path
 from airsplit.report.side_by_side import write_comparison
 from airsplit.results import RoundRecord, RunFolder
@@ -54,9 +56,12 @@ def compare(
         for piece in pieces:
             RunFolder(piece.out).require_new()
     done: dict[int, tuple[RoundRecord, ...]] = {}
+    start_s, before, whole = time.monotonic(), _rounds_in(pieces), len(pieces) * scenario.training.rounds
     for done in in_parallel(_train, pieces, jobs=jobs):
-        rounds = sum(_rounds_in(piece.out) for piece in pieces)
-        tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {len(pieces) * scenario.training.rounds} rounds")
+        rounds = _rounds_in(pieces)
+        pace_s = (time.monotonic() - start_s) / (rounds - before) if rounds > before else None
+        left = "" if pace_s is None else f", about {seconds(pace_s * (whole - rounds))} left"
+        tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {whole} rounds{left}")
     trials = {a: Trials(tuple(done[i * seeds + j] for j in range(seeds))) for i, a in enumerate(chosen)}
     found = Comparison(scenario, numbers, common_target(list(trials.values())) if target is None else target, trials)
     write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
@@ -82,6 +87,7 @@ def _train(piece: _Piece) -> tuple[RoundRecord, ...]:
     return tuple(RunFolder(piece.out).records())
 
 
-def _rounds_in(out: Path) -> int:
-    file = RunFolder(out).rounds_file
-    return file.read_bytes().count(b"\n") if file.exists() else 0
+def _rounds_in(pieces: Sequence[_Piece]) -> int:
+    """How many rounds there are of all of them."""
+    files = (RunFolder(piece.out).rounds_file for piece in pieces)
+    return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
