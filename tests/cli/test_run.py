@@ -122,8 +122,10 @@ def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, sc
     code, _, err = run("run", scenario, "--out", tmp_path / "two")
     assert code == 0
     assert told in err
-    assert "share 1.5 % of their parameters" in run("export", tmp_path / "two", "--average")[2]
+    assert "share few of their parameters" in run("export", tmp_path / "two", "--average")[2]
     assert "share" not in run("export", tmp_path / "two", "--device", 0)[2]
+    assert run("run", scenario, "--out", tmp_path / "three", "--set", "training.algorithm=fedavg")[0] == 0
+    assert "share" not in run("export", tmp_path / "three", "--average")[2]
 
 
 def test_a_run_without_changes_forgets_those_of_one_that_never_began(run, scenario, tmp_path):

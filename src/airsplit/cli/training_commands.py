@@ -17,7 +17,7 @@ import typer
 from airsplit.cli import sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
-from airsplit.quantities import counted, percent
+from airsplit.quantities import counted
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
@@ -177,14 +177,15 @@ def export(
       airsplit export runs/demo --device 3 --out device3.safetensors
       airsplit export runs/demo --front devices/one
     """
-    from airsplit.cli.plan_tables import LITTLE
+    from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.run_tables import averaged_of
     from airsplit.learn.exporting import export_model
+    from airsplit.results import RunFolder
+    from airsplit.scenario import Scenario
 
     written = export_model(run, device=device, average=average, front=front, out=out)
-    averaged, total = averaged_of(run)
-    if average and averaged < LITTLE * total:
-        note(f"note: the devices' models share {percent(averaged / total)} of their parameters; their mean may be worse than each of them")
+    if average and little_averaged(Scenario.from_toml(RunFolder(run).scenario()), *averaged_of(run)) is not None:
+        note("note: the devices' models share few of their parameters; their mean may be worse than each of them")
     if as_json:
         print(json_text(asdict(written) | {"file": str(written.file)}))
     else:
