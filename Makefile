@@ -44,6 +44,7 @@ demo: $(READY)
 	@$(BIN)/airsplit compare demo --algorithms sfl,fedavg --seeds 1 --out $(OUT)/demo/runs
 	@$(BIN)/airsplit export $(OUT)/demo/runs/sfl-seed0 --average --out $(OUT)/demo/model.safetensors
 	@echo
+	@echo "Two columns tell the story: the accuracy at the end, and the time to the same accuracy."
 	@echo "Look at $(OUT)/demo: profile.png, labels.png, runs/report.html and runs/sfl-seed0/report.html;"
 	@echo "the trained model is model.safetensors."
 

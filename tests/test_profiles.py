@@ -115,6 +115,12 @@ def test_columns_are_copies_of_what_was_given() -> None:
     assert profile.layer_macs.tolist() == [900, 0, 100]
 
 
+def test_the_name_of_a_block_offers_its_last_split() -> None:
+    profile = tiny(names=["block.conv", "block.add", "fc"])
+    with pytest.raises(UnknownName, match=r"max_split 'block' is not the name of a split; the last within it is 'block\.add'"):
+        profile.split_of("block", "max_split")
+
+
 # ---- JSON ----
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from airsplit.errors import FileProblem, InvalidValue, require_integer, show, unknown_name
+from airsplit.errors import FileProblem, InvalidValue, UnknownName, require_integer, show, unknown_name
 from airsplit.inputs import input_spec
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
@@ -139,6 +139,9 @@ class Profile:
         """A split's number from its name or number."""
         if isinstance(split, str):
             if split not in self.names:
+                within = [name for name in self.names if name.startswith(f"{split}.")]
+                if within:
+                    raise UnknownName(f"{field} {split!r} is not the name of a split; the last within it is {within[-1]!r}")
                 raise unknown_name(field, split, self.names)
             return self.names.index(split) + 1
         hint = f"; {self.model or 'the model'} has {len(self)} splits"

@@ -1,6 +1,7 @@
 """run, export and compare, in process, with a model that trains in an instant."""
 
 import json
+import re
 import signal
 import sys
 import tomllib
@@ -122,6 +123,8 @@ def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, sc
     code, _, err = run("run", scenario, "--out", tmp_path / "two")
     assert code == 0
     assert told in err
+    assert told in " ".join(run("clock", scenario)[1].split())
+    assert re.search(r"Averaged are 18 parameters of [\d,]+ \(1\.\d\s%\), those behind 2", (tmp_path / "two" / "report.html").read_text())
     assert "share few of their parameters" in run("export", tmp_path / "two", "--average")[2]
     assert "share" not in run("export", tmp_path / "two", "--device", 0)[2]
     assert run("run", scenario, "--out", tmp_path / "three", "--set", "training.algorithm=fedavg")[0] == 0

@@ -49,7 +49,7 @@ TOLD_BY_DEVICE = {
     "trained": "round {round} is trained",
     "skipped": "left out of a round: {why}",
     "moved": "cut at split {split} from here on",
-    "waiting": "the server cannot be reached ({why}); trying again in {seconds} s",
+    "waiting": "the server cannot be reached ({why}); trying again in {seconds} s, until {patience:g} s have gone by",
     "stopped": "stopped; what this device keeps is in {folder}",
     "done": "the training is over; what this device keeps is in {folder}",
 }
@@ -116,7 +116,7 @@ class Board:
         if not self._as_json:
             note(f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}")
             where = join_address(serving.host if is_loopback(serving.host) else "HOST", serving.port)
-            note(f"each joins with: airsplit join {where}{' --identity FOLDER' if serving.is_secured else ''}")
+            note(f"each joins with: airsplit join {where}{_own_words(serving)}")
         else:
             self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
@@ -165,6 +165,14 @@ class Board:
             _print_event("done", {"folder": str(folder)} | summary, self._out)
         else:
             print_parts(run_report(summary, folder, "of training"))
+
+
+def _own_words(serving: Serving) -> str:
+    """What a device must say besides where the server is."""
+    scenario, code = serving.server.scenario, "package.module:factory"
+    wanted = {"identity FOLDER": serving.is_secured, f"model {code}": ":" in scenario.model.name}
+    wanted[f"data {code}"] = ":" in scenario.training.dataset
+    return "".join(f" --{option}" for option, is_needed in wanted.items() if is_needed)
 
 
 def how_far(state: dict[str, Any]) -> str:

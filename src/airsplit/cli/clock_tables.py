@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from airsplit.cli.plan_tables import split_limit, who_and_where
+from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
 from airsplit.quantities import bar, counted, percent, quantity, seconds
 from airsplit.report.words import TIME
@@ -108,6 +108,10 @@ def _conclusions(found: ClockRun) -> Iterator[tuple[str, str]]:
         yield "last", f"{late:,} of {counted(len(found.devices), 'device')} at least once, in {counted(found.steps, found.waits)}"
     yield "sent", f"{quantity(totals['sent_bytes'], 'B')} up, {quantity(totals['received_bytes'], 'B')} down, by all devices"
     yield "devices' work", f"{quantity(totals['macs'], 'MAC')}, {quantity(totals['energy_j'], 'J')}"
+    plan, profile = found.schedule.plan, found.schedule.profile
+    little = little_averaged(found.schedule.scenario, plan.averaged_parameters, int(profile.parameters.sum()))
+    if little is not None:
+        yield "averaged", little
     if found.rounds < FEW_ROUNDS:
         yield "note", f"{counted(found.rounds, 'round')} say little about the outer quantiles; --rounds 1000 says more"
 

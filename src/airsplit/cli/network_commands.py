@@ -169,6 +169,8 @@ def join(
 
     if name is not None:
         require_name("--name", name)  # the server would refuse it, and a folder is made of it first
+    if data is not None and ":" not in data and not Path(data).exists():
+        note(f"note: there is no folder {data!r}; a data set that comes along needs none")
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
     where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")

@@ -227,7 +227,9 @@ def trained_model(
     if progress is None:
         raise FileProblem(f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?")
     if (device is None) != average:
-        raise InvalidValue("give either device (--device), a number from 0, or average (--average)")
+        raise InvalidValue(
+            "give either device (--device), a number from 0, or average (--average); of a networked run front (--front) alone will do"
+        )
     if device is not None:
         require_integer("device", device, low=0, high=len(progress.splits) - 1)
     about, tensors = read_whole(folder)

@@ -90,7 +90,7 @@ class Device:
                 if time.monotonic() - since > self._patience_s:
                     raise Unreachable(f"server {address} cannot be reached since {self._patience_s:g} s: {lost}") from None
                 wait = pause * rng.uniform(0.5, 1.5)
-                self._tell("waiting", seconds=round(wait, 2), why=str(lost))
+                self._tell("waiting", seconds=round(wait, 2), patience=self._patience_s, why=str(lost))
                 time.sleep(wait)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
             finally:

@@ -64,9 +64,10 @@ def _times(run: History) -> str:
 def _averaged(run: History) -> Iterator[str]:
     if run.scenario.training.algorithm == "sfl":
         number, deepest = run.plan["averaged_parameters"], run.split_name(max(run.plan["splits"]))
-        yield (
-            f"Averaged are {counted(number, 'parameter')}, those behind {deepest}, the deepest split." if number else "Nothing is averaged."
-        )
+        total = run.plan.get("parameters")
+        part = f" of {total:,} ({percent(number / total)})" if isinstance(total, int) and total > 0 else ""
+        behind = f"those behind {deepest}, the deepest split"
+        yield f"Averaged are {counted(number, 'parameter')}{part}, {behind}." if number else "Nothing is averaged."
 
 
 def picture(run: History) -> Html:
