@@ -186,6 +186,13 @@ def test_a_server_that_waits_long_gives_a_sign_of_life(run: Run, file: Path, tmp
     assert "absent" not in run(*words, "--json")[2]
 
 
+def test_a_data_folder_that_is_not_there_is_told(run: Run, port: int, tmp_path: Path) -> None:
+    words = ["join", f"127.0.0.1:{port}", "--name", "one", "--patience", 0, "--out", tmp_path / "one"]
+    told = f"there is no folder '{tmp_path / 'nowhere'}'"
+    assert told in run(*words, "--data", tmp_path / "nowhere")[2]
+    assert "there is no folder" not in run(*words, "--data", tmp_path)[2]
+
+
 def test_a_run_that_never_began_misses_no_report(run: Run, file: Path, tmp_path: Path) -> None:
     _, _, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
     assert "report" not in err
