@@ -190,6 +190,7 @@ def test_a_data_folder_that_is_not_there_is_told(run: Run, port: int, tmp_path: 
     words = ["join", f"127.0.0.1:{port}", "--name", "one", "--patience", 0, "--out", tmp_path / "one"]
     told = f"there is no folder '{tmp_path / 'nowhere'}'"
     assert told in run(*words, "--data", tmp_path / "nowhere")[2]
+    assert not (tmp_path / "one").exists()  # nor is there one of a device that was never let in
     assert "there is no folder" not in run(*words, "--data", tmp_path)[2]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,20 @@ class Device:
 
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
         """Take part until the server says that it is over; what it said."""
-        with self._locked():
-            over = self._run(address, credentials)
+        try:
+            with self._locked():
+                over = self._run(address, credentials)
+        finally:
+            self._leave_no_empty_folder()
         self._tell(over, folder=str(self.folder))
         return over
+
+    def _leave_no_empty_folder(self) -> None:
+        """A device that was never let in has nothing to keep."""
+        with suppress(OSError):
+            if [file.name for file in self.folder.iterdir()] == [".lock"]:
+                (self.folder / ".lock").unlink()
+                self.folder.rmdir()
 
     def _locked(self) -> closing[Lock]:
         """The device's folder to itself; one that is started again waits a little for the one before it to end."""
