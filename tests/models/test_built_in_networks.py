@@ -280,7 +280,11 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
     (resnet20, {"layers": 2}, "resnet20.layers must be a whole number >= 8, got 2"),
     (resnet20, {"width": 0}, "resnet20.width must be a whole number >= 1, got 0"),
     (resnet20, {"classes": True}, "resnet20.classes must be a whole number >= 1, got True"),
-    (resnet20, {"input_shape": (32, 32)}, "resnet20.input_shape must be channels, height and width, got (32, 32); write e.g. (3, 32, 32)"),
+    (
+        resnet20,
+        {"input_shape": (32, 32)},
+        "resnet20.input_shape must be channels, height and width, got (32, 32); write e.g. 3x32x32, in Python (3, 32, 32)",
+    ),
     (vit, {"patch": 5}, "vit.patch must divide both sides of the image, 32 and 32, got 5; take e.g. 1"),
     (vit, {"input_shape": (3, 32, 28), "patch": 8}, "vit.patch must divide both sides of the image, 32 and 28, got 8; take e.g. 4"),
     (vit, {"patch": 0}, "vit.patch must be a whole number >= 1, got 0"),

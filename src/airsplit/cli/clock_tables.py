@@ -120,6 +120,7 @@ def _planned(found: ClockRun) -> Iterator[tuple[str, str]]:
     """What the plan said of a round, and how that compares."""
     mean_s, expected_s = found.planned_mean_latency_s, found.planned_expected_latency_s
     if mean_s is None:
+        yield "planned", f"nothing that could be compared: a plan is for sfl, and this is {found.algorithm}"
         return
     if expected_s is not None:
         said = f"{seconds(expected_s)} for a round of {_content(found)}: the mean until the last device is done, E[max]"

@@ -371,7 +371,7 @@ class _Recorder(TorchFunctionMode):
             return self._depends("")
         what = f"layer {target!r} ({type(layer).__name__})" if layer is not None else f"{getattr(target, '__name__', target)} at {at}"
         mode = "training" if self._module.training else "evaluation"
-        hint = "give another shape, or a sample as inputs="
+        hint = "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
         return InvalidValue(f"{_told(self._ledger.inputs)} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
 
 
