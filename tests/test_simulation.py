@@ -276,7 +276,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
 # ---- what is in a folder -----------------------------------------------------------------------------------------------------
 def test_a_run_folder_says_everything_about_the_run(tmp_path: Path) -> None:
     records = list(air.simulate(scenario(), out=tmp_path / "run"))
-    written = Scenario.load(tmp_path / "run/scenario.toml")
+    written = Scenario.load(tmp_path / "run/scenario.toml", trust_run=True)
     assert written.plan.split == ("0", "1", "2", "0", "1")  # by name
     assert written.model.fingerprint == json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["fingerprint"]
     plan = json.loads((tmp_path / "run/plan.json").read_text())
@@ -288,7 +288,7 @@ def test_a_run_folder_says_everything_about_the_run(tmp_path: Path) -> None:
 
 def test_the_scenario_of_a_run_is_the_same_run(tmp_path: Path) -> None:
     train(scenario(), tmp_path / "one")
-    train(Scenario.load(tmp_path / "one/scenario.toml"), tmp_path / "two")
+    train(Scenario.load(tmp_path / "one/scenario.toml", trust_run=True), tmp_path / "two")
     assert_same_run(tmp_path / "two", tmp_path / "one")
 
 

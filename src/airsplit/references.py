@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,42 @@ def require_choice_or_path(field: str, value: object, known: Collection[str] | N
     'my.sensors:make'
     """
     if isinstance(value, str) and ":" in value:
-        if all(part.isidentifier() for side in value.split(":", 1) for part in side.split(".")):
+        if is_code_path(value):
             return value
     elif known is not None and value != "":
         return require_choice(field, value, known)
     elif isinstance(value, str) and value:
         return value
     raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value) if value else "an empty text"}')
+
+
+def is_code_path(value: object) -> bool:
+    """Return whether a value names code, as "package.module:name" does.
+
+    >>> is_code_path("os.path:join"), is_code_path("cuda:0"), is_code_path("77:int64")
+    (True, False, False)
+    """
+    if not isinstance(value, str) or ":" not in value:
+        return False
+    return all(part.isidentifier() for side in value.split(":", 1) for part in side.split("."))
+
+
+def find_code_paths(value: object, key: str = "") -> dict[str, str]:
+    """Return every text within a value that names code, by its dotted key.
+
+    >>> find_code_paths({"model": {"name": "nets:make", "arguments": {"heads": ["nets:small", 3]}}})
+    {'model.name': 'nets:make', 'model.arguments.heads[0]': 'nets:small'}
+    """
+    if isinstance(value, str):
+        return {key: value} if is_code_path(value) else {}
+    found: dict[str, str] = {}
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            found |= find_code_paths(entry, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for index, entry in enumerate(value):
+            found |= find_code_paths(entry, f"{key}[{index}]")
+    return found
 
 
 def referenced(reference: str, what: str = "model") -> Any:

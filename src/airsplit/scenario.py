@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import tomllib
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from airsplit.files import read_text
 from airsplit.fleet import Cell, Fleet
 from airsplit.planning.methods import METHOD_OF
 from airsplit.profiles import Profile
+from airsplit.references import find_code_paths
 from airsplit.settings import (
     COMPRESSIONS,
     SECTIONS,
@@ -36,6 +38,7 @@ from airsplit.settings import (
 from airsplit.traces import Trace
 
 PATHS = (("model", "weights"), ("fleet", "file"), ("fleet", "trace"))
+FILES_OF_A_RUN = ("plan.json", "rounds.jsonl", "changes.json", "checkpoint")
 
 
 class Scenario(Section):
@@ -57,8 +60,11 @@ class Scenario(Section):
     network: NetworkSettings = Field(default_factory=NetworkSettings)
 
     @classmethod
-    def load(cls, path_or_preset: str | os.PathLike[str]) -> Scenario:
-        """A preset by its name, or a TOML file."""
+    def load(cls, path_or_preset: str | os.PathLike[str], *, trust_run: bool = False) -> Scenario:
+        """A preset by its name, or a TOML file.
+
+        trust_run   accept code by path ("package.module:name") from the scenario.toml of a run folder, which may be another's
+        """
         name = os.fspath(path_or_preset)
         if name in presets.preset_names():
             return cls.from_toml(presets.preset(name))
@@ -68,9 +74,13 @@ class Scenario(Section):
                 raise _no_scenario(name)
         text = read_text(file, what="scenario file", limit_bytes=1 << 26)
         try:
-            return cls.from_toml(text, folder=file.parent)
+            loaded = cls.from_toml(text, folder=file.parent)
         except AirsplitError as error:
             raise type(error)(f"{where}: {error}") from None
+        folder = run_folder_of(file)
+        if folder is not None and not trust_run:
+            require_named_code(loaded, (), folder)
+        return loaded
 
     @classmethod
     def from_toml(cls, text: str, *, folder: str | os.PathLike[str] | None = None) -> Scenario:
@@ -117,6 +127,10 @@ class Scenario(Section):
             why = "the model, or the way it is counted, has changed since; leave the key out to take it as it is"
             raise InvalidValue(f"model.fingerprint must be that of the model, {profile.fingerprint}, got {wanted}: {why}")
 
+    def code_paths(self) -> dict[str, str]:
+        """Return the settings that name code, "package.module:name", by their dotted keys."""
+        return find_code_paths({table: section.settings() for table, section in self.settings().items()})
+
     def make_cell(self) -> Cell:
         return Cell(**self.cell.settings())
 
@@ -143,6 +157,32 @@ class Scenario(Section):
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
         always = {"element_bits": self.element_bits, "batch_size": self.training.batch_size, "clock": self.make_clock()}
         return chosen | always | {"method": wanted}
+
+
+def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
+    """Return the run folder whose scenario.toml this file is; None for a preset and for any other file."""
+    name = os.fspath(path_or_preset)
+    if name in presets.preset_names():
+        return None
+    file = Path(name).resolve()
+    if file.name == "scenario.toml" and any((file.parent / beside).exists() for beside in FILES_OF_A_RUN):
+        return file.parent
+    return None
+
+
+def require_named_code(scenario: Scenario, named: Collection[str], folder: str | os.PathLike[str]) -> None:
+    """Refuse code by path that a file of a run folder names and the user does not.
+
+    A run folder may come from somebody else, and code that it names could do anything.
+
+    named   the paths that the user names, on the command line or in a scenario of their own
+    """
+    for key, path in scenario.code_paths().items():
+        if path not in named:
+            raise InvalidValue(
+                f"{key} {path!r} is code that only the run folder {os.fspath(folder)!r} names, so it is not imported; "
+                f"name it yourself (--set {key}={path}), or add --trust-run (in Python trust_run=True) if you trust the folder"
+            )
 
 
 def _named(profile: Profile, field: str, split: int | str | tuple[int | str, ...]) -> str | list[str]:

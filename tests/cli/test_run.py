@@ -157,7 +157,7 @@ def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scena
 def test_a_run_of_a_runs_own_scenario_goes_by_the_runs_name(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
-    assert run("run", "runs/tiny/scenario.toml")[0] == 0
+    assert run("run", "runs/tiny/scenario.toml", "--trust-run")[0] == 0
     assert (tmp_path / "runs" / "tiny-2" / "report.html").exists()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airsplit.cli import sources
-from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set
+from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts
 from airsplit.errors import AirsplitError, InvalidValue
 
@@ -37,6 +37,7 @@ def serve(
     authority: Authority = None,
     insecure: Insecure = False,
     set: Set = None,
+    trust_run: TrustRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
     """Train a scenario with real devices that join over the network.
@@ -64,7 +65,8 @@ def serve(
     switches = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
     folder = folder_for(scenario, resume=resume) if out is None else out
     run = RunFolder(folder)
-    chosen, changes = sources.resumable(scenario, [*(set or []), *switches], run.changes() if resume and run.exists else {})
+    before = run.changes() if resume and run.exists else {}
+    chosen, changes = sources.resumable(scenario, [*(set or []), *switches], before, folder, trust_run=trust_run)
     secured = _is_secured(identity, certificate, key, authority)
     _require_safe(listen, secured, insecure)
     credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
@@ -210,6 +212,7 @@ def probe(
     authority: Authority = None,
     insecure: Insecure = False,
     set: Set = None,
+    trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure this device: how fast it computes a scenario's model.
@@ -226,7 +229,7 @@ def probe(
     """
     from airsplit.network.probe import measure_compute
 
-    chosen = sources.scenario(scenario, None, set or [])
+    chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
     credentials = None if link is None else _device_credentials(link, identity, certificate, key, authority, insecure)
     from airsplit.learn.preparation import replica_of
 

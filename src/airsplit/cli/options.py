@@ -12,6 +12,7 @@ RUNS = Path("runs")
 
 Scenario = Annotated[str, typer.Argument(metavar="SCENARIO", help="A TOML file or the name of a preset.")]
 Set = Annotated[list[str] | None, typer.Option(help="Change a setting: fleet.devices=5; repeat for more.", metavar="KEY=VALUE")]
+TrustRun = Annotated[bool, typer.Option("--trust-run", help="Use code that only a run folder names.")]
 DataFolder = Annotated[Path | None, typer.Option(help="Where data sets are; else AIRSPLIT_DATA, else the user's cache.", metavar="DIR")]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from airsplit.cli import sources
-from airsplit.cli.options import AsJson, Plot, Scenario, Set
+from airsplit.cli.options import AsJson, Plot, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts, save_plot
 from airsplit.errors import require_integer
 from airsplit.files import write_text
@@ -69,6 +69,7 @@ def plan(
         str | None, typer.Option(help=f"{_one_of(METHODS)}; your own, package.module:function; or all.", metavar="METHOD")
     ] = None,
     set: Set = None,
+    trust_run: TrustRun = False,
     out: Annotated[Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +89,7 @@ def plan(
         require_choice_or_path("--method", method, (*METHODS, "all"))
     from airsplit.cli.planned import plan_once, plan_with_each
 
-    chosen = sources.scenario(scenario, method, set or [])
+    chosen = sources.scenario(scenario, method, set or [], trust_run=trust_run)
     planned = plan_with_each(chosen, note) if method == "all" else [plan_once(chosen)]
     if as_json or out is not None:
         several = [each.plan.to_dict() | {"planning_s": each.planning_s} for each in planned]
@@ -108,6 +109,7 @@ def clock(
     rounds: Annotated[int | None, typer.Option(help="How many; else training.rounds.", metavar="N")] = None,
     plot: Plot = None,
     set: Set = None,
+    trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how long the rounds of a run take, without training it.
@@ -130,7 +132,8 @@ def clock(
     from airsplit.cli.progress import now_and_then
     from airsplit.what_if import clock_run
 
-    chosen, tell = sources.scenario(scenario, None, set or []), clock_tables.after_a_while(now_and_then(note))
+    chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
+    tell = clock_tables.after_a_while(now_and_then(note))
     with sources.what_is_printed_as_notes():
         found = clock_run(chosen, rounds=rounds, tell=tell)
     if plot is not None:

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airsplit.errors import FileProblem, InvalidValue, show
@@ -37,10 +38,8 @@ def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") 
     return key, table["value"] if len(table) == 1 else value
 
 
-def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
+def scenario(name: str, method: str | None, settings: list[str], *, trust_run: bool = False) -> Scenario:
     """The scenario of a command: a preset or file, with what the command line changes."""
-    from airsplit.scenario import Scenario
-
     changes = dict(setting(text) for text in settings)
     if method is not None and "plan.method" in changes:
         raise InvalidValue(f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out")
@@ -48,20 +47,39 @@ def scenario(name: str, method: str | None, settings: list[str]) -> Scenario:
         changes["plan.method"] = "fixed"
     elif method not in (None, "all"):
         changes["plan.method"] = method
-    loaded = Scenario.load(name)
-    return loaded.replace(**changes) if changes else loaded
+    return _changed(name, changes, {}, None, trust_run)
 
 
-def resumable(name: str, settings: list[str], before: Mapping[str, Any]) -> tuple[Scenario, dict[str, Any]]:
+def resumable(
+    name: str, settings: list[str], before: Mapping[str, Any], folder: Path, *, trust_run: bool
+) -> tuple[Scenario, dict[str, Any]]:
     """The scenario of a command that may go on with a run, and what the command line has changed in it.
 
-    before   what it had changed when the run was begun, or last taken up: that holds until it is said anew
+    before      what it had changed when the run was begun, or last taken up: that holds until it is said anew
+    folder      of the run, where `before` was written down
+    trust_run   use code by path that only the run folder names
     """
-    from airsplit.scenario import Scenario
+    given = dict(setting(text) for text in settings)
+    return _changed(name, given, before, folder, trust_run), dict(before) | given
 
-    changes = dict(before) | dict(setting(text) for text in settings)
-    loaded = Scenario.load(name)
-    return loaded.replace(**changes) if changes else loaded, changes
+
+def _changed(name: str, given: Mapping[str, Any], before: Mapping[str, Any], folder: Path | None, trust_run: bool) -> Scenario:
+    """Load a scenario and change it; code by path must be named on the command line or in a scenario that is no run's own."""
+    from airsplit.references import find_code_paths
+    from airsplit.scenario import Scenario, require_named_code, run_folder_of
+
+    loaded = Scenario.load(name, trust_run=True)
+    changes = dict(before) | dict(given)
+    chosen = loaded.replace(**changes) if changes else loaded
+    recorded_in = run_folder_of(name)
+    run_folder = recorded_in or folder
+    if run_folder is None or trust_run:
+        return chosen
+    named = set(find_code_paths(given).values())
+    if recorded_in is None:
+        named |= set(loaded.code_paths().values())
+    require_named_code(chosen, named, run_folder)
+    return chosen
 
 
 def what_is_printed_as_notes() -> redirect_stdout[TextIO]:

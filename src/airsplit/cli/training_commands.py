@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from airsplit.cli import sources
-from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set
+from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set, TrustRun
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
 from airsplit.quantities import counted
 
@@ -29,6 +29,7 @@ def run(
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
     data: DataFolder = None,
     set: Set = None,
+    trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a scenario in virtual time and write a run folder.
@@ -64,7 +65,7 @@ def run(
         before = json.loads(ranks.told(json.dumps(before)))
         with ranks.together():
             given = [*(set or []), *(["training.fast_paths=false"] if plain else [])]
-            chosen, changes = sources.resumable(scenario, given, before)
+            chosen, changes = sources.resumable(scenario, given, before, folder, trust_run=trust_run)
         follower = Follower(chosen.training.rounds)
         records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell)
         if ranks.is_first:
@@ -115,6 +116,7 @@ def compare(
     jobs: Annotated[int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")] = None,
     data: DataFolder = None,
     set: Set = None,
+    trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Train with each algorithm on the same data, seeds and clock.
@@ -136,7 +138,8 @@ def compare(
     from airsplit.results import RunFolder
 
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
-    chosen, changes = sources.resumable(scenario, set or [], RunFolder(folder).changes() if resume else {})
+    before = RunFolder(folder).changes() if resume else {}
+    chosen, changes = sources.resumable(scenario, set or [], before, folder, trust_run=trust_run)
     names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
     options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
     if resume or not any(folder.glob("*/rounds.jsonl")):  # else it is refused, and what another has changed stays

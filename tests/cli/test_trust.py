@@ -1,0 +1,147 @@
+"""Code that only a file of a run folder names is not imported, by no command, unless the user says so."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import airsplit as air
+from airsplit.dashboard.monitor import Runs
+from airsplit.errors import InvalidValue
+from airsplit.report.page import write_report
+
+SCENARIO = """
+[model]
+name = "a_small_net:mlp"
+input_shape = [6]
+
+[fleet]
+devices = 2
+
+[training]
+dataset = "a_small_net:blobs"
+rounds = 2
+iterations_per_round = 1
+batch_size = 4
+"""
+
+NET = """
+import torch
+from torch import nn
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3))
+
+def blobs():
+    labels = torch.arange(30) % 3
+    inputs = torch.eye(3)[labels].repeat(1, 2)
+    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
+"""
+
+# What a folder that came from somebody else would have run: being imported is enough to leave a trace.
+EVIL = """
+from pathlib import Path
+
+Path(__file__).with_name("imported").touch()
+
+def __getattr__(name):
+    raise AttributeError(name)
+"""
+
+CODE_KEYS = ("model.name", "plan.method", "training.algorithm", "training.dataset", "training.loss")
+
+
+@pytest.fixture
+def scenario(tmp_path, monkeypatch):
+    """Return a scenario of the user's own, whose code is their own, too."""
+    file = tmp_path / "small.toml"
+    file.write_text(SCENARIO)
+    (tmp_path / "a_small_net.py").write_text(NET)
+    (tmp_path / "evil_code.py").write_text(EVIL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("a_small_net", "evil_code"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return file
+
+
+def refused(found, key):
+    """Check that a command ended with the one line that offers a way out."""
+    code, printed, told = found
+    assert (code, printed, len(told.splitlines())) == (2, "", 1), told
+    assert f"{key} 'evil_code:run' is code that only the run folder" in told
+    assert "--trust-run" in told
+    assert not Path("imported").exists()
+    return True
+
+
+def plant(file, key):
+    """Let a scenario.toml name code of somebody else."""
+    table, name = key.split(".")
+    lines = [line for line in file.read_text().splitlines() if not line.startswith(f"{name} =")]
+    lines.insert(lines.index(f"[{table}]") + 1, f'{name} = "evil_code:run"')
+    file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("key", CODE_KEYS)
+def test_code_in_remembered_changes_is_not_imported(run, scenario, tmp_path, key):
+    assert run("run", scenario, "--out", "run")[0] == 0
+    Path("run/changes.json").write_text(json.dumps({key: "evil_code:run"}))
+    assert refused(run("run", scenario, "--out", "run", "--resume"), key)
+    assert refused(run("serve", scenario, "--out", "run", "--resume", "--listen", "127.0.0.1:0"), key)
+    Path("compared").mkdir()
+    Path("compared/changes.json").write_text(json.dumps({key: "evil_code:run"}))
+    assert refused(run("compare", scenario, "--out", "compared", "--resume"), key)
+
+
+@pytest.mark.parametrize("key", CODE_KEYS)
+def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, key):
+    assert run("run", "demo", "--out", "run", *["--set", "training.rounds=1"], *["--set", "fleet.devices=2"])[0] == 0
+    plant(Path("run/scenario.toml"), key)
+    for command in ("run", "serve", "plan", "clock", "probe", "compare"):
+        assert refused(run(command, "run/scenario.toml"), key)
+    with pytest.raises(InvalidValue, match=f"{key} 'evil_code:run' is code that only the run folder"):
+        air.Scenario.load("run/scenario.toml")
+    assert not Path("imported").exists()
+
+
+def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
+    assert run("run", scenario, "--out", "run")[0] == 0
+    for key in CODE_KEYS:
+        plant(Path("run/scenario.toml"), key)
+    Path("run/changes.json").write_text(json.dumps(dict.fromkeys(CODE_KEYS, "evil_code:run")))
+    plan = json.loads(Path("run/plan.json").read_text())
+    Path("run/plan.json").write_text(json.dumps(plan | {"method": "evil_code:run"}))
+    del sys.modules["a_small_net"]
+
+    assert run("report", "run")[0] == 0
+    assert run("export", "run", "--average")[0] == 0
+    assert run("export", "run", "--device", 0)[0] == 0
+    write_report("run")
+    air.load_state("run", average=True)
+    runs = Runs(tmp_path)
+    assert [line["name"] for line in runs.overview() if "problem" not in line] == ["run"]
+    runs.run("run").series()
+    runs.run("run").report()
+
+    assert not Path("imported").exists()
+    assert "a_small_net" not in sys.modules
+
+
+def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_path):
+    words = ("run", scenario, "--out", "run", "--set", "training.loss=torch.nn.functional:cross_entropy")
+    assert run(*words)[0] == 0
+    code, _, told = run(*words[:4], "--resume", "--set", "training.rounds=3")
+    assert (code, "--set training.loss=torch.nn.functional:cross_entropy" in told) == (2, True)
+    assert run(*words, "--resume", "--set", "training.rounds=3")[0] == 0
+    assert run(*words[:4], "--resume", "--trust-run", "--set", "training.rounds=4")[0] == 0
+    assert len(Path("run/rounds.jsonl").read_text().splitlines()) == 4
+    assert run("run", "run/scenario.toml", "--out", "again")[0] == 2
+    assert run("run", "run/scenario.toml", "--out", "again", "--trust-run")[0] == 0
+    assert air.Scenario.load("run/scenario.toml", trust_run=True).training.loss == "torch.nn.functional:cross_entropy"
+
+
+def test_remembered_settings_without_code_hold_as_before(run, scenario, tmp_path):
+    assert run("run", scenario, "--out", "run", "--set", "training.learning_rate=0.5", "--set", "training.device=cpu")[0] == 0
+    assert run("run", scenario, "--out", "run", "--resume", "--set", "training.rounds=3")[0] == 0
