@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import pytest
 
@@ -31,3 +32,12 @@ def document(run):
         return json.loads(out)
 
     return call
+
+
+@pytest.fixture
+def ignored_signals():
+    """Ignore SIGINT and SIGTERM, as a command inherits it from a script that has started it in the background."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +17,13 @@ from airsplit.dashboard.serving import Dashboard
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dashboard that is made, and ends at once."""
-    monkeypatch.setattr(Dashboard, "run", lambda self: self._socket.close())
+    """A dashboard that ends as soon as it is ready."""
+    run = Dashboard.run
+
+    def run_and_stop(dashboard: Dashboard, on_ready: Callable[[], None]) -> None:
+        run(dashboard, lambda: (on_ready(), dashboard.stop()))
+
+    monkeypatch.setattr(Dashboard, "run", run_and_stop)
 
 
 @pytest.mark.usefixtures("still")
@@ -78,13 +83,27 @@ def test_its_help_has_the_folder_in_brackets_once(run):
     assert "airsplit dashboard [OPTIONS] [RUNS]\n" in run("dashboard", "--help")[1]
 
 
-def test_it_is_stopped_cleanly(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "airsplit", "dashboard", str(tmp_path), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+START = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.Handlers[sys.argv[1]])
+os.execv(sys.executable, [sys.executable, "-m", "airsplit", *sys.argv[2:]])
+"""
+"""Starts a command with this disposition of the two signals, whatever the tests have inherited themselves."""
+
+
+@pytest.mark.parametrize("disposition", ["SIG_DFL", "SIG_IGN"])
+@pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_it_cleanly_whatever_it_inherits(tmp_path: Path, disposition: str, asked: signal.Signals, exit_code: int) -> None:
+    command = [sys.executable, "-c", START, disposition, "dashboard", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
-        assert process.wait(20) == 130
+        try:
+            lines = [process.stderr.readline() for _ in range(2)]
+            process.send_signal(asked)
+            _, rest = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == exit_code
     assert "the dashboard is at" in lines[0]
-    assert "Traceback" not in rest
+    assert rest == ""

@@ -14,6 +14,7 @@ import pytest
 
 from airsplit.cli.app import main
 from airsplit.network.device import Device
+from airsplit.network.server import Server
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
 from network import fleets
@@ -21,14 +22,6 @@ from network.fleets import PATIENCE_S, Simulated, party
 
 Run = Callable[..., tuple[int, str, str]]
 MODEL = "learn.tiny:mlp"
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """What a command does about signals ends with the test."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
@@ -125,6 +118,22 @@ def test_serve_goes_on_with_as_many_devices_as_before(
     assert code == 0, err
     assert "for 2 devices" in err
     assert [record.round for record in RunFolder(tmp_path / "run").records()] == [1, 2]
+
+
+@pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.usefixtures("ignored_signals")
+def test_serve_says_how_to_go_on_when_a_signal_stops_it(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, exit_code: int
+) -> None:
+    def interrupted(server: Server) -> None:
+        signal.raise_signal(asked)
+        prepare(server)
+
+    prepare = Server.prepare
+    monkeypatch.setattr(Server, "prepare", interrupted)
+    code, out, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run")
+    assert (code, out) == (exit_code, "")
+    assert "stopped before the first round was over" in err
 
 
 def test_switches_of_serve_are_in_the_scenario_of_the_run(
@@ -244,6 +253,17 @@ def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Pa
     assert "s a MAC" in err
     assert "bit/s up" in err
     assert "pi" in (tmp_path / "run/fleet.csv").read_text()
+
+
+@pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.usefixtures("ignored_signals")
+def test_a_signal_stops_join(
+    run: Run, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, exit_code: int
+) -> None:
+    """There is no server, so it would try again for ten minutes."""
+    monkeypatch.setattr("airsplit.network.device.connect", lambda *_: signal.raise_signal(asked))
+    code, out, err = run("join", f"127.0.0.1:{port}", "--name", "one", "--out", tmp_path / "one")
+    assert (code, out, err) == (exit_code, "", "")
 
 
 def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Path) -> None:

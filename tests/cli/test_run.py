@@ -179,9 +179,10 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
     assert len((tmp_path / "runs" / "tiny-2" / "rounds.jsonl").read_text().splitlines()) == 4
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_asks_it_to_stop_gets_130_and_is_told_how_to_go_on(run, scenario, tmp_path, monkeypatch, asked):
-    out, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.usefixtures("ignored_signals")
+def test_whoever_asks_it_to_stop_is_told_how_to_go_on(run, scenario, tmp_path, monkeypatch, asked, exit_code):
+    out = tmp_path / "run"
 
     def impatient(follower, records):
         yield next(iter(records))
@@ -193,12 +194,12 @@ def test_whoever_asks_it_to_stop_gets_130_and_is_told_how_to_go_on(run, scenario
 
     monkeypatch.setattr("airsplit.cli.progress.Follower.through", impatient)
     code, printed, told = run("run", scenario, "--out", out)
-    assert (code, printed) == (130, "")
+    assert (code, printed) == (exit_code, "")
     assert f"stopped after round 1; the run is in {out}, and the same command with --resume goes on" in told
     assert (out / "report.html").exists()
     monkeypatch.setattr("airsplit.cli.progress.Follower.through", at_once)
     assert "stopped before the first round was over; nothing was kept" in run("run", scenario, "--out", tmp_path / "none")[2]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(asked) is signal.SIG_IGN  # as it was before the command
     monkeypatch.undo()
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
     assert run("run", scenario, "--out", tmp_path / "whole")[0] == 0

@@ -19,9 +19,10 @@ from airsplit.cli.dashboard_command import dashboard
 from airsplit.cli.doctor_command import doctor
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.output import USER_MISTAKE, note
+from airsplit.cli.signals import INTERRUPTED, interruptible
 from airsplit.errors import AirsplitError, InvalidValue
 
-INTERRUPTED, PIPE_CLOSED = 130, 141
+PIPE_CLOSED = 141
 
 app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -88,8 +89,8 @@ app.add_typer(identity_app, name="identity")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code.  A user's mistake is one line on stderr and 2."""
-    with warnings.catch_warnings():
+    """Run a command; its exit code.  A user's mistake is one line on stderr and 2; SIGINT is 130, SIGTERM 143."""
+    with warnings.catch_warnings(), interruptible() as interruption:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
@@ -105,9 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 note(_usage(error) if isinstance(error, typer.TyperException) else error)
             return USER_MISTAKE
         except KeyboardInterrupt:
-            return INTERRUPTED
+            code = INTERRUPTED
         except (BrokenPipeError, SystemExit):  # typer exits by itself when a pipe closes, and only then
             return _pipe_closed()
+    if code == INTERRUPTED:  # typer's for every KeyboardInterrupt
+        return interruption.exit_code
     return code if isinstance(code, int) else 0
 
 

@@ -41,11 +41,14 @@ def dashboard(
     if runs == RUNS:
         _make_folder(runs)
     made = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
-    note(f"the dashboard is at {made.address}")
-    note(f"runs are looked for in {runs}; Ctrl-C stops it")
     if browse:
-        webbrowser.open(made.address)
-    made.run()
+        webbrowser.open(made.address)  # it listens already
+
+    def say_where() -> None:
+        note(f"the dashboard is at {made.address}")
+        note(f"runs are looked for in {runs}; Ctrl-C stops it")
+
+    made.run(on_ready=say_where)
 
 
 def _make_folder(runs: Path) -> None:

@@ -12,6 +12,7 @@ import typer
 from airsplit.cli import sources
 from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts
+from airsplit.cli.signals import handle
 from airsplit.errors import AirsplitError, InvalidValue
 
 if TYPE_CHECKING:
@@ -121,9 +122,8 @@ def _train(serving: Serving, board: Any, folder: Path) -> None:
     from airsplit.cli.run_tables import stopped
     from airsplit.network.orders import Stopped
 
-    before = signal.signal(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop"))
     try:
-        with board.showing(serving):
+        with handle(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop")), board.showing(serving):
             for record in serving:
                 board.recorded(record)
     except (Stopped, KeyboardInterrupt) as asked:
@@ -131,8 +131,6 @@ def _train(serving: Serving, board: Any, folder: Path) -> None:
         if isinstance(asked, KeyboardInterrupt):
             raise
         raise typer.Exit(0) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def join(
@@ -189,7 +187,6 @@ def join(
         patience_s=patience,
         tell=device_teller(as_json),
     )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with sources.what_is_printed_as_notes():
         device.run(address, credentials)
 

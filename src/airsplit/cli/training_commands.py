@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,7 +50,7 @@ def run(
     from airsplit.results import RunFolder
     from airsplit.simulation import simulate_among
 
-    with in_one_voice(USER_MISTAKE) as ranks, _asked_to_stop(), sources.what_is_printed_as_notes():
+    with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
         with ranks.together():
             chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
             folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
@@ -91,19 +86,6 @@ def run(
         print(json_text({"folder": str(folder)} | summary))
     else:
         print_parts(run_report(summary, folder))
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[None]:
-    """A context in which SIGTERM does what Ctrl-C does.  Several processes are torchrun's to end."""
-    if "RANK" in os.environ or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -42,8 +43,9 @@ class Dashboard:
         )
         self._server = _Server(settings, watcher)
 
-    def run(self) -> None:
-        """Serve until the process is asked to end, or `stop` is called."""
+    def run(self, on_ready: Callable[[], object] = lambda: None) -> None:
+        """Serve until the process is asked to end, or `stop` is called; call `on_ready` as soon as either would be heard."""
+        self._server.on_ready = on_ready
         with self._socket:
             self._server.run(sockets=[self._socket])
 
@@ -55,9 +57,15 @@ class Dashboard:
 class _Server(uvicorn.Server):
     """Ends the streams of events before it waits for what is being answered."""
 
+    on_ready: Callable[[], object]
+
     def __init__(self, config: uvicorn.Config, watcher: Watcher) -> None:
         super().__init__(config)
         self._watcher = watcher
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watcher.close()
