@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem
-from airsplit.results import PER_DEVICE, RecordReader, RoundRecord, RunFolder
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, PER_DEVICE, RecordReader, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
@@ -99,6 +100,16 @@ class History:
         return self.is_networked and self.scenario.network.measure
 
     @property
+    def counts_downlink(self) -> bool:
+        """Whether what the devices receive takes time: it always does over a network, on the virtual clock only when asked for."""
+        return self.is_networked or self.scenario.clock.downlink
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether the devices' energy is known, computing included."""
+        return has_energy(self.plan, self.scenario)
+
+    @property
     def time(self) -> str:
         """What the run's seconds are: of the virtual clock, or of a training over a network."""
         return "training time" if self.is_networked else "virtual time"
@@ -128,9 +139,35 @@ class History:
         return list(dict.fromkeys([self.plan["splits"][device], *later]))
 
     def times(self, kind: str) -> Ints:
-        """How many rounds each device took part in ("participants") or dropped out of ("dropped")."""
+        """How many rounds each device was asked to take part in ("participants") or dropped out of ("dropped")."""
         found = [k for record in self.records for k in getattr(record, kind)]
         return np.bincount(np.array(found, dtype=np.int64), minlength=len(self))
+
+    @property
+    def rounds_finished(self) -> Ints:
+        """How many rounds each device finished: those in which it was asked and did not drop out."""
+        return self.times("participants") - self.times("dropped")
+
+
+def has_energy(plan: Mapping[str, Any], scenario: Scenario) -> bool:
+    """Return whether the records' energy includes computing: without it, it is no basis for a comparison, and is not shown.
+
+    plan   what plan.json says; where it is older than this question, the scenario answers it
+    """
+    said = plan.get(ENERGY_INCLUDES_COMPUTING)
+    return said if isinstance(said, bool) else scenario.fleet.joules_per_mac is not None
+
+
+def waiting_share(totals: Mapping[str, float]) -> float:
+    """Return the fraction of the devices' time that they spend waiting for the last of them to be done.
+
+    `totals` has the TIMES, summed over devices and rounds; time in which a device does not take part is in none of them.
+
+    >>> waiting_share({"compute_s": 1.0, "transmit_s": 5.0, "server_s": 0.0, "idle_s": 2.0})
+    0.25
+    """
+    whole = sum(totals[key] for key in TIMES)
+    return totals["idle_s"] / whole if whole else 0.0
 
 
 def _require_plan(plan: dict[str, Any], where: str) -> list[str]:

@@ -20,6 +20,9 @@ Column = tuple[float, ...]
 PER_DEVICE = ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "received_bytes", "macs", "energy_j")
 """What a record says of each device."""
 
+ENERGY_INCLUDES_COMPUTING = "energy_includes_computing"
+"""In plan.json: whether the fleet has joules_per_mac.  Without it, `energy_j` is that of sending alone."""
+
 
 LONGEST_RECORD = 1 << 28
 """Bytes of a line that is read: some million devices."""
@@ -38,7 +41,7 @@ class RoundRecord:
     test_accuracy_worst    the least of them
     own_accuracy, own_accuracy_spread, own_accuracy_worst    the same with each model's classes weighted as its device has them
     test_loss              mean over the evaluated models
-    participants, dropped  device numbers: who took part, and who of them dropped out
+    participants, dropped  device numbers: who was asked to take part, and who of them dropped out
     compute_s, transmit_s, server_s, idle_s, sent_bytes, received_bytes, macs, energy_j    of each device in this round
     splits, shares         of each device, in a round that begins with a new plan
     """

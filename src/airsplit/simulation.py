@@ -14,7 +14,7 @@ from airsplit.learn.engine import Training
 from airsplit.learn.ranks import OutOfTouch, Ranks, joined, ranks_of
 from airsplit.provenance import made_by
 from airsplit.report.page import write_report
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 
 
@@ -102,6 +102,7 @@ def _written_plan(training: Training) -> dict[str, Any]:
     """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
     about: dict[str, Any] = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
     about["parameters"] = int(training.profile.parameters.sum())
+    about[ENERGY_INCLUDES_COMPUTING] = training.fleet.joules_per_mac is not None
     return training.plan.to_dict() | about | made_by()
 
 

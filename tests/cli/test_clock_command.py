@@ -51,6 +51,11 @@ def test_what_a_plan_does_not_know_of_is_said(run):
     assert "at the server" in out
 
 
+def test_energy_is_said_only_where_computing_is_in_it(run):
+    assert re.search(r"energy +[\d.]+ m?J, of all devices", run("clock", "demo", "--rounds", "2")[1])
+    assert "left out because computing would be missing from it" in run("clock", "paper-alexnet", "--rounds", "2")[1]
+
+
 def test_one_device_waits_for_nobody(run):
     code, out, _ = run("clock", "demo", "--set", "fleet.devices=1", "--rounds", "1")
     assert code == 0

@@ -79,6 +79,27 @@ def test_json_is_one_document_under_the_names_of_the_records(run, scenario, tmp_
     assert 0 <= found["test_accuracy"] <= 1
 
 
+def test_energy_is_said_only_where_computing_is_in_it(run, scenario, tmp_path):
+    without, whole = tmp_path / "without", tmp_path / "whole"
+    assert run("run", scenario, "--out", without)[0] == 0
+    summary = json.loads(run("run", scenario, "--out", without, "--resume", "--json")[1])
+    assert summary["energy_j"] is None
+    _, printed, _ = run("run", scenario, "--out", without, "--resume")
+    assert "left out because computing would be missing from it" in " ".join(printed.split())
+    assert " J" not in printed
+    summary = json.loads(run("run", scenario, "--out", whole, "--set", "fleet.joules_per_mac=1e-9", "--json")[1])
+    records = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
+    assert summary["energy_j"] == pytest.approx(sum(sum(record["energy_j"]) for record in records))
+
+
+def test_what_a_run_says_of_waiting_is_what_its_report_says(run, scenario, tmp_path):
+    _, printed, _ = run("run", scenario, "--out", tmp_path / "run")
+    (share,) = re.findall(r"waiting +(\d+ %) of the devices' time", printed)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"<dt>Waiting</dt><dd>{share}" in page
+    assert f"{share} waiting until the last of them was done".replace(" %", "\N{NO-BREAK SPACE}%") in page
+
+
 def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path):
     out = tmp_path / "run"
     assert run("run", scenario, "--out", out)[0] == 0

@@ -93,12 +93,18 @@ def test_neither_torch_nor_matplotlib_is_loaded(tmp_path: Path) -> None:
 
 # ---- what it says --------------------------------------------------------------------------------------------------------
 def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: Path) -> None:
-    said = words(read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)])))
-    assert "After 4 rounds and 16.0 s of virtual time, the devices' models get 40.0 % of the test set right on average " in said.replace(
-        "&#x27;", "'"
-    )
+    scenario = a_scenario(fleet__joules_per_mac=1e-9)
+    said = words(read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)], scenario))).replace("&#x27;", "'")
+    assert "After 4 rounds and 16.0 s of virtual time, the devices' models get 40.0 % of the test set right on average " in said
     assert "(spread 2.0 points, worst 5.0 %)" in said
-    assert "sent 12.0 kB, received 6.00 kB and spent 6.00 J on transmitting" in said
+    assert "spent 6.00 J, sent 12.0 kB up and received 6.00 kB, for which the clock charges no time." in said
+    assert "Sent up 12.0 kB" in said
+
+
+def test_where_the_clock_counts_the_downlink_what_is_received_takes_time(tmp_path: Path) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(clock__downlink=True))))
+    assert "sent 3.00 kB up and received 1.50 kB." in said
+    assert "charges no time" not in said
 
 
 def test_a_run_over_a_network_is_told_as_one(tmp_path: Path) -> None:
@@ -111,9 +117,16 @@ def test_a_run_over_a_network_is_told_as_one(tmp_path: Path) -> None:
     assert "MHz" not in said
 
 
-def test_computing_is_in_the_energy_where_the_scenario_says_what_it_takes(tmp_path: Path) -> None:
-    said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9))))
-    assert "spent 1.50 J." in said
+def test_energy_is_shown_only_where_computing_is_in_it(tmp_path: Path) -> None:
+    without = words(read(a_run(tmp_path / "a", [a_record(1)]))).replace("&#x27;", "'")
+    assert " J" not in without
+    assert "Energy is left out because computing would be missing from it; set fleet.joules_per_mac, or" in without
+    drawn = words(read(a_run(tmp_path / "b", [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9))))
+    of_a_file = words(read(a_run(tmp_path / "c", [a_record(1)], plan=a_plan(energy_includes_computing=True))))
+    for said in (drawn, of_a_file):
+        assert "spent 1.50 J" in said
+        assert "Energy 1.50 J of all devices" in said.replace("&#x27;", "'")
+        assert "left out" not in said
 
 
 def test_the_whole_scenario_and_what_it_means_are_on_the_page(tmp_path: Path) -> None:
@@ -139,17 +152,38 @@ def test_time_is_summed_over_rounds_and_absence_is_what_is_left(tmp_path: Path) 
     record = a_record(2, compute_s=present, transmit_s=(2.0, 2.0, 0.0), idle_s=present, participants=absent)
     page = read(a_run(tmp_path, [a_record(1), record]))
     said = words(page)
-    assert "spent 25 % computing, 50 % on the air and 25 % waiting." in said
+    assert "spent 25 % computing, 50 % on the air and 25 % waiting until the last of them was done." in said
     assert "not taking part" in said
-    assert "On average 2.5 of 3 devices took part in a round; none dropped out." in said
+    assert "On average 2.5 of 3 devices were asked to take part in a round, and none dropped out." in said
     assert page.count('x="250" y="0" width="500"') == 2  # on the air, of those that always took part
     assert page.count('x="125" y="0" width="250"') == 1
 
 
 def test_dropouts_and_rounds_that_nobody_finished_are_told(tmp_path: Path) -> None:
     said = words(read(a_run(tmp_path, [a_record(1, dropped=(0, 1, 2), train_loss=None), a_record(2)])))
-    assert "3 times a device dropped out, 50.0 % of those asked. In 1 round nobody finished." in said
-    assert "Each device device rounds dropped out 0 2 1" in said
+    assert "On average 3 of 3 devices were asked to take part in a round and 1.5 finished it; 3 times a device dropped out" in said
+    assert "dropped out, 50.0 % of those asked. In 1 round nobody finished." in said
+    assert "took part in a round" not in said
+    assert "Each device device rounds asked finished dropped out 0 2 1 1" in said
+
+
+def test_waiting_is_one_quantity_in_tile_sentence_bars_and_plan(tmp_path: Path) -> None:
+    away = {"compute_s": (0.0, 1.0, 1.0), "transmit_s": (0.0, 2.0, 2.0), "idle_s": (0.0, 1.0, 1.0)}
+    page = read(a_run(tmp_path, [a_record(1), a_record(2, participants=(1, 2), **away)]))
+    said = words(page)
+    assert "Waiting 25 % of the devices' time" in said.replace("&#x27;", "'")
+    assert "25 % waiting until the last of them was done" in said
+    assert page.count('<span class="number">25 %</span>') == 3  # device 0, too: in the time in which it takes part
+    planned = "the plan expects the devices to wait 25 % of their time until the last of them is done."  # 0.5 s, of which 0.375 s are busy
+    assert planned in said
+    assert "nobody waits" not in said
+
+
+def test_a_device_that_dropped_out_is_measured_in_the_rounds_that_it_finished(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("compute_s", "transmit_s", "idle_s"), (0.0, 1.0, 1.0))
+    records = [a_record(1, dropped=(0,), **nothing), a_record(2)]
+    said = words(read(a_run(tmp_path, records, plan=a_plan(networked=True))))
+    assert "0 planned 1.88 s measured 3.00 s" in said  # not half of it
 
 
 def test_new_plans_are_told_and_splits_that_no_name_is_known_of_have_their_number(tmp_path: Path) -> None:

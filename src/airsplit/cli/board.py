@@ -23,7 +23,7 @@ from airsplit.cli.progress import line
 from airsplit.cli.render import table
 from airsplit.cli.run_tables import run_report, run_summary
 from airsplit.quantities import counted, seconds
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import RoundRecord
 
 if TYPE_CHECKING:
     from airsplit.serving import Serving
@@ -160,11 +160,11 @@ class Board:
 
     def finish(self, folder: Path) -> None:
         """All rounds are done."""
-        summary = run_summary(RunFolder(folder).records())
+        summary = run_summary(folder)
         if self._as_json:
             _print_event("done", {"folder": str(folder)} | summary, self._out)
         else:
-            print_parts(run_report(summary, folder, "of training"))
+            print_parts(run_report(summary, folder, networked=True))
 
 
 def _own_words(serving: Serving) -> str:

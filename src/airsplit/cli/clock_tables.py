@@ -13,7 +13,7 @@ from rich.text import Text
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
 from airsplit.quantities import bar, counted, percent, quantity, seconds
-from airsplit.report.words import TIME
+from airsplit.report.words import NO_ENERGY, TIME
 from airsplit.what_if import ClockRun
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def _conclusions(found: ClockRun) -> Iterator[tuple[str, str]]:
         late = int(np.count_nonzero(found.devices.last))
         yield "last", f"{late:,} of {counted(len(found.devices), 'device')} at least once, in {counted(found.steps, found.waits)}"
     yield "sent", f"{quantity(totals['sent_bytes'], 'B')} up, {quantity(totals['received_bytes'], 'B')} down, by all devices"
-    yield "devices' work", f"{quantity(totals['macs'], 'MAC')}, {quantity(totals['energy_j'], 'J')}"
+    yield "devices' work", quantity(totals["macs"], "MAC")
+    whole = found.schedule.fleet.joules_per_mac is not None
+    yield "energy", f"{quantity(totals['energy_j'], 'J')}, of all devices" if whole else NO_ENERGY
     plan, profile = found.schedule.plan, found.schedule.profile
     little = little_averaged(found.schedule.scenario, plan.averaged_parameters, int(profile.parameters.sum()))
     if little is not None:

@@ -10,8 +10,11 @@ from rich.table import Table
 
 from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
+from airsplit.history import TIMES, has_energy, waiting_share
 from airsplit.quantities import percent, quantity, seconds
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.report.words import NO_ENERGY
+from airsplit.results import RunFolder
+from airsplit.scenario import Scenario
 
 
 def folder_for(scenario: str, *, resume: bool) -> Path:
@@ -41,9 +44,12 @@ def stopped(folder: Path) -> str:
     return f"stopped after round {trained}; the run is in {folder}, and the same command with --resume goes on"
 
 
-def run_summary(records: list[RoundRecord]) -> dict[str, Any]:
-    """What all rounds came to, under the names of their fields."""
+def run_summary(folder: Path) -> dict[str, Any]:
+    """What all rounds came to, under the names of their fields; `energy_j` is None where computing would be missing from it."""
+    run = RunFolder(folder)
+    records = run.records()
     last = records[-1]
+    energy_known = has_energy(run.plan(), Scenario.from_toml(run.scenario()))
     evaluated = next((record for record in reversed(records) if record.test_loss is not None), last)
     scored = ("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy", "own_accuracy_worst", "test_loss")
     return {
@@ -54,13 +60,14 @@ def run_summary(records: list[RoundRecord]) -> dict[str, Any]:
         "sent_bytes": sum(sum(record.sent_bytes) for record in records),
         "received_bytes": sum(sum(record.received_bytes) for record in records),
         "macs": sum(sum(record.macs) for record in records),
-        "energy_j": sum(sum(record.energy_j) for record in records),
-        "idle_s": sum(sum(record.idle_s) for record in records),
+        "energy_j": sum(sum(record.energy_j) for record in records) if energy_known else None,
+        **{name: sum(sum(getattr(record, name)) for record in records) for name in TIMES},
     }
 
 
-def run_report(summary: dict[str, Any], folder: Path, time: str = "of virtual time") -> Table:
+def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False) -> Table:
     """The same in words."""
+    time = "of training" if networked else "of virtual time"
     lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} {time}")]
     if summary["test_accuracy"] is not None:
         spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
@@ -71,8 +78,11 @@ def run_report(summary: dict[str, Any], folder: Path, time: str = "of virtual ti
     if summary["test_loss"] is not None:
         lines.append(("loss", f"{summary['test_loss']:.3f} on the test set"))
     lines.append(("sent", f"{quantity(summary['sent_bytes'], 'B')} up, {quantity(summary['received_bytes'], 'B')} down, by all devices"))
-    energy = f", {quantity(summary['energy_j'], 'J')}" if summary["energy_j"] else ""  # over a network nobody measures it
-    lines.append(("devices' work", f"{quantity(summary['macs'], 'MAC')}{energy}"))
-    lines.append(("waiting", f"{seconds(summary['idle_s'])} of all devices together"))
+    lines.append(("devices' work", quantity(summary["macs"], "MAC")))
+    if summary["energy_j"] is not None:
+        lines.append(("energy", f"{quantity(summary['energy_j'], 'J')}, of all devices"))
+    elif not networked:  # over a network nobody measures it
+        lines.append(("energy", NO_ENERGY))
+    lines.append(("waiting", f"{percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done"))
     lines.append(("run folder", f"{folder}: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html"))
     return facts(lines)

@@ -81,7 +81,7 @@ def run(
             raise
     if not ranks.is_first:
         return
-    summary = run_summary(RunFolder(folder).records())
+    summary = run_summary(folder)
     if as_json:
         print(json_text({"folder": str(folder)} | summary))
     else:

@@ -41,7 +41,7 @@ from airsplit.network.probe import measure_server
 from airsplit.network.replanning import Watch, moving
 from airsplit.network.sessions import Session
 from airsplit.network.timekeeping import round_record
-from airsplit.results import RoundRecord
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.units import Floats
 
@@ -391,6 +391,7 @@ class Server:
     def plan_document(self) -> dict[str, Any]:
         """What the run folder keeps of the plan."""
         about = {"device_names": [member.name for member in self.members], "all_split_names": list(self.profile.names), "networked": True}
+        about[ENERGY_INCLUDES_COMPUTING] = self._planned.fleet.joules_per_mac is not None
         return ({} if self._planned.plan is None else self._planned.plan.to_dict()) | about
 
 

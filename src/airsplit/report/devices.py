@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from airsplit.history import TIMES, History
+from airsplit.history import TIMES, History, waiting_share
 from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
@@ -60,14 +60,19 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
     ]
     if len(shown) < len(run):
         mean = {kind: float(parts[kind].mean()) / whole for kind in kinds}
-        rows.append(_row(tag("span", tag("b", "mean of all"), class_="who"), bar(mean), percent(mean.get("idle", 0.0), 0)))
+        rows.append(_row(tag("span", tag("b", "mean of all"), class_="who"), bar(mean), _waits(parts, slice(None))))
     for k in shown.tolist():
         shares = {kind: float(parts[kind][k]) / whole for kind in kinds}
         who = tag(
             "span", name(run.names[k]), " ", tag("small", split_of(run, k)), class_="who", title=f"{run.names[k]}, {split_of(run, k)}"
         )
-        rows.append(_row(who, bar(shares), percent(shares.get("idle", 0.0), 0)))
+        rows.append(_row(who, bar(shares), _waits(parts, slice(k, k + 1))))
     return rows
+
+
+def _waits(parts: dict[str, Floats], devices: slice) -> str:
+    """Return how much of the time in which they take part some devices wait."""
+    return percent(waiting_share({key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}), 0)
 
 
 def _row(who: Html, drawn: Html, number: str) -> Html:
@@ -84,14 +89,17 @@ def _sentence(parts: dict[str, Floats]) -> str:
     whole = sum(present.values())
     words = [f"{percent(value / whole, 0)} {TIME[kind]}" for kind, value in present.items() if value > 0]
     said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
-    return f"While taking part, the devices spent {said}."
+    until = " until the last of them was done" if present["idle"] > 0 else ""
+    return f"While taking part, the devices spent {said}{until}."
 
 
 def _time_table(run: History) -> Html:
     """The table behind the bars."""
     shown = _shown(run, MOST_ROWS)
     spent = {TIME[key.removesuffix("_s")]: key for key in TIMES}
-    amounts = {"sent": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC"), "energy": ("energy_j", "J")}
+    amounts = {"sent up": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC")}
+    if run.has_energy:
+        amounts["energy"] = ("energy_j", "J")
     body = (
         [
             name(run.names[k]),
@@ -107,20 +115,23 @@ def _time_table(run: History) -> Html:
 
 # ---- participation -------------------------------------------------------------------------------------------------------
 def participation(run: History) -> Html:
-    """Who took part and who dropped out; nothing where all always did."""
+    """Who was asked, who finished and who dropped out; nothing where all always finished."""
     asked, lost = run.times("participants"), run.times("dropped")
     if not run.records or (not lost.any() and (asked == len(run.records)).all()):
         return Html()
-    body = ([name(run.names[k]), f"{asked[k]:,}", f"{lost[k]:,}"] for k in range(min(len(run), MOST_ROWS)))
+    finished = run.rounds_finished
+    body = ([name(run.names[k]), f"{asked[k]:,}", f"{finished[k]:,}", f"{lost[k]:,}"] for k in range(min(len(run), MOST_ROWS)))
     some = "" if len(run) <= MOST_ROWS else f" (the first {MOST_ROWS})"
-    numbers = folded(f"Each device{some}", table(["device", "rounds", "dropped out"], body, words=("device",)))
+    numbers = folded(f"Each device{some}", table(["device", "rounds asked", "finished", "dropped out"], body, words=("device",)))
     return together(tag("h2", "Who took part"), prose(_took_part(run, asked, lost)), numbers)
 
 
 def _took_part(run: History, asked: Ints, lost: Ints) -> str:
-    each = f"On average {asked.sum() / len(run.records):.3g} of {counted(len(run), 'device')} took part in a round"
+    rounds = len(run.records)
+    each = f"On average {asked.sum() / rounds:.3g} of {counted(len(run), 'device')} were asked to take part in a round"
     if not lost.any():
-        return f"{each}; none dropped out."
+        return f"{each}, and none dropped out."
+    each = f"{each} and {run.rounds_finished.sum() / rounds:.3g} finished it"
     nobody = sum(len(record.dropped) >= len(record.participants) for record in run.records)
     times = f"{counted(int(lost.sum()), 'time')} a device dropped out, {percent(lost.sum() / max(asked.sum(), 1))} of those asked"
     return f"{each}; {times}." + (f" In {counted(nobody, 'round')} nobody finished." if nobody else "")

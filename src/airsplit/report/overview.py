@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from airsplit.history import History
+from airsplit.history import TIMES, History, waiting_share
 from airsplit.quantities import counted, percent, quantity, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, tag, together
+from airsplit.report.words import NO_ENERGY
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.settings import TrainingSettings
@@ -36,7 +37,11 @@ def result(run: History) -> Html:
     """One sentence, and its numbers once more, large."""
     if not run.records:
         return prose(f"No round is finished yet, of {counted(run.scenario.training.rounds, 'round')}.", "lead")
-    return together(prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run))
+    parts = [prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run)]
+    # Devices that measured themselves cannot be given what computing takes.
+    if not run.has_energy and not run.is_measured:
+        parts.append(prose(f"Energy is {NO_ENERGY}.", "note"))
+    return together(*parts)
 
 
 def _when(run: History) -> str:
@@ -78,35 +83,23 @@ def _points(fraction: float) -> str:
 
 def _at_what_cost(run: History) -> str:
     sent, received = (quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received"))
-    if run.is_measured:
-        return f"Together the devices sent {sent} and received {received}."
+    free = "" if run.counts_downlink else ", for which the clock charges no time"
+    if not run.has_energy:
+        return f"Together the devices sent {sent} up and received {received}{free}."
     energy = quantity(float(run.totals["energy_j"].sum()), "J")
-    return f"Together the devices sent {sent}, received {received} and spent {energy}{_energy_of(run)}."
-
-
-def _energy_of(run: History) -> str:
-    """What the energy leaves out.  A fleet file may say what computing takes; drawn devices only where the scenario does."""
-    fleet = run.scenario.fleet
-    return " on transmitting; what computing takes is not known" if fleet.file is None and fleet.joules_per_mac is None else ""
+    return f"Together the devices spent {energy}, sent {sent} up and received {received}{free}."
 
 
 def _tiles(run: History) -> Html:
-    sums = {key: float(run.totals[key].sum()) for key in ("sent_bytes", "received_bytes", "energy_j", "idle_s")}
-    spent = sum(float(run.totals[key].sum()) for key in ("compute_s", "transmit_s", "server_s", "idle_s"))
+    sums = {key: float(run.totals[key].sum()) for key in ("sent_bytes", "received_bytes", "energy_j", *TIMES)}
     tiles = [
         *_tested_tile(run.evaluated),
         (run.time.capitalize(), seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
-        ("Sent", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
-        *_energy_tile(run, sums["energy_j"]),
-        ("Waiting", percent(sums["idle_s"] / spent if spent else 0.0, 0), "of the devices' time"),
+        ("Sent up", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
+        *([("Energy", quantity(sums["energy_j"], "J"), "of all devices")] if run.has_energy else []),
+        ("Waiting", percent(waiting_share(sums), 0), "of the devices' time"),
     ]
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles), class_="tiles")
-
-
-def _energy_tile(run: History, energy_j: float) -> list[tuple[str, str, str]]:
-    if run.is_measured:  # what real devices take nobody has told
-        return []
-    return [("Energy", quantity(energy_j, "J"), "transmitting only" if _energy_of(run) else "of all devices")]
 
 
 def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from airsplit.history import History
+from airsplit.history import History, waiting_share
 from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
@@ -81,9 +81,18 @@ def picture(run: History) -> Html:
         cut = together(bar({"own": split / layers, "theirs": 1 - split / layers}), tag("small", name(run.plan["split_names"][k])))
         spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}
         rows.append(_picture_row(name(run.names[k]), cut, bar({"transmit": share / widest if widest else 0.0}), bar(spent)))
-    caption = "All devices finish together where the bars are full: nobody waits for another, in the mean."
+    caption = f"Full bars take as long as the slowest device, {seconds(slowest)} on average. {_planned_waiting(run)}"
     legend = swatches({"own": "layers on the device", "theirs": "on the server"} | kinds)
     return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
+
+
+def _planned_waiting(run: History) -> str:
+    """Return how much of their time the plan expects the devices to wait, as `waiting_share` counts it in the rounds."""
+    devices, last_s = len(run), run.plan["expected_latency_s"]
+    busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
+    share = waiting_share(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
+    expected = f"the plan expects the devices to wait {percent(share, 0)} of their time until the last of them is done"
+    return f"Times vary, and {expected}." if devices > 1 else ""
 
 
 def _picture_row(*cells: object, kind: str | None = None) -> Html:
@@ -137,8 +146,8 @@ def measured(run: History) -> Html:
         f"A round was planned to take {seconds(planned)} on average; it took {seconds(found)}, the median of "
         f"{counted(rounds, 'round')}: {percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
     )
-    took_part = np.maximum(run.times("participants"), 1)
-    columns = {word: (key, run.totals[key] / took_part) for word, key in _columns(run).items()}
+    finished = np.maximum(run.rounds_finished, 1)  # nothing is measured of a device that drops out
+    columns = {word: (key, run.totals[key] / finished) for word, key in _columns(run).items()}
     heads = [f"{word}, {what}" for word in columns for what in ("planned", "measured")]
     body = (
         [name(run.names[k]), *(seconds(float(v)) for key, means in columns.values() for v in (iterations * run.plan[key][k], means[k]))]

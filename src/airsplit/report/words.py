@@ -3,3 +3,6 @@
 from __future__ import annotations
 
 TIME = {"compute": "computing", "transmit": "on the air", "server": "at the server", "idle": "waiting", "absent": "not taking part"}
+
+# Said of the energy of a fleet without joules_per_mac.
+NO_ENERGY = "left out because computing would be missing from it; set fleet.joules_per_mac, or that column of a fleet's file"
