@@ -58,7 +58,9 @@ def test_the_defaults_of_the_plan_are_those_of_planning():
     assert settings.pop("element_bits") is None  # those of the network's compression: none
     assert Scenario.load("demo").element_bits == signature["element_bits"].default
     assert settings == {key: signature[key].default for key in settings}
-    assert set(signature) - set(settings) == {"profile", "fleet", "batch_size", "clock", "optimiser_slots", "element_bits"}
+    elsewhere = {"profile", "fleet", "batch_size", "clock", "optimiser_slots", "element_bits", "raw_inputs"}
+    assert set(signature) - set(settings) == elsewhere
+    assert ModelSettings.model_fields["raw_inputs"].default == signature["raw_inputs"].default
 
 
 def test_the_contracts_example_is_a_scenario_and_its_training_is_the_default():

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from airsplit.errors import FileProblem, InvalidValue, UnknownName, require_integer, show, unknown_name
 from airsplit.inputs import input_spec
@@ -30,6 +31,11 @@ COLUMNS = (
 )
 _NEEDED = ("names", "layer_macs", "matmul_macs", "activation_elements", "parameters")
 _CUMULATIVE = ("matmul_macs", "backward_macs", "stored_elements")
+# What crosses as it is. No part of the fingerprint: a profile counted before these columns existed keeps its own.
+_CROSSING = ("raw_inputs", "other_inputs")
+RAW_INPUTS = ("refuse", "allow")
+
+RawInputs = str | Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +55,10 @@ class Profile:
     stored_elements       cumulative: what the device keeps for the backward pass at this split, its input included; masks and
                           indices count by their size as parts of a float32.  When not given, the sum of all activations so far
     inputs                what one sample is, as `--input` takes it, e.g. "3x32x32" or "128:int64"; none where it is not known
+    input_names           the names of the model's inputs, in order; none where they are not known
+    raw_inputs            for each split the names of the inputs whose raw data cross it unchanged: floating-point inputs, and
+                          integers that an embedding looks up.  When not given, none
+    other_inputs          the same of inputs that may travel: labels, masks, and integers that no embedding looks up
 
     >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
     >>> len(p), p.macs.tolist(), p.split_of("fc")
@@ -66,6 +76,9 @@ class Profile:
     trainable_parameters: Ints = field(default=None)  # type: ignore[arg-type]
     model: str = ""
     inputs: Sequence[str] = ()
+    input_names: Sequence[str] = ()
+    raw_inputs: Sequence[Sequence[str]] = ()
+    other_inputs: Sequence[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
         names = tuple(self.names) if isinstance(self.names, Sequence) and not isinstance(self.names, str) else ()
@@ -78,6 +91,9 @@ class Profile:
         if not isinstance(self.inputs, list | tuple):
             raise InvalidValue(f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}')
         object.__setattr__(self, "inputs", tuple(str(input_spec(text, "profile.inputs")) for text in self.inputs))
+        object.__setattr__(self, "input_names", _input_names("profile.input_names", self.input_names))
+        for column in _CROSSING:
+            object.__setattr__(self, column, _crossing_inputs(f"profile.{column}", getattr(self, column), len(names)))
         for column in (*_NEEDED[1:], *_USUAL):
             values: Any = getattr(self, column)
             if values is None and column in _USUAL:
@@ -130,10 +146,41 @@ class Profile:
         """Parameters deeper than a split: those that the server holds for every device."""
         return int(self.parameters[deepest_split:].sum())
 
-    def deepest_averaging_split(self) -> int:
-        """The deepest split that leaves a parameter to be averaged; 1 where none does."""
+    def deepest_averaging_split(self, raw_inputs: RawInputs = "refuse") -> int:
+        """Return the deepest split that leaves a parameter to be averaged and sends no raw input that must stay.
+
+        Where every such split sends one, the deepest that leaves a parameter; 1 where none does.
+        """
         behind = np.flatnonzero(self.parameters)
-        return max(int(behind[-1]), 1) if len(behind) else 1
+        deepest = max(int(behind[-1]), 1) if len(behind) else 1
+        permitted = np.flatnonzero(self.permitted_splits(raw_inputs)[:deepest])
+        return int(permitted[-1]) + 1 if len(permitted) else deepest
+
+    def permitted_splits(self, raw_inputs: RawInputs = "refuse") -> NDArray[np.bool_]:
+        """Return for each split whether all raw inputs that cross it may travel.
+
+        Args:
+            raw_inputs: "refuse", "allow", or the names of the inputs that may travel.
+
+        >>> p = Profile(["a", "b"], [9, 9], [9, 18], [5, 1], [2, 2], raw_inputs=[["context"], []])
+        >>> p.permitted_splits().tolist(), p.permitted_splits(["context"]).tolist()
+        ([False, True], [True, True])
+        """
+        require_raw_inputs("raw_inputs", raw_inputs)
+        if raw_inputs == "allow":
+            return np.ones(len(self), dtype=bool)
+        may_travel = set() if raw_inputs == "refuse" else set(raw_inputs)
+        known = self._known_inputs()
+        for name in sorted(may_travel - known):
+            if not known:
+                why = "the profile does not name the model's inputs; count the model again"
+                raise UnknownName(f"raw_inputs {name!r} is not known: {why}")
+            raise unknown_name("raw_inputs", name, known)
+        return np.array([may_travel.issuperset(crossing) for crossing in self.raw_inputs])
+
+    def _known_inputs(self) -> set[str]:
+        """Return the names of all inputs that the profile names anywhere."""
+        return {*self.input_names, *chain(*self.raw_inputs), *chain(*self.other_inputs)}
 
     def split_of(self, split: int | str, field: str = "split") -> int:
         """A split's number from its name or number."""
@@ -150,7 +197,8 @@ class Profile:
     def to_json(self) -> str:
         """The profile as JSON; keys are the names of the columns."""
         about = {"model": self.model, "inputs": list(self.inputs), "fingerprint": self.fingerprint}
-        return json.dumps(about | self._columns(), indent=1)
+        crossing = {column: getattr(self, column) for column in _CROSSING}
+        return json.dumps(about | self._columns() | {"input_names": self.input_names} | crossing, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
@@ -162,7 +210,7 @@ class Profile:
         missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
         if missing:
             raise FileProblem(f"profile lacks {', '.join(missing)}; write it with to_json()")
-        known = {"names", "model", "inputs", "fingerprint", *COLUMNS}
+        known = {"names", "model", "inputs", "input_names", "fingerprint", *COLUMNS, *_CROSSING}
         for key in data.keys() - known:
             raise unknown_name("profile key", key, known)
         profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})
@@ -200,6 +248,34 @@ def _counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> 
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
+
+
+def _crossing_inputs(field: str, given: object, splits: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of inputs at each split; nothing given means none at any."""
+    if not isinstance(given, list | tuple) or len(given) not in (0, splits):
+        raise InvalidValue(f"{field} must be {splits} lists of names of inputs, one a split, got {show(given)}")
+    if not given:
+        return ((),) * splits
+    return tuple(_input_names(f"{field}[{at}]", names) for at, names in enumerate(given))
+
+
+def _input_names(field: str, names: object) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidValue(f"{field} must be a list of names of inputs, got {show(names)}")
+    return tuple(names)
+
+
+def require_raw_inputs(field: str, value: object) -> None:
+    """Raise if a policy on raw inputs is neither "refuse" nor "allow" nor a list of names.
+
+    >>> require_raw_inputs("raw_inputs", "refuse"), require_raw_inputs("raw_inputs", ["position_ids"])
+    (None, None)
+    """
+    names = isinstance(value, list | tuple) and all(isinstance(name, str) and name for name in value)
+    if not names and not (isinstance(value, str) and value in RAW_INPUTS):
+        example = f", such as [{json.dumps(value)}]" if isinstance(value, str) and value else ""
+        rule = '"refuse", "allow" or a list of the inputs that may travel'
+        raise InvalidValue(f"{field} must be {rule}{example}, got {show(value)}")
 
 
 def shipped_names() -> list[str]:

@@ -115,7 +115,9 @@ class Scenario(Section):
 
     def resolved(self, profile: Profile) -> Scenario:
         """The same, with everything that depends on the model written out: splits by their names, and the profile's fingerprint."""
-        deepest = profile.deepest_averaging_split() if self.plan.max_split is None else self.plan.max_split
+        deepest = self.plan.max_split
+        if deepest is None:
+            deepest = profile.deepest_averaging_split(self.model.raw_inputs)
         splits = {"max_split": deepest, "min_split": self.plan.min_split, "split": self.plan.split}
         named = {f"plan.{key}": _named(profile, f"plan.{key}", split) for key, split in splits.items() if split is not None}
         return self.replace(**named, **{"model.fingerprint": profile.fingerprint})
@@ -153,7 +155,7 @@ class Scenario(Section):
         """The keyword arguments for airsplit.plan; for another method than the scenario's, only those that it takes."""
         wanted = self.plan.method if method is None else method
         others = {key for key, owner in METHOD_OF.items() if owner != wanted}
-        chosen = {"optimiser_slots": self.training.optimiser_slots}
+        chosen = {"optimiser_slots": self.training.optimiser_slots, "raw_inputs": self.model.raw_inputs}
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
         always = {"element_bits": self.element_bits, "batch_size": self.training.batch_size, "clock": self.make_clock()}
         return chosen | always | {"method": wanted}

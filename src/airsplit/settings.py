@@ -23,6 +23,7 @@ from airsplit.errors import (
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
 from airsplit.planning.methods import METHOD_OF, METHODS
+from airsplit.profiles import require_raw_inputs
 from airsplit.references import require_choice_or_path
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
@@ -106,6 +107,7 @@ class ModelSettings(Section):
     input_dtype: str | None = None
     inputs: Texts = None
     weights: str | None = None
+    raw_inputs: Annotated[str | tuple[str, ...], PlainValidator(_tuple)] = "refuse"
     fingerprint: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
 
@@ -118,6 +120,7 @@ class ModelSettings(Section):
 
     def check(self) -> None:
         require_choice_or_path("model.name", self.name)
+        require_raw_inputs("model.raw_inputs", self.raw_inputs)
         self._check_inputs()
         for key, value in self.arguments.items():
             require_plain(f"model.arguments.{key}", value)

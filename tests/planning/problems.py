@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -95,17 +95,18 @@ class Reference:
         return (self.work[-1] - self.work) * self.clock.server_seconds_per_mac * max(1, self.devices / slots)
 
     @cached_property
-    def options(self) -> list[range]:
-        """The splits that each device may take: max_split, min_split and memory."""
+    def options(self) -> list[list[int]]:
+        """The splits that each device may take: max_split, min_split, memory, and no raw input that crosses."""
         profile, fleet, given = self.case.profile, self.case.fleet, self.case.options
         limit = given.get("max_split") or max((row for row in range(1, len(profile)) if profile.parameters[row:].sum() > 0), default=1)
         limits = [limit] * self.devices if isinstance(limit, int) else limit
         memory = 4 * (2 * np.cumsum(profile.parameters) + given.get("batch_size", 1) * np.cumsum(profile.activation_elements))
-        ranges = []
+        options = []
         for k, deepest in enumerate(limits):
             fits = deepest if fleet.memory_bytes is None else sum(memory <= fleet.memory_bytes[k])
-            ranges.append(range(given.get("min_split", 1) - 1, min(deepest, fits)))
-        return ranges
+            within = range(given.get("min_split", 1) - 1, min(deepest, fits))
+            options.append([row for row in within if not profile.raw_inputs[row]])
+        return options
 
     @cached_property
     def choices(self) -> Ints:
@@ -233,8 +234,16 @@ def cases(draw: st.DrawFn, most_devices: int = 3, most_rows: int = 4, blocks: in
         options["max_split"] = draw(st.lists(st.integers(1, L), min_size=K, max_size=K))
     if limit != "none":
         options["min_split"] = draw(st.integers(1, int(np.min(options["max_split"]))))
+    shallowest = options.get("min_split", 1)
     if draw(st.booleans()):
-        first = profile.device_memory_bytes(options["batch_size"])[options.get("min_split", 1) - 1]
+        # The last split of every device's range stays, so that each has one.
+        last = int(np.min(options["max_split"])) if limit != "none" else profile.deepest_averaging_split()
+        raw = [["context"] if draw(st.booleans()) else [] for _ in range(L)]
+        raw[last - 1] = []
+        profile = replace(profile, raw_inputs=raw)
+        shallowest = next(split for split in range(shallowest, L + 1) if not raw[split - 1])
+    if draw(st.booleans()):
+        first = profile.device_memory_bytes(options["batch_size"])[shallowest - 1]
         fleet = fleet.replace(memory_bytes=[first * factor for factor in draw(columns(st.floats(1.0, 20.0), K))])
     return Case(profile, fleet, options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,9 +129,10 @@ def test_exact_is_never_slower_on_the_paper_s_fleets(profile: Profile, cell: Cel
 
 # ---- scaling, permutation, monotonicity --------------------------------------------------------------------------------------
 def scaled(profile: Profile, factor: int) -> Profile:
-    return make_profile(
+    made = make_profile(
         (profile.layer_macs * factor).tolist(), (profile.activation_elements * factor).tolist(), profile.parameters.tolist()
     )
+    return replace(made, raw_inputs=profile.raw_inputs)
 
 
 @examples(60)

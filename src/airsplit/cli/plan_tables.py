@@ -60,12 +60,14 @@ def split_limit(scenario: Scenario, profile: Profile) -> str:
     limit = scenario.plan.max_split
     if isinstance(limit, tuple):
         return "a limit on each split"
-    deepest = _deepest_split(profile, limit)
+    deepest = _deepest_split(scenario, profile, limit)
     return f"splits up to {deepest} ({profile.names[deepest - 1]})"
 
 
-def _deepest_split(profile: Profile, limit: int | str | None) -> int:
-    return profile.deepest_averaging_split() if limit is None else profile.split_of(limit)
+def _deepest_split(scenario: Scenario, profile: Profile, limit: int | str | None) -> int:
+    if limit is None:
+        return profile.deepest_averaging_split(scenario.model.raw_inputs)
+    return profile.split_of(limit)
 
 
 def _batch(plan: Plan) -> str:
@@ -169,7 +171,7 @@ def _held_by_memory(planned: Planned) -> str | None:
     needed = profile.device_memory_bytes(plan.batch_size, planned.scenario.plan_arguments()["optimiser_slots"])
     fits = np.searchsorted(needed, fleet.memory_bytes, side="right")
     limit = planned.scenario.plan.max_split
-    limits = [_deepest_split(profile, each) for each in (limit if isinstance(limit, tuple) else (limit,))]
+    limits = [_deepest_split(planned.scenario, profile, each) for each in (limit if isinstance(limit, tuple) else (limit,))]
     held = np.flatnonzero(fits < np.array(limits))
     if not len(held):
         return None

@@ -19,7 +19,7 @@ from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
 from airsplit.planning.rounds import fedavg_round
 from airsplit.planning.stopping import stopping_table
-from airsplit.profiles import Profile, shipped_profile
+from airsplit.profiles import Profile, RawInputs, shipped_profile
 from airsplit.quantities import at_most_percent, counted, percent, quantity, seconds
 from airsplit.scenario import Scenario
 
@@ -170,7 +170,7 @@ def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
     rounds = {method: iterations * made.expected_latency_s for method, made in (others | {chosen.method: chosen}).items()}
     return {
         "planning_s": took,
-        "layers": _layers(given.profile) | {"limit": _limit(given)},
+        "layers": _layers(given.profile, given.scenario.model.raw_inputs) | {"limit": _limit(given)},
         "devices": _devices(given, chosen),
         "plan": {key: getattr(chosen, key) for key in ("method", "status", "mean_latency_s", "expected_latency_s", "gap", "batch_size")},
         "round_s": rounds | {"fedavg": fedavg.expected_max_s},
@@ -185,13 +185,15 @@ def _plan(given: Asked, method: str) -> Plan:
     return plan(given.profile, given.fleet, **arguments | ({"certify": False} if method == "expected-max" else {}))
 
 
-def _layers(profile: Profile) -> dict[str, Any]:
-    return {"names": list(profile.names), "deepest": profile.deepest_averaging_split()}
+def _layers(profile: Profile, raw_inputs: RawInputs = "refuse") -> dict[str, Any]:
+    return {"names": list(profile.names), "deepest": profile.deepest_averaging_split(raw_inputs)}
 
 
 def _limit(given: Asked) -> int:
     wanted = given.scenario.plan.max_split
-    return given.profile.deepest_averaging_split() if wanted is None else given.profile.split_of(wanted, "plan.max_split")  # type: ignore[arg-type]
+    if wanted is None:
+        return given.profile.deepest_averaging_split(given.scenario.model.raw_inputs)
+    return given.profile.split_of(wanted, "plan.max_split")  # type: ignore[arg-type]
 
 
 def _devices(given: Asked, made: Plan) -> dict[str, Any]:

@@ -49,8 +49,7 @@ def alternate(problem: Problem) -> Alternation:
 
 def most_probable_rows(problem: Problem, shares: Floats) -> Ints:
     """ℓ* = argmax P(ℓ) for every device at its share, devices in blocks to bound the memory."""
-    last = int(problem.deepest.max()) + 1
-    layers = np.arange(problem.shallowest, last)
+    layers = problem.choices
     rows = np.empty(problem.devices, dtype=np.int64)
     for at in range(0, problem.devices, _DEVICES_AT_ONCE):
         some = slice(at, at + _DEVICES_AT_ONCE)

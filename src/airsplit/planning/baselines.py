@@ -12,7 +12,7 @@ from airsplit.errors import Infeasible, InvalidValue
 from airsplit.planning.bandwidth import best_shares, within_budget
 from airsplit.planning.blocks import block_shares
 from airsplit.planning.exact import best_at_shares
-from airsplit.planning.problem import Problem
+from airsplit.planning.problem import Problem, allowing, name_inputs
 from airsplit.randomness import generator
 from airsplit.units import Floats, Ints
 
@@ -30,6 +30,15 @@ def fixed(problem: Problem) -> tuple[Ints, Floats]:
     """The splits that were given, with the best shares for them."""
     if problem.split is None:
         raise InvalidValue('split must be given for the method "fixed": one for all or one for each device, numbers or names')
+    raw = np.flatnonzero(~problem.permitted[problem.split])
+    if len(raw):
+        k = int(raw[0])
+        row = int(problem.split[k])
+        names = problem.profile.raw_inputs[row]
+        raise InvalidValue(
+            f"split of device {k}, {row + 1} ({problem.profile.names[row]}), would send {name_inputs(names)} of the model to the "
+            f"server as it is; take another split, or {allowing(names)}"
+        )
     outside = np.flatnonzero(~problem.allowed(problem.split))
     if len(outside):
         k = int(outside[0])
@@ -42,15 +51,15 @@ def fixed(problem: Problem) -> tuple[Ints, Floats]:
 
 def random(problem: Problem) -> tuple[Ints, Floats]:
     """A split drawn evenly from those that each device may take, with the best shares for them."""
-    span = problem.deepest - problem.shallowest + 1
+    span = np.searchsorted(problem.choices, problem.deepest, side="right")
     u = generator(problem.seed, "random splits").random(problem.devices)
-    rows = problem.shallowest + np.minimum((u * span).astype(np.int64), span - 1)
+    rows = problem.choices[np.minimum((u * span).astype(np.int64), span - 1)]
     return rows, best_shares(problem, rows, 1.0)
 
 
 def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
     """Try every combination of splits (and of blocks, where the band comes in blocks)."""
-    options = [range(problem.shallowest, int(d) + 1) for d in problem.deepest]
+    options = [problem.choices[problem.choices <= deepest] for deepest in problem.deepest]
     N, K = problem.blocks, problem.devices
     count = math.prod(len(o) for o in options) * (math.comb(N - 1, K - 1) if N is not None else 1)
     if count > MOST_COMBINATIONS:

@@ -14,7 +14,7 @@ from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimise_expected_max
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.problem import Problem, problem_of
-from airsplit.profiles import Profile
+from airsplit.profiles import Profile, RawInputs
 from airsplit.references import factory, require_choice_or_path
 from airsplit.units import Floats, Ints
 
@@ -108,6 +108,7 @@ def plan(
     device_quantile: float | None = None,
     certify: bool = True,
     optimiser_slots: int = 0,
+    raw_inputs: RawInputs = "refuse",
     seed: int = 0,
 ) -> Plan:
     """Choose every device's split and share of the band.
@@ -121,6 +122,8 @@ def plan(
     device_quantile  with "exact": minimise the largest device quantile instead of the largest mean
     optimiser_slots  numbers of optimiser state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
                      with momentum 1, Adam 2
+    raw_inputs       splits that would send an input of the model as it is: "refuse" leaves them out, "allow" does not; or a list
+                     of the inputs that may travel, such as position ids.  See `profile.raw_inputs`
     certify          with "expected-max": tighten the lower bound by branch and bound; False keeps the price bound
 
     >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
@@ -144,6 +147,7 @@ def plan(
         device_quantile=device_quantile,
         certify=certify,
         optimiser_slots=optimiser_slots,
+        raw_inputs=raw_inputs,
         seed=seed,
     )
     made = planner(problem)

@@ -5,9 +5,12 @@ Inside `planning` a split is a row of the profile, counted from zero; the outsid
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,7 @@ from airsplit.errors import Infeasible, InvalidValue, require_integer, require_n
 from airsplit.fleet import Fleet
 from airsplit.latency import Fluctuation, LatencyLaw
 from airsplit.planning.pruning import lower_hull, pareto_front
-from airsplit.profiles import Profile
+from airsplit.profiles import Profile, RawInputs
 from airsplit.radio import Link
 from airsplit.units import Floats, Ints
 
@@ -30,8 +33,10 @@ MOST_S = 1e30
 class Problem:
     """One planning problem.  Build it with `problem_of`, which checks everything.
 
-    deepest   the deepest row that each device may take, after max_split and its memory; shallowest: the least for all
-    split     the rows that the method "fixed" takes
+    deepest    the deepest row that each device may take, after max_split and its memory; shallowest: the least for all
+    permitted  whether each row keeps the model's raw inputs on the device, or may send those that it sends; shallowest and
+               deepest are such rows, but not all between them are: `allowed` says which a device may take
+    split      the rows that the method "fixed" takes
     """
 
     profile: Profile
@@ -41,6 +46,7 @@ class Problem:
     element_bits: int
     shallowest: int
     deepest: Ints
+    permitted: NDArray[np.bool_]
     split: Ints | None = None
     quantile: float | None = None
     device_quantile: float | None = None
@@ -80,12 +86,18 @@ class Problem:
         return behind * self.clock.server_pace(self.devices)
 
     @cached_property
+    def choices(self) -> Ints:
+        """The rows that some device may take, in order."""
+        inside = np.arange(self.shallowest, int(self.deepest.max()) + 1)
+        return inside[self.permitted[inside]]
+
+    @cached_property
     def rows(self) -> Ints:
         """The splits worth looking at: the Pareto front over work, server time and data, within the limits.
 
         A split is left out only for one that every device may take in its stead.
         """
-        inside = np.arange(self.shallowest, int(self.deepest.max()) + 1)
+        inside = self.choices
         costs = [self.work, self.up_bits, self.down_bits]
         if self.clock.server_pace(self.devices) > float(self.fleet.seconds_per_mac.min()):
             costs.append(self.server_s)
@@ -124,7 +136,7 @@ class Problem:
 
     def allowed(self, rows: int | Ints) -> NDArray[np.bool_]:
         """Whether each device may take a row, or its row."""
-        return (self.deepest >= rows) & (rows >= self.shallowest)
+        return (self.deepest >= rows) & (rows >= self.shallowest) & self.permitted[rows]
 
     # ---- per device, for chosen rows ---------------------------------------------------------------------------------------
     def busy_s(self, rows: Ints, risk: float) -> Floats:
@@ -167,6 +179,7 @@ def problem_of(
     device_quantile: float | None = None,
     certify: bool = True,
     optimiser_slots: int = 0,
+    raw_inputs: RawInputs = "refuse",
     seed: int = 0,
 ) -> Problem:
     """Check every argument of `plan` and put them together."""
@@ -189,11 +202,16 @@ def problem_of(
     if blocks is not None and blocks < len(fleet):
         raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}; each needs a block")
     shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
-    limits = split_limits(profile, len(fleet), max_split)
+    limits = split_limits(profile, len(fleet), max_split, raw_inputs)
     needed_bytes = profile.device_memory_bytes(batch_size, optimiser_slots)
     if (limits < shallowest).any():
         k = int(np.flatnonzero(limits < shallowest)[0])
         raise InvalidValue(f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other")
+    permitted = profile.permitted_splits(raw_inputs)
+    shallowest = _first_permitted(profile, permitted, shallowest, limits)
+    deepest = _memory_limits(profile, fleet, needed_bytes, shallowest, limits)
+    # The last permitted row at or below each row. Up from `shallowest` there is one.
+    last_permitted = np.maximum.accumulate(np.where(permitted, np.arange(len(profile)), 0))
     problem = Problem(
         profile,
         fleet,
@@ -201,7 +219,8 @@ def problem_of(
         batch_size,
         element_bits,
         shallowest,
-        _memory_limits(profile, fleet, needed_bytes, shallowest, limits),
+        last_permitted[deepest],
+        permitted,
         None if split is None else _given_rows(profile, len(fleet), "split", split),
         quantile,
         device_quantile,
@@ -226,18 +245,54 @@ def _require_times(problem: Problem) -> None:
         )
 
 
-def split_limits(profile: Profile, devices: int, max_split: object) -> Ints:
+def split_limits(profile: Profile, devices: int, max_split: object, raw_inputs: RawInputs) -> Ints:
     """The deepest row of each device.  No limit means the deepest split that leaves a parameter to be averaged."""
+    deepest_averaging = profile.deepest_averaging_split(raw_inputs)
     if max_split is None:
-        return np.full(devices, profile.deepest_averaging_split() - 1)
+        return np.full(devices, deepest_averaging - 1)
     rows = _given_rows(profile, devices, "max_split", max_split)
     if profile.averaged_parameters(int(rows.max()) + 1) == 0:
         warnings.warn(
             f"max_split {int(rows.max()) + 1} lets devices keep every parameter: nothing is averaged and the result is "
-            f"{devices} separate models; {profile.deepest_averaging_split()} is the deepest split that averages something",
+            f"{devices} separate models; {deepest_averaging} is the deepest split that averages something",
             stacklevel=4,
         )
     return rows
+
+
+def _first_permitted(profile: Profile, permitted: NDArray[np.bool_], shallowest: int, limits: Ints) -> int:
+    """Return the first permitted row from `shallowest` on; raise if a device may not go that deep."""
+    behind = np.flatnonzero(permitted[shallowest:])
+    first = shallowest + int(behind[0]) if len(behind) else None
+    short = np.arange(len(limits)) if first is None else np.flatnonzero(limits < first)
+    if first is not None and not len(short):
+        return first
+
+    k = int(short[0])
+    sent = profile.raw_inputs[shallowest : limits[k] + 1]
+    names = list(dict.fromkeys(chain(*sent)))
+    whose = "" if len(short) == len(limits) else f" of device {k}"
+    span = f"{shallowest + 1} to {limits[k] + 1}" if len(sent) > 1 else f"{shallowest + 1}"
+    ways = ["put a layer between the input and the cut", allowing(names)]
+    if first is not None:
+        ways.insert(0, f"raise max_split to {first + 1} ({profile.names[first]}) or more")
+    raise Infeasible(
+        f"every split within the limits{whose}, {span}, would send {name_inputs(names)} of the model to the server as it is; "
+        f"{', or '.join(ways)}"
+    )
+
+
+def allowing(names: Sequence[str]) -> str:
+    """Return how to let these inputs travel, as the last words of an error."""
+    return f"allow it by raw_inputs = {json.dumps(names)}, in a scenario under [model]"
+
+
+def name_inputs(names: Sequence[str]) -> str:
+    """
+    >>> name_inputs(["context"]), name_inputs(["left", "right"])
+    ("the input 'context'", "the inputs 'left' and 'right'")
+    """
+    return f"the input{'s' if len(names) > 1 else ''} {' and '.join(map(repr, names))}"
 
 
 def _given_rows(profile: Profile, devices: int, field: str, given: object) -> Ints:
