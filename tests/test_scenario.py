@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -432,3 +433,39 @@ def test_whatever_a_factory_takes_round_trips_to_the_last_bit(arguments):
 def test_all_settings_that_another_makes_moot_are_named_at_once():
     with pytest.raises(air.InvalidValue, match=r"fleet\.devices and fleet\.file exclude .*, got 3; likewise fleet\.mean_distance_m$"):
         Scenario.from_toml('[model]\nname = "alexnet"\n[fleet]\nfile = "a.csv"\ndevices = 3\nmean_distance_m = 9.0\n')
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------------
+def test_a_metric_of_ones_own_comes_with_arguments_and_a_goal() -> None:
+    text = """
+    [model]
+    name = "alexnet32"
+    [training]
+    metric = "mine:error"
+    metric_goal = "min"
+    [training.metric_arguments]
+    threshold = 0.5
+    """
+    found = Scenario.from_toml(text)
+    assert (found.training.metric, found.training.metric_goal) == ("mine:error", "min")
+    assert found.training.metric_arguments == {"threshold": 0.5}
+    assert Scenario.from_toml(found.to_toml()) == found
+    changed = found.replace(**{"training.metric_arguments.threshold": 0.25})
+    assert changed.training.metric_arguments == {"threshold": 0.25}
+    plain = found.replace(**{"training.metric": "accuracy"})  # what belonged to the other goes with it
+    assert (plain.training.metric_goal, plain.training.metric_arguments) == ("max", {})
+
+
+@pytest.mark.parametrize(
+    ("training", "why"),
+    [
+        ({"metric": "f1"}, r"training\.metric 'f1' is not known"),
+        ({"metric": "mine:error", "metric_goal": "lowest"}, r"training\.metric_goal 'lowest' is not known"),
+        ({"metric_goal": "min"}, r"training\.metric_goal is for a metric of your own"),
+        ({"metric_arguments": {"k": 1}}, r"training\.metric_arguments is for a metric of your own"),
+        ({"metric": "mine:error", "metric_arguments": {"k": None}}, r"training\.metric_arguments\.k must be a finite number"),
+    ],
+)
+def test_a_metric_that_cannot_be_is_refused(training: dict[str, Any], why: str) -> None:
+    with pytest.raises(air.AirsplitError, match=why):
+        Scenario(model={"name": "alexnet32"}, training=training)

@@ -40,6 +40,7 @@ class RoundRecord:
     test_accuracy_spread   standard deviation over those models
     test_accuracy_worst    the least of them
     own_accuracy, own_accuracy_spread, own_accuracy_worst    the same with each model's classes weighted as its device has them
+    test_metric, test_metric_spread, test_metric_worst       the same of training.metric, if that is a function of the user's own
     test_loss              mean over the evaluated models
     participants, dropped  device numbers: who was asked to take part, and who of them dropped out
     compute_s, transmit_s, server_s, idle_s, sent_bytes, received_bytes, macs, energy_j    of each device in this round
@@ -56,6 +57,9 @@ class RoundRecord:
     own_accuracy: float | None = None
     own_accuracy_spread: float | None = None
     own_accuracy_worst: float | None = None
+    test_metric: float | None = None
+    test_metric_spread: float | None = None
+    test_metric_worst: float | None = None
     test_loss: float | None = None
     participants: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()

@@ -225,11 +225,11 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
         example = min(SECTIONS[table].model_fields)
         raise InvalidValue(f"scenario key {table!r} must name a setting of its table, e.g. {table}.{example}")
     name, deeper, argument = key.partition(".")
-    if name not in SECTIONS[table].model_fields or (deeper and name != "arguments"):
+    if name not in SECTIONS[table].model_fields or (deeper and not name.endswith("arguments")):
         raise unknown_key(table, key)
     settings = tables[table]
     if deeper:
-        settings, name = settings.setdefault("arguments", {}), argument
+        settings, name = settings.setdefault(name, {}), argument
     if value is None:
         settings.pop(name, None)
     else:

@@ -31,6 +31,9 @@ DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
 COMPRESSIONS = {"none": 32, "fp16": 16, "bf16": 16, "int8": 8}
 """Ways to send activations and gradients, and the bits of an element."""
 LOSSES = ("cross-entropy",)
+ACCURACY = "accuracy"
+METRICS = (ACCURACY,)
+GOALS = ("max", "min")
 OPTIMISERS = ("sgd", "adam")
 PRECISIONS = ("fp32", "bf16")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
@@ -40,6 +43,7 @@ WEIGHTINGS = ("uniform", "samples")
 PARTITION_OF = {"alpha": "dirichlet", "labels_per_device": "shards"}
 ALGORITHM_OF = {"average_fronts_every": "sfl"}
 OPTIMISER_OF = {"momentum": "sgd"}
+METRIC_DEFAULTS: dict[str, Any] = {"metric_goal": "max", "metric_arguments": {}}
 DRAWN = ("devices", "mean_distance_m", "distance_spread", "seconds_per_mac", "fluctuation_ratio", "fading", "joules_per_mac", "seed")
 CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
 
@@ -280,6 +284,9 @@ class TrainingSettings(Section):
     momentum: float | None = 0.0
     weight_decay: float = 0.0
     loss: str = "cross-entropy"
+    metric: str = ACCURACY
+    metric_arguments: dict[str, Any] = Field(default_factory=dict)
+    metric_goal: str = "max"
     weighting: str = "uniform"
     participation: float = 1.0
     dropout_probability: float = 0.0
@@ -302,6 +309,9 @@ class TrainingSettings(Section):
             moot |= _options_of_others(f"training.{key}", given.get(key, cls.model_fields[key].default), owners)
         if given.get("partition") == "given":
             moot["samples_per_device"] = 'does not go with training.partition = "given", which says who holds what; leave it out'
+        if given.get("metric", ACCURACY) == ACCURACY:
+            own = 'is for a metric of your own, training.metric = "package.module:function"; leave it out'
+            moot |= {key: own for key, default in METRIC_DEFAULTS.items() if given.get(key, default) != default}
         return moot
 
     def check(self) -> None:
@@ -316,6 +326,10 @@ class TrainingSettings(Section):
             raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')
         require_choice_or_path("training.dataset", self.dataset, DATASETS)
         require_choice_or_path("training.loss", self.loss, LOSSES)
+        require_choice_or_path("training.metric", self.metric, METRICS)
+        require_choice("training.metric_goal", self.metric_goal, GOALS)
+        for key, value in self.metric_arguments.items():
+            require_plain(f"training.metric_arguments.{key}", value)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
             raise InvalidValue(f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}')

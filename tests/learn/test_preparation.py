@@ -24,13 +24,23 @@ def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
 
 
 @pytest.mark.parametrize(
-    "labels",
-    [torch.full((4,), 9.0), torch.full((4, 2), 9), torch.empty(0, dtype=torch.int64)],
-    ids=["numbers", "a row of them", "none at all"],
+    ("labels", "why"),
+    [
+        (torch.full((4,), 1.0), "needs labels that are whole numbers, got float32"),
+        (torch.full((4, 2), 1), r"needs scores of shape \(2, 2, classes\) or \(2, classes, 2\) for labels of shape \(2, 2\), got \(2, 3\)"),
+        (torch.tensor([0, 1, -1, 2]), "labels must be classes, numbered from 0, got -1"),
+    ],
+    ids=["numbers", "a row of them", "below zero"],
 )
-def test_labels_that_are_not_one_class_for_each_answer_are_left_to_the_loss(labels: torch.Tensor) -> None:
+def test_labels_that_cross_entropy_cannot_compare_are_refused_before_any_round(labels: torch.Tensor, why: str) -> None:
     replica, _ = replica_of(tiny.scenario())
-    require_labels(replica, samples(labels), "mine:data")
+    with pytest.raises(InvalidValue, match=rf"training\.dataset 'mine:data': .*{why}"):
+        require_labels(replica, samples(labels), "mine:data")
+
+
+def test_without_samples_there_is_nothing_to_check() -> None:
+    replica, _ = replica_of(tiny.scenario())
+    assert require_labels(replica, samples(torch.empty(0, dtype=torch.int64)), "mine:data") is None
 
 
 def test_a_loss_of_the_users_own_knows_its_labels_itself() -> None:

@@ -437,6 +437,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "samples that see each other": {"model": "mixing", "splits": [1, 2, 1, 2, 1]},
     "gradient of its own": {"model": "cubed", "splits": [1] * 5, "learning_rate": 0.05, "model__arguments": {"rule": "right"}},
     "sequences": {"model": "words", "data": "sequences", "splits": [1, 2, 3]},
+    "segmentation": {"model": "segmenter", "data": "pixels", "splits": [1, 2, 1]},
 }
 
 

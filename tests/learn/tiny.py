@@ -240,6 +240,21 @@ class Words(nn.Module):
 words = fixed_weights(Words)
 
 
+class Segmenter(nn.Module):
+    """A row of scores for each pixel, in torch's layout; `last` puts the classes behind height and width."""
+
+    def __init__(self, classes: int = CLASSES, last: bool = False) -> None:
+        super().__init__()
+        self.one, self.two, self.last = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, classes, 3, padding=1), last
+
+    def forward(self, image: Tensor) -> Tensor:
+        scores: Tensor = self.two(torch.relu(self.one(image)))
+        return scores.movedim(1, -1) if self.last else scores
+
+
+segmenter = fixed_weights(Segmenter)
+
+
 class Rooted(nn.Module):
     """The loss is finite, its gradient is not: √0² has none."""
 
@@ -424,6 +439,17 @@ def sequences() -> Any:
     return (walks[:30, :-1], walks[:30, 1:]), (walks[30:, :-1], walks[30:, 1:])
 
 
+def shaded(samples: int, seed: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Images with pixels that are dark, grey or bright, which is their class."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (samples, height, width), generator=rng)
+    return labels[:, None] - 1 + 0.2 * torch.randn(samples, 1, height, width, generator=rng), labels
+
+
+def pixels() -> Any:
+    return shaded(40, 1, 6, 5), shaded(20, 2, 6, 5)
+
+
 def one_class_to_test() -> Any:
     train, (inputs, labels) = flat()
     return train, (inputs[labels == 1], labels[labels == 1])
@@ -467,7 +493,7 @@ def parted_images() -> Any:
 
 
 # ---- scenarios -------------------------------------------------------------------------------------------------------------
-SHAPES = {"cnn": [1, 6, 6], "words": [4], "digits_net": [1, 8, 8]}
+SHAPES = {"cnn": [1, 6, 6], "segmenter": [1, 6, 5], "words": [4], "digits_net": [1, 8, 8]}
 
 
 def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind: str = "float32", **changes: Any) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -23,7 +24,7 @@ from airsplit.learn.data import Dataset
 from airsplit.learn.evaluation import scores, summary
 from airsplit.learn.participation import evaluated_devices, evaluated_samples, is_evaluated
 from airsplit.learn.partition import label_counts
-from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels
+from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels, require_metric
 from airsplit.learn.ranks import ALONE, Ranks, as_bytes
 from airsplit.learn.replica import kind_and_name, state_names
 from airsplit.learn.schedule import Agreed, Schedule
@@ -31,6 +32,7 @@ from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import are_finite, is_finite
 from airsplit.learn.virtual_time import RoundCosts
+from airsplit.metric import metric_of
 from airsplit.quantities import percent
 from airsplit.results import RoundRecord, few_digits
 from airsplit.scenario import Scenario
@@ -75,8 +77,10 @@ class Training:
             self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
             samples = dataset.train.to(self.accelerator.device)
             self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
-            for each in (samples, self._test):
-                require_labels(self.replica, each, settings.dataset)
+            layouts = [require_labels(self.replica, each, settings.dataset) for each in (samples, self._test)]
+            if layouts[0] is not None:
+                warnings.warn(layouts[0], stacklevel=2)
+            require_metric(self.replica, self._test, settings.batch_size)
             about_data = "" if ranks.size == 1 else _checksum(dataset, parts)
         ranks.require_same("the scenario", self.scenario.to_toml() if ranks.size > 1 else "")
         ranks.require_same("what training.dataset gives", about_data)
@@ -212,8 +216,9 @@ class Training:
                 whose = f"device {self.device_names[bad]}"
                 raise Diverged(f"training stopped after round {number}: the test loss of {whose} is not finite; {self._way_out()}")
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
+        fields |= summary("test_accuracy", [score.accuracy for score in found])
+        fields |= summary("test_metric", [score.metric for score in found], metric_of(self.settings).worst)
         if self._mixes is not None:
-            fields |= summary("test_accuracy", [score.accuracy for score in found])
             fields |= summary("own_accuracy", [score.accuracy_on(self._mixes[k]) for k, score in zip(devices, found, strict=True)])
         return fields
 

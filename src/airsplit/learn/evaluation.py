@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.data import Samples, Tensors
-from airsplit.learn.losses import right_answers
+from airsplit.learn.losses import IGNORED_LABEL, right_answers
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
@@ -23,14 +23,21 @@ from airsplit.units import Floats
 BATCH = 250
 BATCH_ON_GPU = 2000
 
+# The first columns of a row of sums: loss and metric.
+SUMS = 2
+
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One model on the test set: the mean loss and, where labels are classes, how many of each class there are and are right."""
+    """One model on the test set: the mean loss, how many labels there are and are right, and the mean metric of the user's own.
+
+    Labels are counted for each class if a sample has one label, all together if it has several, and not at all if they are floats.
+    """
 
     loss: float
     right: Floats
     present: Floats
+    metric: float | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -50,7 +57,7 @@ class Score:
         return float((mix[known] * self.right[known] / self.present[known]).sum() / mix[known].sum())
 
 
-def summary(name: str, values: Sequence[float | None]) -> dict[str, float]:
+def summary(name: str, values: Sequence[float | None], worst: Callable[[Sequence[float]], float] = min) -> dict[str, float]:
     """The fields of a record that tell a number of several models: mean, spread and worst; none where nobody has it.
 
     >>> summary("own_accuracy", [0.5, None, 1.0])
@@ -59,7 +66,14 @@ def summary(name: str, values: Sequence[float | None]) -> dict[str, float]:
     known = [value for value in values if value is not None]
     if not known:
         return {}
-    return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": min(known)}
+    return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": worst(known)}
+
+
+def label_kinds(labels: Tensor, classes: int | None) -> int:
+    """Return how many kinds of labels are counted apart: each class, or all together if a sample has several labels."""
+    if labels.is_floating_point():
+        return 0
+    return 1 if labels.dim() > 1 else classes or 0
 
 
 def scores(
@@ -78,7 +92,8 @@ def scores(
     """
     size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
     batches = [slice(at, at + size) for at in range(0, len(test), size)]
-    rows = torch.zeros(len(devices) if state.personal else 1, 1 + 2 * (classes or 0), dtype=torch.float64, device=accelerator.device)
+    columns = SUMS + 2 * label_kinds(test.labels, classes)
+    rows = torch.zeros(len(devices) if state.personal else 1, columns, dtype=torch.float64, device=accelerator.device)
     with ranks.together(), torch.no_grad(), evaluating(replica.model):
         if state.personal:
             models = [(row, state.of(k)) for row, k in zip(rows, devices, strict=True) if k in state.held]
@@ -90,8 +105,15 @@ def scores(
                 _count(replica, test.batch(batch), row, accelerator)
                 tell((number + done / len(batches)) / len(models))
     ranks.add_up([rows])
-    found = [Score(row[0] / len(test), *np.split(row[1:], 2)) for row in rows.cpu().numpy()]
+    found = [_score(row, len(test), replica.metric is not None) for row in rows.cpu().numpy()]
     return found if state.personal else found * len(devices)
+
+
+def _score(row: Floats, samples: int, has_metric: bool) -> Score:
+    """Return the score that the sums of a row come to."""
+    loss, metric = (row[:SUMS] / samples).tolist()
+    right, present = np.split(row[SUMS:], 2)
+    return Score(loss, right, present, metric if has_metric else None)
 
 
 @contextmanager
@@ -116,14 +138,19 @@ def _told() -> Iterator[None]:
 
 
 def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, accelerator: Accelerator) -> None:
-    """Add to a row: the loss of all samples together, and of each class how many are right and how many there are."""
+    """Add a batch to a row: the sums of loss and metric over its samples, and how many labels of each kind are right and there."""
     inputs, labels = batch
-    right, present = row[1:].tensor_split(2)
+    right, present = row[SUMS:].tensor_split(2)
     # autocast remembers weights in the lower precision until its end: so it ends before they change
     with _told(), accelerator.autocast():
         output = replica.model(*inputs)
         row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
     hit = right_answers(output, labels) if len(present) else None
     if hit is not None:
-        right.index_add_(0, labels, hit.double())
-        present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))
+        kinds, counted = labels, torch.ones_like(hit, dtype=torch.float64)
+        if labels.dim() > 1:
+            kinds, counted = torch.zeros_like(labels), (labels != IGNORED_LABEL).double()
+        right.index_add_(0, kinds.flatten(), hit.double().flatten())
+        present.index_add_(0, kinds.flatten(), counted.flatten())
+    if replica.metric is not None:  # last: a function of the user's own may change what it is given
+        row[1] += replica.metric(output, labels) * len(labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,9 +14,10 @@ from torch import nn
 from airsplit.errors import FileProblem, InvalidValue
 from airsplit.inputs import InputSpec
 from airsplit.learn.accelerator import CPU
-from airsplit.learn.data import Dataset, Samples, load_dataset
+from airsplit.learn.data import Dataset, Samples, Tensors, load_dataset
 from airsplit.learn.evaluation import evaluating
-from airsplit.learn.losses import cross_entropy, logits_of, loss_of, require_classes
+from airsplit.learn.losses import cross_entropy, logits_of, loss_of, require_classes, require_comparable
+from airsplit.learn.metrics import load_metric
 from airsplit.learn.optimisers import optimiser_of
 from airsplit.learn.partition import dealt
 from airsplit.learn.replica import Replica
@@ -38,7 +40,7 @@ def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[R
     profile = replace(found.profile(), model=scenario.model.name)
     scenario.require_model(profile)
     found.model.to(device)
-    return Replica(found, optimiser_of(scenario.training), loss_of(scenario.training.loss)), profile
+    return Replica(found, optimiser_of(scenario.training), loss_of(scenario.training.loss), load_metric(scenario.training)), profile
 
 
 def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
@@ -88,21 +90,49 @@ def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder
         return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
 
 
-def require_labels(replica: Replica, samples: Samples, dataset: str) -> None:
-    """Raise where a label is beyond the classes that the model tells apart; a GPU would not say so, and be of no use afterwards."""
-    if replica.loss is not cross_entropy or samples.labels.is_floating_point() or not len(samples):
-        return
+def require_labels(replica: Replica, samples: Samples, dataset: str) -> str | None:
+    """Raise where labels do not go with the model's output; a GPU would not say so, and be of no use afterwards.
+
+    Returns what is to be said where two axes of the output could be the classes.
+    """
+    if replica.loss is not cross_entropy or not len(samples):
+        return None
     inputs, labels = samples.batch(slice(0, 2))
     try:
-        with torch.no_grad(), evaluating(replica.model), seeded(0, "labels"):
-            output = logits_of(replica.model(*inputs))
+        output = _output_of(replica, inputs)
+    except Exception:  # whatever a model cannot do is told where it is trained
+        return None
+    try:
+        axes = require_comparable(output, labels)
+        shape = tuple(logits_of(output).shape)
+        require_classes(samples.labels, shape[axes[0]])
+    except InvalidValue as error:
+        raise InvalidValue(f"training.dataset {dataset!r}: {error}") from None
+    if len(axes) == 1:
+        return None
+    return (
+        f"the model's output of shape {shape} for labels of shape {tuple(labels.shape)} may have its classes last, "
+        "or first behind the batch as torch has them; the last axis is taken"
+    )
+
+
+def require_metric(replica: Replica, samples: Samples, batch_size: int) -> None:
+    """Raise where a metric of the user's own fails on a batch."""
+    if replica.metric is None:
+        return
+    inputs, labels = samples.batch(slice(0, batch_size))
+    try:
+        output = _output_of(replica, inputs)
     except Exception:  # whatever a model cannot do is told where it is trained
         return
-    if output.shape[:-1] == labels.shape:
-        try:
-            require_classes(int(samples.labels.max()), output.shape[-1])
-        except InvalidValue as error:
-            raise InvalidValue(f"training.dataset {dataset!r}: {error}") from None
+    with torch.no_grad():
+        replica.metric(output, labels)
+
+
+def _output_of(replica: Replica, inputs: Tensors) -> Any:
+    """Return what the model makes of a few samples; the model stays as it was."""
+    with torch.no_grad(), evaluating(replica.model), seeded(0, "labels"):
+        return replica.model(*inputs)
 
 
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from airsplit.errors import InvalidValue
 from airsplit.learn.losses import Loss
+from airsplit.learn.metrics import MetricFunction
 from airsplit.learn.optimisers import Optimiser
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import Chance, Tensors, as_it_comes, split_step
@@ -50,10 +51,12 @@ class Replica:
              optimiser remembers; live, so that copying into one changes the model
     statistics  those of them that are buffers
     fixed    the model's other tensors: frozen parameters, constant buffers
+    metric   the user's own, which evaluation computes beside the loss; None where there is none
     """
 
-    def __init__(self, found: Outline, optimiser: Optimiser, loss: Loss) -> None:
+    def __init__(self, found: Outline, optimiser: Optimiser, loss: Loss, metric: MetricFunction | None = None) -> None:
         self.model, self.outline, self.optimiser, self.loss = found.model, found, optimiser, loss
+        self.metric = metric
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         buffers = moving_buffers(found)
         self.trained = trained
