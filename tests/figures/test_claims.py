@@ -61,7 +61,7 @@ def distances() -> dict[int, dict[str, Any]]:
 def limits(share: float) -> dict[int, dict[str, Any]]:
     curves = [{"max_split": 8, "differs_before_limit": [0.0, share]}, {"max_split": None, "differs_before_limit": [0.0, 0.0]}]
     panel = {"model": "alexnet", "method": "exact", "curves": curves}
-    return {6: {"settings": {"mean_distance_m": 300}, "frequencies_ghz": [1, 4], "panels": [panel]}}
+    return {6: {"settings": {"mean_distance_m": 300}, "macs_per_second": [1e9, 4e9], "panels": [panel]}}
 
 
 def comparison(model: str, **changes: list[float]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_a_limit_that_matters_before_it_binds_is_found():
     assert limit_is_silent(limits(0.0))[1]
     measured, holds = limit_is_silent(limits(0.2))
     assert not holds
-    assert "20 % (L̂ = 8, 4 GHz)" in measured
+    assert "20 % (L̂ = 8, 4 GMAC/s)" in measured
 
 
 @pytest.mark.parametrize(("part", "values"), [("compute_ratio", [0.1, 1.1]), ("air_time_ratio", [8.7, 8.7]), ("saving", [0.83, 0.17])])

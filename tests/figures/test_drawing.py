@@ -13,10 +13,12 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
 
 from airsplit import __version__
 from airsplit.errors import FileProblem, InvalidValue
-from airsplit.figures import FIGURES, Scale, accuracies, draw, draw_one, fig10, fig13, fig14
+from airsplit.figures import FIGURES, Scale, accuracies, draw, draw_one, fig10, fig13, fig14, style
 from airsplit.figures.claims import STATEMENTS, judged
 
 TINY = Scale("tiny", 2, 1)
@@ -53,6 +55,88 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def numbers_of(folder: Path, number: int) -> dict[str, Any]:
     return json.loads((folder / f"{FIGURES[number].stem}.json").read_text(encoding="utf-8"))
+
+
+def drawing_of(data: dict[str, Any]) -> Canvas:
+    with style.look():
+        figure = FIGURES[data["figure"]].draw(data)
+        figure.draw_without_rendering()
+    return figure
+
+
+def caption_of(figure: Canvas) -> str:
+    return " ".join(figure.get_supxlabel().split())
+
+
+def legend_labels(figure: Canvas) -> list[str]:
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+    return [text.get_text() for legend in legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("number", FIGURES)
+def test_nothing_is_cut_off_at_the_edge_of_the_picture(folder, number):
+    figure = drawing_of(numbers_of(folder, number))
+    used = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert min(used.x0, used.y0) >= 0
+    assert used.x1 <= width
+    assert used.y1 <= height
+
+
+@pytest.mark.parametrize("number", FIGURES)
+def test_no_bar_stands_on_a_logarithmic_axis(folder, number):
+    """Its length would depend on where the axis happens to begin."""
+    for axes in drawing_of(numbers_of(folder, number)).axes:
+        if axes.get_yscale() == "log":
+            assert not [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_rings_are_explained_only_where_they_are_drawn(folder, number):
+    data = numbers_of(folder, number)
+    for paper, exact in zip(data["curves"][::2], data["curves"][1::2], strict=True):
+        paper["mean_latency_s"] = exact["mean_latency_s"]
+        paper["mean_split"] = exact["mean_split"]
+    same = drawing_of(data)
+    assert "ring" not in caption_of(same)
+    assert "the paper's algorithm" not in legend_labels(same)
+
+    median = data["curves"][1]["mean_latency_s"]["median"]
+    data["curves"][0]["mean_latency_s"] = {"median": [1.1 * value for value in median]}
+    apart = drawing_of(data)
+    assert "rings: the paper's algorithm" in caption_of(apart)
+    assert "the paper's algorithm" in legend_labels(apart)
+
+
+@pytest.mark.parametrize("number", [4, 5, 6])
+def test_solid_and_dotted_lines_are_in_a_legend(folder, number):
+    figure = drawing_of(numbers_of(folder, number))
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+    explained = {line.get_linestyle() for legend in legends for line in legend.get_lines()}
+    drawn = {line.get_linestyle() for axes in figure.axes for line in axes.lines}
+    assert {"-", ":"} <= drawn <= explained
+
+
+def test_figure_6_has_even_ticks_and_speeds_in_macs_a_second(folder):
+    figure = drawing_of(numbers_of(folder, 6))
+    for axes in figure.axes:
+        assert len(set(np.diff(axes.get_yticks()))) == 1
+    assert {axes.get_xlabel() for axes in figure.axes} == {"", "speed 1/a [GMAC/s]"}
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_the_caption_says_that_slow_sending_is_on_purpose(folder, number):
+    assert "those with time to spare send slowly on purpose" in caption_of(drawing_of(numbers_of(folder, number)))
+
+
+@pytest.mark.parametrize(("low", "high"), [(117, 280), (290, 740), (1, 4.9), (600, 8500), (4, 580), (1e-3, 1e3)])
+def test_a_logarithmic_axis_has_some_round_ticks_and_not_too_many(low, high):
+    axes = style.canvas(1, 1, 2)[1][0, 0]
+    axes.plot([0, 1], [low, high])
+    style.log_axis(axes.yaxis)
+    shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert 3 <= len(shown) <= 12
+    assert all(float(f"{tick:.2g}") == pytest.approx(tick) for tick in shown)
 
 
 @pytest.mark.parametrize("number", FIGURES)

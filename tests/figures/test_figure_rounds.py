@@ -35,6 +35,13 @@ def test_all_devices_finish_together_so_that_the_parts_add_up():
         assert done.expected_max_s > done.total_s
 
 
+def test_a_round_of_sfl_is_the_exact_plan_whatever_the_default_method_is():
+    plan = air.plan(ALEXNET, FLEET, method="exact", max_split=8, batch_size=BATCH_SIZE)
+    other = air.plan(ALEXNET, FLEET, method="expected-max", max_split=8, batch_size=BATCH_SIZE, certify=False)
+    assert other.mean_latency_s > plan.mean_latency_s * 1.001
+    assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(ITERATIONS * plan.mean_latency_s, rel=1e-9)
+
+
 def test_a_round_at_one_split_is_the_planners_fixed_plan():
     plan = air.plan(ALEXNET, FLEET, method="fixed", split=4, batch_size=BATCH_SIZE)
     done = split_round(ALEXNET, FLEET, 4)

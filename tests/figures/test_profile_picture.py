@@ -91,6 +91,18 @@ def test_everything_is_inside_the_picture_and_no_two_names_or_numbers_overlap(mo
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_work_on_its_logarithmic_axis_is_a_point_for_each_row_that_has_work(model):
+    profile, figure = drawn(model)
+    work = figure.axes[0]
+    points = work.lines[0]
+    assert work.get_yscale() == "log"
+    assert not work.patches
+    assert points.get_linestyle() == "None"
+    shown = np.isfinite(np.asarray(points.get_ydata(), dtype=float))
+    assert shown.tolist() == (profile.layer_macs > 0).tolist()
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_no_panel_is_squeezed_by_names(model):
     _, figure = drawn(model)
     assert min(axes.get_window_extent().height for axes in figure.axes) / figure.dpi > 0.7

@@ -133,7 +133,7 @@ def better_is_faster(drawn: Drawn) -> Verdict:
 
 
 def limit_is_silent(drawn: Drawn) -> Verdict:
-    """C6 holds if at every frequency, for every L̂, model and method, at most 1 % of the devices are unlike.
+    """C6 holds if at every speed, for every L̂, model and method, at most 1 % of the devices are unlike.
 
     A device is unlike if it is short of the deepest useful split within L̂, yet splits elsewhere than without a limit.
     """
@@ -142,10 +142,10 @@ def limit_is_silent(drawn: Drawn) -> Verdict:
         shares = np.array([curve["differs_before_limit"] for curve in panel["curves"]])
         c, f = np.unravel_index(int(shares.argmax()), shares.shape)
         worst = max(worst, float(shares[c, f]))
-        limit, frequency = panel["curves"][c]["max_split"], drawn[6]["frequencies_ghz"][f]
-        where = f" (L̂ = {limit}, {frequency:g} GHz)" if shares[c, f] > 0 else ""
+        limit, speed = panel["curves"][c]["max_split"], drawn[6]["macs_per_second"][f]
+        where = f" (L̂ = {limit}, {speed / 1e9:g} GMAC/s)" if shares[c, f] > 0 else ""
         parts.append(f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * shares[c, f]:.0f} %{where}")
-    lead = "Devices short of the limit that split elsewhere than without it, at the worst frequency and L̂, at "
+    lead = "Devices short of the limit that split elsewhere than without it, at the worst speed and L̂, at "
     return f"{lead}{drawn[6]['settings']['mean_distance_m']} m: {'; '.join(parts)}.", worst <= 0.01
 
 

@@ -136,5 +136,6 @@ def _caption(figure: Canvas, data: Data) -> None:
         f"A round is one pass over {given['samples']:,} samples: {given['iterations_per_round']} iterations of batch "
         f"{given['batch_size']} (SFL, exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its "
         f"own optimal shares). {style.sampled(given).capitalize()}. Marks: the total (medians of its parts need not add "
-        "up to it). Right: seconds of the whole band.",
+        "up to it). All devices finish together, so those with time to spare send slowly on purpose: a long transmit time "
+        "(light) is not a cost. What sending costs is air time (right), in seconds of the whole band.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -81,21 +82,20 @@ def draw(data: Data) -> Canvas:
     """The split above, the latency below."""
     figure, axes = style.canvas(2, 1, 4.4, sharex=True)
     above, below = axes[:, 0]
-    _draw_curves(above, data, "mean_split")
+    differs = _draw_curves(above, data, "mean_split", style.nested(len(COLOURS)))
     count = len(data["names"])
     above.set_yticks(range(1, count + 1), [f"{name}  {i}" for i, name in enumerate(data["names"], start=1)])
     above.set_ylim(0.6, count + 0.4)
     above.set_ylabel("split after layer")
-    _draw_curves(below, data, "mean_latency_s")
+    differs |= _draw_curves(below, data, "mean_latency_s", [1.3] * len(COLOURS))
     for colour, entry in _coloured(data, "exact"):
-        dotted = {"color": colour, "linestyle": ":", "linewidth": 0.9}
-        below.plot(data["mean_distances_m"], entry["expected_latency_s"]["median"], **dotted)
+        below.plot(data["mean_distances_m"], entry["expected_latency_s"]["median"], color=colour, **style.DOTTED)
     style.log_axis(below.yaxis)
     style.log_axis(below.xaxis, TICKS_M)
     below.set_xlabel("mean distance [m]")
     below.set_ylabel(f"latency of an iteration,\nbatch {data['settings']['batch_size']} [s]")
-    _legend(below, data)
-    _caption(figure, data)
+    _legends(figure, below, data, with_rings=differs)
+    _caption(figure, data, with_rings=differs)
     return figure
 
 
@@ -103,32 +103,49 @@ def _coloured(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
     return list(zip(COLOURS, [c for c in data["curves"] if c["method"] == method], strict=True))
 
 
-def _draw_curves(axes: Axes, data: Data, key: str) -> None:
-    """The exact optimum as nested lines, the band for mixed fleets only; the paper's algorithm as rings where it differs."""
+def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> bool:
+    """Draw the exact optimum as lines, with a band for mixed fleets only; return whether the paper's algorithm differs.
+
+    Where it does, there is a ring.
+    """
     x = data["mean_distances_m"]
-    widths = style.nested(len(COLOURS))
+    differs = False
     pairs = zip(_coloured(data, "exact"), _coloured(data, "paper"), widths, strict=True)
     for (colour, exact), (_, paper), width in pairs:
         if wording.is_mixed(exact):
             style.curve(axes, x, exact[key], colour, linewidth=width)
         else:
             axes.plot(x, exact[key]["median"], color=colour, linewidth=width)
-        style.rings(axes, x, paper[key]["median"], exact[key]["median"], colour)
+        differs |= style.rings(axes, x, paper[key]["median"], exact[key]["median"], colour)
+    return differs
 
 
-def _legend(axes: Axes, data: Data) -> None:
-    handles = [Line2D([], [], color=colour) for colour in COLOURS]
-    labels = [f"a = {style.pace_label(entry['seconds_per_mac'])}" for _, entry in _coloured(data, "exact")]
-    axes.legend(handles, labels, loc="upper left")
+def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> None:
+    """The colors above the panels, for both; the kinds of line where they are drawn."""
+    paces = [
+        Line2D([], [], color=colour, label=f"a = {style.pace_label(entry['seconds_per_mac'])}")
+        for colour, entry in _coloured(data, "exact")
+    ]
+    figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
+    kinds = [
+        Line2D([], [], color=style.FAINT, label="largest mean, max E[τ]"),
+        Line2D([], [], color=style.FAINT, label="mean of the largest, E[max τ]", **style.DOTTED),
+    ]
+    if with_rings:
+        kinds.append(Line2D([], [], color=style.FAINT, label="the paper's algorithm", **style.RING))
+    below.legend(handles=kinds, loc="upper left")
 
 
-def _caption(figure: Canvas, data: Data) -> None:
+def _caption(figure: Canvas, data: Data, *, with_rings: bool) -> None:
     given = data["settings"]
+    if with_rings:
+        paper = "rings: the paper's algorithm, where its median differs by more than 0.1 %"
+    else:
+        paper = "the paper's algorithm has the same medians within 0.1 %"
     style.caption(
         figure,
         f"{style.MODEL_NAMES[given['model']]}, L̂ = {given['max_split']}, batch {given['batch_size']}, "
         f"{style.sampled(given)}. "
-        "Lines: the exact optimum; rings: the paper's algorithm where its median differs by more than 0.1 %. "
-        "Bands: uniform a only. Split: mean over a fleet's devices. "
-        "Solid: max E[τ], what both minimise; dotted: E[max τ] of the exact plans.",
+        f"Lines: plans that minimize max E[τ] (exact); {paper}. Dotted: the same plans. "
+        "Bands: uniform a only. Split: mean over a fleet's devices.",
     )

@@ -11,7 +11,14 @@ from airsplit.figures.sweeps import Progress, Scale
 from airsplit.profiles import shipped_profile
 from airsplit.units import BYTES_PER_FLOAT32
 
-KINDS = {"conv": style.BLUE, "relu": style.SKY, "norm": style.PURPLE, "pool": style.GREEN, "fc": style.ORANGE}
+# The color and the marker of each kind of layer.
+KINDS = {
+    "conv": (style.BLUE, "o"),
+    "relu": (style.SKY, "s"),
+    "norm": (style.PURPLE, "D"),
+    "pool": (style.GREEN, "^"),
+    "fc": (style.ORANGE, "v"),
+}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing random, nothing slow
@@ -28,22 +35,25 @@ def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing
 
 
 def draw(data: Data) -> Canvas:
-    """Two rows of bars on logarithmic axes, coloured by the kind of layer."""
+    """Two rows of points, one kind of marker for each kind of layer.
+
+    The axes are logarithmic, where a bar's length would depend on where the axis happens to begin.
+    """
     figure, axes = style.canvas(2, 1, 3.5, sharex=True)
     kinds = [kind_of(name) for name in data["layers"]]
     for axis, key, label in (
-        (axes[0, 0], "layer_macs", "work [MAC]"),
-        (axes[1, 0], "activation_bytes", "output [bytes]"),
+        (axes[0, 0], "layer_macs", "work of the layer [MAC]"),
+        (axes[1, 0], "activation_bytes", "its output [bytes]"),
     ):
-        axis.bar(range(len(kinds)), data[key], color=[KINDS[kind] for kind in kinds], width=0.72)
+        for kind, (color, marker) in KINDS.items():
+            rows = [row for row, other in enumerate(kinds) if other == kind]
+            points = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": "none"}
+            axis.plot(rows, [data[key][row] for row in rows], label=kind, **points)
         axis.set_yscale("log")
         axis.set_ylabel(label)
-        axis.grid(visible=False, axis="x")
     axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
     axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
-    swatches = [axes[0, 0].bar([0], [0], color=colour) for colour in KINDS.values()]
-    where = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
-    axes[0, 0].legend(swatches, KINDS, ncols=len(KINDS), columnspacing=1, handlelength=0.8, **where)
+    axes[0, 0].legend(ncols=len(KINDS), columnspacing=1, handlelength=0.8, loc="lower right", bbox_to_anchor=(1, 1))
     style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
     return figure
 

@@ -1,4 +1,4 @@
-"""Figure 6: split point against device frequency for several L̂.  Carries C6."""
+"""Figure 6: split point against device speed for several L̂.  Carries C6."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
 
 from airsplit.figures import style
 from airsplit.figures.declaration import Data, Figure
@@ -16,22 +18,26 @@ from airsplit.planning.problem import problem_of
 from airsplit.profiles import Profile, shipped_profile
 from airsplit.units import Ints
 
-FREQUENCIES_GHZ = (1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5)
+MACS_PER_SECOND = (1e9, 1.5e9, 2e9, 2.5e9, 3e9, 3.5e9, 4e9, 4.5e9, 5e9)
 DISTANCE_M = 300
 LIMITS: dict[str, tuple[int | None, ...]] = {"alexnet": (None, 15, 8, 4), "vgg16": (None, 17, 10, 6)}
 METHODS = ("paper", "exact")
+METHOD_NAMES = {"paper": "paper's algorithm", "exact": "exact"}
 COLOURS = (style.INK, style.RED, style.GREEN, style.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """All devices of a fleet at one frequency, one MAC a cycle as in the paper; a curve for each model, method, L̂."""
+    """All devices of a fleet at one speed; a curve for each model, method and L̂.
+
+    The paper gives the speed as a frequency, at one MAC a cycle.
+    """
     panels: list[dict[str, Any]] = []
     for model in LIMITS:
         progress(f"{model}, {len(LIMITS[model])} limits")
         panels += _panels(model, scale.fleets)
     profiles = {model: shipped_profile(model) for model in LIMITS}
     own = {"batch_size": BATCH_SIZE, "mean_distance_m": DISTANCE_M, "methods": METHODS}
-    return {"settings": settings(scale.fleets, profiles, **own), "frequencies_ghz": FREQUENCIES_GHZ, "panels": panels}
+    return {"settings": settings(scale.fleets, profiles, **own), "macs_per_second": MACS_PER_SECOND, "panels": panels}
 
 
 def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
@@ -48,9 +54,9 @@ def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
 
 
 def _splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, Ints]:
-    """Frequencies × fleets × devices, of each method."""
+    """Speeds × fleets × devices, of each method."""
     plan = planner(profile, METHODS, limit)
-    points = [over_fleets(fleets, DISTANCE_M, 1e-9 / f, plan) for f in FREQUENCIES_GHZ]
+    points = [over_fleets(fleets, DISTANCE_M, 1 / speed, plan) for speed in MACS_PER_SECOND]
     return {m: np.array([[p.splits for p in row] for row in picked(points, m)]) for m in METHODS}
 
 
@@ -82,37 +88,51 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
 
 def draw(data: Data) -> Canvas:
     """Models side by side, the paper's algorithm above the exact optimum."""
-    figure, axes = style.canvas(2, 2, 4.4, sharex=True, sharey="col")
+    figure, axes = style.canvas(2, 2, 4.6, sharex=True, sharey="col")
+    billions = [speed / 1e9 for speed in data["macs_per_second"]]
     for panel, cell in zip(data["panels"], axes.T.ravel(), strict=True):
-        _draw_panel(cell, data["frequencies_ghz"], panel)
+        _draw_panel(cell, billions, panel)
     for cell in axes[1]:
-        cell.set_xlabel("device frequency 1/a [GHz]")
-    for cell in axes[:, 0]:
-        cell.set_ylabel("split after layer")
+        cell.set_xlabel("speed 1/a [GMAC/s]")
+    for cell, method in zip(axes[:, 0], METHODS, strict=True):
+        cell.set_ylabel(f"{METHOD_NAMES[method]}:\nsplit after layer")
+    for cell, panel in zip(axes[0], data["panels"][:: len(METHODS)], strict=True):
+        style.legend_above(cell, style.MODEL_NAMES[panel["model"]])
+    kinds = [
+        Line2D([], [], color=style.FAINT, label="planned within L̂"),
+        Line2D([], [], color=style.FAINT, label="planned without a limit, then cut off at L̂", **style.DOTTED),
+    ]
+    figure.legend(handles=kinds, loc="outside upper center", ncols=2, columnspacing=1)
     given = data["settings"]
     style.caption(
         figure,
-        f"All devices of one frequency at {given['mean_distance_m']} m, batch {given['batch_size']}, "
-        f"mean split over {given['devices']} devices of {given['fleets']} fleets. Dotted: the plan without a limit, cut off at L̂, "
-        "which is what it would be if L̂ changed nothing until it binds. "
-        "No limit: the deepest split that leaves a parameter to be averaged.",
+        f"All devices of one speed at {given['mean_distance_m']} m, batch {given['batch_size']}, "
+        f"mean split over {given['devices']} devices of {given['fleets']} fleets. Where solid and dotted differ, L̂ changes plans before "
+        f"it binds. No limit: any split that leaves a parameter to be averaged.{_short_of_limit(data)}",
     )
     return figure
 
 
+def _short_of_limit(data: Data) -> str:
+    """Name the limits that no plan ever reaches."""
+    found = {
+        (style.MODEL_NAMES[panel["model"]], curve["max_split"], curve["reachable_split"])
+        for panel in data["panels"]
+        for curve in panel["curves"]
+        if curve["max_split"] not in (None, curve["reachable_split"])
+    }
+    return "".join(f" {model} with L̂ = {limit} stops at {reach}, where less is sent." for model, limit, reach in sorted(found))
+
+
 def _draw_panel(axes: Axes, x: list[float], panel: dict[str, Any]) -> None:
     curves = panel["curves"]
-    for colour, width, entry in zip(COLOURS, style.nested(len(curves)), curves, strict=True):
+    for colour, entry in zip(COLOURS, curves, strict=True):
         label = "no limit" if entry["max_split"] is None else f"L̂ = {entry['max_split']}"
-        axes.plot(x, entry["mean_split_over_all"], color=colour, linewidth=width, label=label)
-        axes.plot(x, entry["unlimited_capped_over_all"], color=colour, linewidth=0.9, linestyle=":")
+        axes.plot(x, entry["mean_split_over_all"], color=colour, label=label)
+        axes.plot(x, entry["unlimited_capped_over_all"], color=colour, **style.DOTTED)
     axes.set_xticks(range(1, 6))
-    axes.set_yticks(sorted({entry["reachable_split"] for entry in curves}))
-    title = f"{style.MODEL_NAMES[panel['model']]}, {panel['method']}"
-    if panel["method"] == "paper":
-        style.legend_above(axes, title)
-    else:
-        axes.set_title(title)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MultipleLocator(4))
 
 
-FIGURE = Figure(6, "Split point against device frequency for several L̂", compute, draw)
+FIGURE = Figure(6, "Split point against device speed for several L̂", compute, draw)

@@ -25,6 +25,7 @@ from airsplit.profiles import shipped_profile
 DISTANCES_M = (50, 100, 200, 400, 800)
 CASES: tuple[tuple[str, int | None], ...] = (("alexnet", 8), ("vgg16", 6), ("alexnet", None), ("vgg16", None))
 METHODS = {"paper": style.RED, "exact": style.BLUE, "expected-max": style.INK}
+METHOD_NAMES = {"paper": "the paper's algorithm", "exact": "exact", "expected-max": "expected-max"}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -60,17 +61,18 @@ def draw(data: Data) -> Canvas:
     for cell, panel in zip(axes.ravel(), data["panels"], strict=True):
         for (method, colour), width in zip(METHODS.items(), style.nested(len(METHODS)), strict=True):
             percent = {key: [100 * v for v in values] for key, values in panel["above_bound"][method].items()}
-            style.curve(cell, data["mean_distances_m"], percent, colour, linewidth=width, label=method)
+            style.curve(cell, data["mean_distances_m"], percent, colour, linewidth=width, label=METHOD_NAMES[method])
         limit = "no limit" if panel["max_split"] is None else f"L̂ = {panel['max_split']}"
         cell.set_title(f"{style.MODEL_NAMES[panel['model']]}, {limit}")
         style.log_axis(cell.xaxis, data["mean_distances_m"])
     for cell in axes[1]:
         cell.set_xlabel("mean distance [m]")
-    for cell in axes[:, 0]:
-        cell.set_ylabel("E[max τ] above bound [%]")
-    axes[0, 1].legend(loc="upper right")
+    quantity = "E[max τ], the mean time until the last device is done,\nabove its lower bound [%]"
+    figure.supylabel(quantity, fontsize=style.LOOK["axes.labelsize"])
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(METHODS), columnspacing=1.5)
     given = data["settings"]
-    note = "Zero is the certified lower bound on E[max τ]: no plan is below it."
+    note = "Zero is the certified lower bound on E[max τ]: no plan with fixed shares is below it."
     style.caption(figure, f"{note} Batch {given['batch_size']}, {style.sampled(given)}.")
     return figure
 

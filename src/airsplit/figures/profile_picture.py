@@ -22,7 +22,7 @@ ON_FRONT = "on the Pareto front: no split has both less work and less data"
 DOMINATED = "dominated: another split has no more work and no more data"
 MOST_NAMES = 40  # a model with more splits than this names only some of its front
 LONGEST_NAME = 30  # letters
-PALE, BAR, GUIDE = "#b9b9b9", "#8f9aa3", "#d3e3ee"
+PALE, GUIDE = "#b9b9b9", "#d3e3ee"
 
 _NAME_PT, _PITCH_PT, _LEADER_PT = 6.0, 7.6, 9.0
 _FARTHEST = 3  # pitches that a name may be moved from its split
@@ -91,15 +91,11 @@ def _size_in(rows: int) -> tuple[float, float]:
 
 
 def _draw_each(axis: Axes, profile: Profile) -> None:
-    """Bars, as one shape: a thousand of them would be slow one by one.  A layer without work has none."""
-    rows, work = len(profile), np.where(profile.layer_macs > 0, profile.layer_macs, np.nan)
-    low, high = _log_range(axis, work, "MAC")
-    edges, heights = np.arange(rows + 1) + 0.5, work
-    if rows <= 2 * MOST_NAMES:  # room for gaps
-        edges = (np.arange(1, rows + 1)[:, None] + [-0.36, 0.36]).ravel()
-        heights = np.stack([work, np.full(rows, np.nan)], axis=1).ravel()[:-1]
-    axis.stairs(heights, edges, baseline=low, fill=True, color=BAR, linewidth=0)
-    axis.set_ylim(low, high)
+    """Draw a square for each row that has work.  On a logarithmic axis the length of a bar would mean nothing."""
+    work = np.where(profile.layer_macs > 0, profile.layer_macs, np.nan)
+    axis.set_ylim(*_log_range(axis, work, "MAC"))
+    squares: dict[str, Any] = {"linestyle": "none", "marker": "s", "color": style.INK, "clip_on": False}
+    axis.plot(np.arange(1, len(profile) + 1), work, markersize=_marker_size(len(profile)) - 0.5, **squares)
     axis.set_ylabel("work between\nsplits")
 
 
@@ -126,10 +122,14 @@ def _draw_sent(axis: Axes, profile: Profile, front: Ints) -> None:
 def _draw_splits(axis: Axes, values: Floats, front: Ints) -> None:
     others = np.setdiff1d(np.arange(len(values)), front)
     dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "clip_on": False}
-    size = float(np.interp(len(values), [MOST_NAMES, 300, 3000], [3.5, 2.2, 1.6]))
+    size = _marker_size(len(values))
     axis.plot(front + 1, values[front], label=ON_FRONT, color=style.BLUE, markersize=size + 0.6, zorder=3, **dots)
     if len(others):
         axis.plot(others + 1, values[others], label=DOMINATED, color=PALE, markersize=size - 0.8, zorder=2, **dots)
+
+
+def _marker_size(rows: int) -> float:
+    return float(np.interp(rows, [MOST_NAMES, 300, 3000], [3.5, 2.2, 1.6]))
 
 
 def _log_range(axis: Axes, values: Floats, unit: str) -> tuple[float, float]:

@@ -26,7 +26,7 @@ def split_round(profile: Profile, fleet: Fleet, split: int | Ints) -> Round:
 
 def sfl_round(profile: Profile, fleet: Fleet, max_split: int) -> Round:
     """One pass over the samples with the exact plan."""
-    return split_round(profile, fleet, plan(profile, fleet, max_split=max_split, batch_size=BATCH_SIZE).splits)
+    return split_round(profile, fleet, plan(profile, fleet, method="exact", max_split=max_split, batch_size=BATCH_SIZE).splits)
 
 
 def fedavg_round(profile: Profile, fleet: Fleet) -> Round:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 # the kinds of file, and what must be left out of each for it to be the same every day
 KINDS: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -25,6 +26,9 @@ DOTS_PER_INCH = 300
 # Okabe and Ito's palette, told apart with every kind of colour vision, without its yellow
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 INK, FAINT = "#222222", "#6b6b6b"
+
+DOTTED: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9}
+RING: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}
 
 DATASET_NAMES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 PARTITION_NAMES = {"iid": "IID", "non-iid": "non-IID"}
@@ -84,7 +88,7 @@ def canvas(rows: int, columns: int, height_in: float, *, wide: bool = False, **o
 def caption(figure: Canvas, text: str) -> None:
     """The line under a figure that says what it was drawn from."""
     kept = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
-    letters = round(86 * figure.get_figwidth() / WIDTH_IN)
+    letters = round(82 * figure.get_figwidth() / WIDTH_IN)
     figure.supxlabel(textwrap.fill(kept, letters), fontsize=5.6, color=FAINT, linespacing=1.25)
 
 
@@ -106,23 +110,41 @@ def nested(count: int) -> list[float]:
     return [0.9 + 0.55 * inside for inside in reversed(range(count))]
 
 
-def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], colour: str) -> None:
-    """Open circles where y differs from a reference by more than 0.1 %."""
+def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], colour: str) -> bool:
+    """Draw open circles where y differs from a reference by more than 0.1 %; return whether there are any."""
     apart = [abs(v - r) > 1e-3 * abs(r) for v, r in zip(y, reference, strict=True)]
     points = [(a, b) for a, b, here in zip(x, y, apart, strict=True) if here]
     if points:
-        ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white", "color": colour, "zorder": 3}
-        axes.plot(*zip(*points, strict=True), **ring)
+        axes.plot(*zip(*points, strict=True), color=colour, zorder=3, **RING)
+    return bool(points)
 
 
 def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
-    """A logarithmic axis with these ticks, or 1, 2, 5 of each decade (1, 3 where there are several), written as plain numbers."""
+    """Make an axis that has its data logarithmic, with plain numbers at these ticks, or at round ones."""
     (axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale)("log")
-    low, high = axis.get_data_interval()
-    usual = LogLocator(subs=(1.0, 3.0) if 0 < 50 * low < high else (1.0, 2.0, 5.0))
-    axis.set_major_locator(usual if ticks is None else FixedLocator(list(ticks)))
+    axis.set_major_locator(FixedLocator(list(round_ticks(*axis.get_data_interval()) if ticks is None else ticks)))
     axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from the decade of `low` to that of `high`; the more decades, the fewer in each.
+
+    >>> round_ticks(4, 90)
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    """
+    if not 0 < low <= high < np.inf:
+        return []
+    if high > 1e4 * low:
+        steps = [1.0]
+    elif high > 50 * low:
+        steps = [1.0, 3.0]
+    elif high > 5 * low:
+        steps = [1.0, 2.0, 5.0]
+    else:
+        steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0]
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    return [step * 10.0**decade for decade in decades for step in steps] + [10.0**decades.stop]
 
 
 def legend_above(axes: Axes, title: str) -> None:
