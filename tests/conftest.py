@@ -41,3 +41,21 @@ def ignored_signals():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def count_calls(monkeypatch):
+    """Count the calls of a function: a list with an entry for each call so far."""
+
+    def start(owner, name):
+        calls = []
+        function = getattr(owner, name)
+
+        def counted(*given, **more):
+            calls.append(name)
+            return function(*given, **more)
+
+        monkeypatch.setattr(owner, name, counted)
+        return calls
+
+    return start

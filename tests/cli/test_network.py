@@ -226,6 +226,20 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
         fleets.assert_same_tensors(made.state(k), simulated.state.of(k))
 
 
+@pytest.mark.parametrize("replan", [False, True])
+def test_join_says_whether_layers_may_move(run: Run, wanted: Scenario, tmp_path: Path, replan: bool) -> None:
+    with party(wanted.replace(**{"network.replan": replan}), tmp_path) as made:
+        made.join("1", "2")
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        words = ["--name", "0", "--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
+        code, _, err = run("join", made.address, *words)
+        trained.join(PATIENCE_S)
+        made.leave()
+    assert code == 0, err
+    assert ("the server may move layers between rounds" in err) is replan
+
+
 def test_join_prints_events_as_lines_of_json(capsys: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path) -> None:
     with party(wanted, tmp_path) as made:
         made.join("1", "2")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airsplit.dashboard.monitor import Runs
+from airsplit.dashboard.monitor import Run, Runs
 from airsplit.errors import AirsplitError, UnknownName
+from airsplit.history import History
 from airsplit.report.scales import MOST_POINTS
-from airsplit.results import RunFolder
+from airsplit.results import RoundRecord, RunFolder
 from report.run_folders import a_long_run, a_record, a_run, a_scenario
 
 
@@ -133,14 +138,76 @@ def test_a_wrong_record_is_told_of_every_time(tmp_path: Path) -> None:
         assert "5 compute_s" in runs.overview()[0]["problem"]
 
 
-def test_a_list_of_many_runs_is_quick(tmp_path: Path) -> None:
-    for number in range(150):
+def test_what_is_known_of_a_run_is_not_read_again(tmp_path: Path, count_calls: Any) -> None:
+    for number in range(3):
         a_run(tmp_path / f"run{number}", [a_record(1)])
+    begun, parsed = count_calls(History, "__init__"), count_calls(RoundRecord, "from_json")
+    runs = Runs(tmp_path)
+    for _ in range(2):
+        assert len(runs.overview()) == 3
+        assert (len(begun), len(parsed)) == (3, 3)
+    RunFolder(tmp_path / "run1").append(a_record(2))
+    assert len(runs.overview()) == 3
+    assert (len(begun), len(parsed)) == (3, 4)
+
+
+# ---- several threads -----------------------------------------------------------------------------------------------------------
+class Meeting:
+    """Notices two threads in the same function: each waits there for a moment for the other to come."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.happened = False
+        self._both = threading.Barrier(2)
+        function = getattr(owner, name)
+
+        def slow(*given: Any, **more: Any) -> Any:
+            with suppress(threading.BrokenBarrierError):
+                self._both.wait(0.1)
+                self.happened = True
+            return function(*given, **more)
+
+        monkeypatch.setattr(owner, name, slow)
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """What calls return that are made at the same time, each in a thread."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+@pytest.mark.parametrize("name", ["summary", "series", "report"])
+def test_a_run_is_read_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    run = Runs(tmp_path).run("run")
+    RunFolder(tmp_path / "run").append(a_record(2))
+    meeting = Meeting(monkeypatch, History, "update")
+    at_once(getattr(run, name), run.summary)
+    assert not meeting.happened
+    assert run.summary()["rounds"] == 2
+
+
+def test_threads_that_ask_for_a_run_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
+    runs = Runs(tmp_path)
+    meeting = Meeting(monkeypatch, Run, "__init__")
+    one, other = at_once(*[lambda: runs.run("run")] * 2)
+    assert one is other
+    assert not meeting.happened
+
+
+class Known(dict[str, Run]):
+    """What is known of runs; unlike those of a plain dict, its methods can be replaced."""
+
+
+def test_threads_that_find_a_run_gone_forget_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path / "run", [a_record(1)])
     runs = Runs(tmp_path)
     runs.overview()
-    start = time.perf_counter()
-    assert len(runs.overview()) == 150
-    assert time.perf_counter() - start < 1.0
+    shutil.rmtree(tmp_path / "run")
+    runs._read = Known(runs._read)
+    meeting = Meeting(monkeypatch, runs._read, "keys")
+    assert at_once(runs.overview, runs.overview) == [[], []]
+    assert not meeting.happened
 
 
 def test_a_run_that_goes_while_it_is_looked_at_is_a_problem_and_no_failure(tmp_path: Path) -> None:

@@ -135,6 +135,16 @@ def test_too_many_combinations_for_exhaustive_search_are_refused_at_once() -> No
     refused(Infeasible, '^"exhaustive" would try', fleet=blocks, method="exhaustive", max_split=4)
 
 
+@pytest.mark.parametrize(("blocks", "combinations"), [(None, 4**3), (6, 4**3 * 10)])
+def test_exhaustive_search_counts_what_it_would_try(monkeypatch: pytest.MonkeyPatch, blocks: int | None, combinations: int) -> None:
+    """Four splits for each of three devices; six blocks go to them in (5 over 2) ways."""
+    fleet = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=blocks))
+    monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations)
+    plan(ALEXNET, fleet, method="exhaustive", max_split=4)
+    monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations - 1)
+    refused(Infeasible, f"would try {combinations} combinations", fleet=fleet, method="exhaustive", max_split=4)
+
+
 @pytest.mark.parametrize("method", ["exact", "expected-max", "paper", "equal", "random", "exhaustive"])
 def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
     fleet = Fleet.sample(5, seed=0, cell=Cell(resource_blocks=4))
