@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem
+from airsplit.metric import Metric, metric_of
 from airsplit.results import ENERGY_INCLUDES_COMPUTING, PER_DEVICE, RecordReader, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
 TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
 PER_ROUND = ("virtual_time_s", "latency_s", "train_loss", "test_loss", "test_accuracy", "test_accuracy_spread",
-             "test_accuracy_worst", "own_accuracy", "own_accuracy_spread", "own_accuracy_worst")  # fmt: skip
+             "test_accuracy_worst", "own_accuracy", "own_accuracy_spread", "own_accuracy_worst",
+             "test_metric", "test_metric_spread", "test_metric_worst")  # fmt: skip
 _LISTS = ("splits", "split_names", "shares", "compute_s", "transmit_s", "server_s")
 _NUMBERS = ("gap", "mean_latency_s", "expected_latency_s", "batch_size", "averaged_parameters")
 
@@ -89,6 +91,11 @@ class History:
     @property
     def virtual_time_s(self) -> float:
         return float(self.rounds["virtual_time_s"][-1]) if self.records else 0.0
+
+    @property
+    def metric(self) -> Metric:
+        """The number by which its models are judged."""
+        return metric_of(self.scenario.training)
 
     @property
     def is_networked(self) -> bool:

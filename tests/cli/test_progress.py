@@ -9,6 +9,7 @@ import pytest
 
 from airsplit.cli import progress
 from airsplit.cli.progress import Follower
+from airsplit.metric import Metric
 from airsplit.results import RoundRecord
 from report.run_folders import a_record
 
@@ -50,7 +51,7 @@ def rounds_of(follower: Follower, clock: Clock, *, steps: int, step_s: float, ro
 def test_elsewhere_short_rounds_are_told_of_now_and_then_and_long_ones_say_how_far_they_are(
     clock: Clock, capsys: pytest.CaptureFixture[str], step_s: float, told: list[str]
 ) -> None:
-    follower = Follower(3)
+    follower = Follower(3, Metric())
     records = list(follower.through(rounds_of(follower, clock, steps=5, step_s=step_s, rounds=3)))
     lines = capsys.readouterr().err.splitlines()
     assert [record.round for record in records] == [1, 2, 3]
@@ -69,7 +70,7 @@ def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    follower = Follower(2)
+    follower = Follower(2, Metric())
     drawn = list[str]()
     assert follower._live is not None
     monkeypatch.setattr(follower._live, "update", lambda text: drawn.append("\n".join(map(str, getattr(text, "renderables", [text])))))

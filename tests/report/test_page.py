@@ -334,3 +334,30 @@ def test_the_machine_is_told_where_it_is_known(tmp_path: Path) -> None:
     page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(machine="a <fast> one, 2 cores", airsplit_version="0.1.0")))
     assert "a &lt;fast&gt; one, 2 cores" in page
     assert "trained with Airsplit 0.1.0" in page
+
+
+# ---- a metric of the user's own ---------------------------------------------------------------------------------------------
+ERROR = {"training__metric": "mine:mean_error", "training__metric_goal": "min"}
+
+
+def test_a_metric_of_the_users_own_stands_where_accuracy_would(tmp_path: Path) -> None:
+    records = [a_record(n, test_metric=8.0 / n, test_metric_spread=0.5, test_metric_worst=9.0 / n) for n in (1, 2)]
+    page = read(a_run(tmp_path, records, a_scenario(**ERROR)))
+    said = words(page)
+    assert "mean_error on the test set is 4 in the mean over the devices&#x27; models (spread 0.5, worst 4.5)." in said
+    assert "mean_error 4 worst 4.5" in said
+    assert "Metric mine:mean_error , of which less is better" in said
+    assert "mean_error over rounds. mean of the devices&#x27; models: 8 in round 1, 4 in round 2. worst model: 9 in round 1" in page
+    assert re.search(r"<th[^>]*>mean_error</th>", page)
+
+
+def test_models_that_agree_in_a_metric_have_no_worst(tmp_path: Path) -> None:
+    no_accuracy = dict.fromkeys(("test_accuracy", "test_accuracy_spread", "test_accuracy_worst"))
+    records = [a_record(1, test_metric=0.25, test_metric_spread=0.0, test_metric_worst=0.25, **no_accuracy)]
+    said = words(read(a_run(tmp_path, records, a_scenario(training__metric="mine:dice"))))
+    assert "dice on the test set is 0.25 in the mean over the devices&#x27; models." in said
+    assert "dice 0.25 the same for all models" in said
+
+
+def test_without_a_metric_of_the_users_own_none_is_named(tmp_path: Path) -> None:
+    assert "Metric" not in words(read(a_run(tmp_path, [a_record(1)])))

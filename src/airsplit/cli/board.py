@@ -22,6 +22,7 @@ from airsplit.cli.output import note, print_parts
 from airsplit.cli.progress import line
 from airsplit.cli.render import table
 from airsplit.cli.run_tables import run_report, run_summary
+from airsplit.metric import Metric, metric_of
 from airsplit.quantities import counted, seconds
 from airsplit.results import RoundRecord
 
@@ -76,7 +77,7 @@ class Board:
         self._out = sys.stdout  # as it is now: while training, what users' code prints goes to stderr
         self._lock = threading.Lock()
         self._facts: Facts | None = None
-        self._rounds, self._lines = 0, list[str]()
+        self._rounds, self._metric, self._lines = 0, Metric(), list[str]()
         self._said_s = time.monotonic()
 
     def told(self, event: str, **facts: Any) -> None:
@@ -104,15 +105,15 @@ class Board:
         self._said_s = time.monotonic()
 
     def _round_line(self, record: RoundRecord) -> str:
-        return line(record, self._rounds, record.test_accuracy, None, "time")
+        return line(record, self._rounds, self._metric, self._metric.of(record), None, "time")
 
     @contextmanager
     def showing(self, serving: Serving) -> Iterator[None]:
         """A live table, where stderr is a terminal."""
         from airsplit.network.identity import join_address
 
-        self._rounds = serving.server.settings.rounds
-        self._facts = Facts(self._rounds, "training time")
+        self._rounds, self._metric = serving.server.settings.rounds, metric_of(serving.server.settings)
+        self._facts = Facts(self._rounds, self._metric, "training time")
         if not self._as_json:
             note(f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}")
             where = join_address(serving.host if is_loopback(serving.host) else "HOST", serving.port)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from airsplit.metric import Metric
 from airsplit.quantities import bar, percent, seconds
 from airsplit.report.words import TIME
 from airsplit.results import RoundRecord
@@ -15,24 +16,26 @@ LEVELS = "▁▂▃▄▅▆▇█"
 COLOURS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
 KINDS = {f"{kind}_s": (TIME[kind], colour) for kind, colour in COLOURS.items()}
 WIDTH = 30
+LABEL = 10
 
 
 class Facts:
     """What is known so far."""
 
-    def __init__(self, rounds: int, clock: str = "virtual time") -> None:
+    def __init__(self, rounds: int, metric: Metric, clock: str = "virtual time") -> None:
         """`clock` is what the run's seconds are; `now` is said of the round that goes on, until it is over."""
-        self._rounds, self._clock = rounds, clock
+        self._rounds, self._metric, self._clock = rounds, metric, clock
         self._last: RoundRecord | None = None
-        self._accuracies, self._losses = list[float](), list[float]()
+        self._tested, self._losses = list[float](), list[float]()
         self._spent = dict.fromkeys(KINDS, 0.0)
         self.now = ""
 
     def add(self, record: RoundRecord) -> None:
         """A round is over."""
         self._last, self.now = record, ""
-        if record.test_accuracy is not None:
-            self._accuracies.append(record.test_accuracy)
+        tested = self._metric.of(record)
+        if tested is not None:
+            self._tested.append(tested)
         if record.train_loss is not None:
             self._losses.append(record.train_loss)
         for key in KINDS:
@@ -43,7 +46,7 @@ class Facts:
         now = Text(self.now) if self.now else None
         if self._last is None:
             return now or Text("training …")
-        lines = (self._progress(left_s), self._accuracy(), self._loss(), self._time(), now)
+        lines = (self._progress(left_s), self._quality(), self._loss(), self._time(), now)
         return Group(*(line for line in lines if line is not None))
 
     def _progress(self, left_s: float | None) -> Text:
@@ -53,10 +56,13 @@ class Facts:
         text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
         return text.append(f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}")
 
-    def _accuracy(self) -> Text | None:
-        if not self._accuracies:
+    def _quality(self) -> Text | None:
+        """Accuracy, or the metric of the user's own between the least and the greatest that it was."""
+        if not self._tested:
             return None
-        return Text(f"{'accuracy':10}{levels(self._accuracies, 0.0, 1.0, WIDTH):{WIDTH}}  {percent(self._accuracies[-1])}")
+        name = self._metric.name if len(self._metric.name) < LABEL else "metric"
+        low, high = (0.0, 1.0) if self._metric.is_accuracy else (min(self._tested), max(self._tested))
+        return Text(f"{name:{LABEL}}{levels(self._tested, low, high, WIDTH):{WIDTH}}  {self._metric.show(self._tested[-1])}")
 
     def _loss(self) -> Text | None:
         if not self._losses:

@@ -16,7 +16,8 @@ from rich.live import Live
 
 from airsplit.cli.facts import Facts, time_left
 from airsplit.cli.output import note
-from airsplit.quantities import percent, seconds
+from airsplit.metric import Metric
+from airsplit.quantities import seconds
 from airsplit.results import RoundRecord
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def _silence() -> Iterator[None]:
 class Follower:
     """Says on stderr how far a training is: facts that change on a terminal; elsewhere the first line, one now and then, the last."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, metric: Metric) -> None:
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-        self._rounds, self._facts = rounds, Facts(rounds)
+        self._rounds, self._metric, self._facts = rounds, metric, Facts(rounds, metric)
         self._live = Live(self._facts.drawn(), console=console, transient=True, refresh_per_second=8) if console.is_terminal else None
         self._left_s: float | None = None
-        self._accuracy: float | None = None
+        self._tested: float | None = None
         self._said_s = time.monotonic()
 
     def through(self, records: Iterable[RoundRecord]) -> Iterator[RoundRecord]:
@@ -86,9 +87,10 @@ class Follower:
     def _add(self, record: RoundRecord, in_any_case: bool) -> None:
         in_any_case = in_any_case or self._live is not None or bool(self._facts.now)  # what was begun is told to its end
         self._facts.add(record)
-        self._accuracy = record.test_accuracy if record.test_accuracy is not None else self._accuracy
+        tested = self._metric.of(record)
+        self._tested = self._tested if tested is None else tested
         if in_any_case or self._quiet_s >= PLAIN_LINES_S:
-            self._say(line(record, self._rounds, self._accuracy, self._left_s))
+            self._say(line(record, self._rounds, self._metric, self._tested, self._left_s))
 
     def tell(self, how_far: str) -> None:
         """How far the round is that goes on: said where nothing was for a while."""
@@ -108,15 +110,15 @@ class Follower:
             self._live.update(self._facts.drawn(self._left_s))
 
 
-def line(record: RoundRecord, rounds: int, accuracy: float | None, left_s: float | None, clock: str = "virtual time") -> str:
-    """One round in words.
+def line(record: RoundRecord, rounds: int, metric: Metric, tested: float | None, left_s: float | None, clock: str = "virtual time") -> str:
+    """One round in words, with the metric as it was last tested.
 
-    >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, 0.75, 65.0)
+    >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, Metric(), 0.75, 65.0)
     'round 2 of 8 · accuracy 75.0 % · loss 0.500 · virtual time 9.00 s · 1:05 left'
     """
     parts = [f"round {record.round} of {rounds}"]
-    if accuracy is not None:
-        parts.append(f"accuracy {percent(accuracy)}")
+    if tested is not None:
+        parts.append(f"{metric.name} {metric.show(tested)}")
     parts.append("no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}")
     parts.append(f"{clock} {seconds(record.virtual_time_s)}")
     if left_s is not None:

@@ -44,19 +44,26 @@ def stopped(folder: Path) -> str:
     return f"stopped after round {trained}; the run is in {folder}, and the same command with --resume goes on"
 
 
+SCORES = (
+    *("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy", "own_accuracy_worst"),
+    *("test_metric", "test_metric_spread", "test_metric_worst", "test_loss"),
+)
+
+
 def run_summary(folder: Path) -> dict[str, Any]:
     """What all rounds came to, under the names of their fields; `energy_j` is None where computing would be missing from it."""
     run = RunFolder(folder)
     records = run.records()
     last = records[-1]
-    energy_known = has_energy(run.plan(), Scenario.from_toml(run.scenario()))
+    scenario = Scenario.from_toml(run.scenario())
+    energy_known = has_energy(run.plan(), scenario)
     evaluated = next((record for record in reversed(records) if record.test_loss is not None), last)
-    scored = ("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy", "own_accuracy_worst", "test_loss")
     return {
         "rounds": last.round,
         "virtual_time_s": last.virtual_time_s,
         "train_loss": last.train_loss,
-        **{name: getattr(evaluated, name) for name in scored},
+        "metric": scenario.training.metric,
+        **{name: getattr(evaluated, name) for name in SCORES},
         "sent_bytes": sum(sum(record.sent_bytes) for record in records),
         "received_bytes": sum(sum(record.received_bytes) for record in records),
         "macs": sum(sum(record.macs) for record in records),
@@ -69,6 +76,10 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     """The same in words."""
     time = "of training" if networked else "of virtual time"
     lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} {time}")]
+    if summary["test_metric"] is not None:
+        mean, spread, worst = (f"{summary[name]:.4g}" for name in ("test_metric", "test_metric_spread", "test_metric_worst"))
+        about = f"on the test set, mean over the devices' models (spread {spread}, worst {worst})"
+        lines.append((summary["metric"].rpartition(":")[2], f"{mean} {about}"))
     if summary["test_accuracy"] is not None:
         spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
         lines.append(("accuracy", f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})"))

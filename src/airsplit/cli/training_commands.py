@@ -47,6 +47,7 @@ def run(
     from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
     from airsplit.cli.run_tables import averaged_of, folder_for, run_report, run_summary, stopped
+    from airsplit.metric import metric_of
     from airsplit.results import RunFolder
     from airsplit.simulation import simulate_among
 
@@ -61,7 +62,7 @@ def run(
         with ranks.together():
             given = [*(set or []), *(["training.fast_paths=false"] if plain else [])]
             chosen, changes = sources.resumable(scenario, given, before, folder, trust_run=trust_run)
-        follower = Follower(chosen.training.rounds)
+        follower = Follower(chosen.training.rounds, metric_of(chosen.training))
         records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell)
         if ranks.is_first:
             RunFolder(folder).keep_changes(changes)

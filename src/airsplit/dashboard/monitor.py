@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ AT_A_TIME = 50  # records that are read between two looks at the clock
 BUDGET_S = 0.25
 """How long records are read before something is shown of them; the rest follows."""
 FILES = ("scenario.toml", "plan.json", "rounds.jsonl")
-SHOWN = ("test_accuracy", "train_loss", "latency_s")
+SHOWN = ("test_accuracy", "test_metric", "train_loss", "latency_s")
 
 
 class NoSuchRun(UnknownName):
@@ -144,7 +145,9 @@ class Run:
             "rounds": run.records[-1].round if run.records else 0,
             "of_rounds": run.scenario.training.rounds,
             "time_s": run.virtual_time_s,
+            "metric": asdict(run.metric),
             "test_accuracy": None if tested is None else tested.test_accuracy,
+            "test_metric": None if tested is None else tested.test_metric,
             "gap": run.plan["gap"],
         }
 

@@ -32,7 +32,7 @@ def learning(run: History) -> Html:
     """The section; without records there is none."""
     if not run.records:
         return Html()
-    measures = [measure for measure in (_accuracy(run), _loss(run)) if measure.lines]
+    measures = [measure for measure in (_metric(run), _accuracy(run), _loss(run)) if measure.lines]
     return together(tag("h2", "How the models learned"), *(_drawn(run, measure) for measure in measures), _thinning(run), _numbers(run))
 
 
@@ -70,6 +70,18 @@ def _accuracy(run: History) -> Measure:
     return Measure("Accuracy", Axis(value_scale(greatest, ceiling=1.0), "", lambda v: f"{100 * v:g} %"), known, band)
 
 
+def _metric(run: History) -> Measure:
+    """The metric of the user's own; without one there are no lines."""
+    mean, spread, worst = (run.rounds[key] for key in ("test_metric", "test_metric_spread", "test_metric_worst"))
+    lines = [Line("mean of the devices' models", "blue", mean)]
+    if np.nanmax(spread, initial=0.0) > 0:
+        lines.append(Line("worst model", "dashed", worst))
+    known = [line for line in lines if np.isfinite(line.values).any()]
+    values = np.concatenate([line.values for line in lines])
+    scale = loss_scale(values[np.isfinite(values)])
+    return Measure(run.metric.name, Axis(scale, "logarithmic" if scale.log else "", tick), known)
+
+
 def _loss(run: History) -> Measure:
     lines = [
         Line("training loss", "orange", run.rounds["train_loss"]),
@@ -102,7 +114,8 @@ def _numbers(run: History) -> Html:
     """The table behind the charts."""
     rows = spread_rows(len(run.records), MOST_ROWS)
     some = "" if len(rows) == len(run.records) else f" ({len(rows)} of {len(run.records):,} rounds; rounds.jsonl has all)"
-    columns = {head: column for head, column in _COLUMNS.items() if np.isfinite(run.rounds[column[0]]).any()}
+    named = {run.metric.name if head == "metric" else head: column for head, column in _COLUMNS.items()}
+    columns = {head: column for head, column in named.items() if np.isfinite(run.rounds[column[0]]).any()}
     body = ([f"{run.records[row].round:,}", *(_cell(float(run.rounds[key][row]), form) for key, form in columns.values())] for row in rows)
     return folded(f"The numbers behind these charts{some}", table(["round", *columns], body))
 
@@ -116,6 +129,9 @@ _COLUMNS: dict[str, tuple[str, Callable[[float], Any]]] = {
     "of the round": ("latency_s", seconds),
     "training loss": ("train_loss", lambda v: f"{v:.4g}"),
     "test loss": ("test_loss", lambda v: f"{v:.4g}"),
+    "metric": ("test_metric", lambda v: f"{v:.4g}"),
+    "metric, std. dev.": ("test_metric_spread", lambda v: f"{v:.4g}"),
+    "metric, worst": ("test_metric_worst", lambda v: f"{v:.4g}"),
     "accuracy": ("test_accuracy", percent),
     "std. dev.": ("test_accuracy_spread", percent),
     "worst": ("test_accuracy_worst", percent),

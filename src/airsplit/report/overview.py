@@ -11,7 +11,7 @@ from airsplit.report.markup import Html, folded, name, prose, tag, together
 from airsplit.report.words import NO_ENERGY
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
-from airsplit.settings import TrainingSettings
+from airsplit.settings import ACCURACY, TrainingSettings
 
 # the training algorithms themselves need torch
 ALGORITHMS = {
@@ -55,11 +55,22 @@ def _how_good(run: History) -> str:
     if tested is None:
         return "no model has been tested yet."
     late = "" if tested.round == run.records[-1].round else f" when last tested, in round {tested.round:,}"
+    if tested.test_metric is not None:
+        return f"{_metric(run, tested)}{late}."
     if tested.test_accuracy is None:
         return f"the devices' models have a mean test loss of {tested.test_loss:.3g}{late}."
     alike = not tested.test_accuracy_spread
     who = "the model gets" if len(run) == 1 else "every device's model gets" if alike else "the devices' models get"
     return f"{who} {percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
+
+
+def _metric(run: History, tested: RoundRecord) -> str:
+    """The metric of the user's own, and how far the devices' models are apart in it."""
+    assert tested.test_metric is not None  # noqa: S101 - the caller has looked
+    said = f"{run.metric.name} on the test set is {run.metric.show(tested.test_metric)} in the mean over the devices' models"
+    if not tested.test_metric_spread or tested.test_metric_worst is None:
+        return said
+    return f"{said} (spread {run.metric.show(tested.test_metric_spread)}, worst {run.metric.show(tested.test_metric_worst)})"
 
 
 def _apart(tested: RoundRecord) -> str:
@@ -93,6 +104,7 @@ def _at_what_cost(run: History) -> str:
 def _tiles(run: History) -> Html:
     sums = {key: float(run.totals[key].sum()) for key in ("sent_bytes", "received_bytes", "energy_j", *TIMES)}
     tiles = [
+        *_metric_tile(run),
         *_tested_tile(run.evaluated),
         (run.time.capitalize(), seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
         ("Sent up", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
@@ -100,6 +112,15 @@ def _tiles(run: History) -> Html:
         ("Waiting", percent(waiting_share(sums), 0), "of the devices' time"),
     ]
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles), class_="tiles")
+
+
+def _metric_tile(run: History) -> list[tuple[str, str, str]]:
+    tested = run.evaluated
+    if tested is None or tested.test_metric is None:
+        return []
+    alike = not tested.test_metric_spread or tested.test_metric_worst is None
+    worst = "the same for all models" if alike else f"worst {run.metric.show(tested.test_metric_worst or 0.0)}"
+    return [(run.metric.name, run.metric.show(tested.test_metric), worst)]
 
 
 def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
@@ -133,6 +154,9 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
         "Training",
         f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimiser(training)}",
     )
+    if training.metric != ACCURACY:
+        better = "more" if training.metric_goal == "max" else "less"
+        yield "Metric", together(name(training.metric), f", of which {better} is better")
     yield from (("Presence", said) for said in _presence(training))
     yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
     if isinstance(machine := run.plan.get("machine"), str):

@@ -1,0 +1,93 @@
+"""A metric of the user's own, of which less is better, through run, report and compare."""
+
+import json
+import sys
+
+import pytest
+
+TINY = """
+[model]
+name = "a_net_with_error:mlp"
+input_shape = [6]
+
+[fleet]
+devices = 3
+
+[plan]
+method = "fixed"
+split = [1, 3, 1]
+
+[training]
+dataset = "a_net_with_error:blobs"
+rounds = 4
+iterations_per_round = 2
+batch_size = 4
+learning_rate = 0.5
+metric = "a_net_with_error:error"
+metric_goal = "min"
+metric_arguments = { scale = 10.0 }
+"""
+
+NET = """
+import torch
+from torch import nn
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
+
+def blobs():
+    labels = torch.arange(30) % 3
+    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
+    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
+
+def error(outputs, labels, scale=1.0):
+    right = outputs.softmax(dim=1)[torch.arange(len(labels)), labels]
+    return scale * float((1 - right).mean())
+
+def broken(outputs, labels):
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path, monkeypatch):
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    (tmp_path / "a_net_with_error.py").write_text(NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_net_with_error", raising=False)
+    return file
+
+
+def metrics(folder):
+    return [json.loads(line)["test_metric"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_run_shows_the_metric_while_it_trains_and_at_the_end(run, scenario, tmp_path):
+    code, printed, told = run("run", scenario, "--out", tmp_path / "run")
+    assert code == 0
+    found = metrics(tmp_path / "run")
+    assert found[-1] < found[0]
+    assert f"round 4 of 4 · error {found[-1]:.4g} · loss" in told
+    assert f"{found[-1]:.4g} on the test set, mean over the devices' models (spread" in printed
+    assert "accuracy" in printed  # labels are classes: that is known, too
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"error on the test set is {found[-1]:.4g} in the mean" in page.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_path):
+    code, printed, _ = run("run", scenario, "--out", tmp_path / "run", "--json")
+    found = json.loads(printed)
+    assert code == 0
+    assert found["metric"] == "a_net_with_error:error"
+    assert found["test_metric"] == metrics(tmp_path / "run")[-1]
+    assert found["test_metric_worst"] >= found["test_metric"]
+
+
+def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
+    options = ("--set", "training.metric=a_net_with_error:broken", "--set", "training.metric_arguments=")
+    code, _, told = run("run", scenario, "--out", tmp_path / "run", *options)
+    assert code == 2
+    assert told.startswith("airsplit: training.metric 'a_net_with_error:broken' fails: ZeroDivisionError: division by zero")
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "run" / "rounds.jsonl").exists()
