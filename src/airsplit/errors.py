@@ -2,7 +2,8 @@
 
     AirsplitError
     ├── InvalidValue (also a ValueError)   a number, name or length breaks a rule
-    │   └── UnknownName                    … because nothing of that name exists
+    │   ├── UnknownName                    … because nothing of that name exists
+    │   └── UserCodeError                  code that the user named raised an exception: its __cause__
     ├── FileProblem                        a file is missing, cut short or not what it should be
     ├── Infeasible                         the input is sound, but no plan satisfies it
     └── Diverged                           training met a number that is not finite
@@ -31,6 +32,10 @@ class InvalidValue(AirsplitError, ValueError):
 
 class UnknownName(InvalidValue):
     """A name that nothing answers to."""
+
+
+class UserCodeError(InvalidValue):
+    """Code that the user named raised an exception, which is the cause of this one."""
 
 
 class FileProblem(AirsplitError):

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import inspect
+import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+import sysconfig
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from airsplit.errors import InvalidValue, UnknownName, require_choice, show
+from airsplit.errors import AirsplitError, InvalidValue, UnknownName, UserCodeError, require_choice, show
+
+_OURS = os.path.dirname(__file__) + os.sep
+_STANDARD_LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# The user's code calls these, or we do: a line in them is not where to look.
+_LIBRARIES = ("torch", "numpy")
+_CALLED_AT = "called at "
 
 
 def require_choice_or_path(field: str, value: object, known: Collection[str] | None = None) -> str:
@@ -74,7 +87,10 @@ def referenced(reference: str, what: str = "model") -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; is it installed, or in this folder?") from error
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            hint = _where_modules_are(str(error.name))
+            raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; {hint}") from None
+        raise UserCodeError(f"{what} {reference!r} cannot be imported: {_with_place(error)}") from error
     for part in path.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)
@@ -84,8 +100,14 @@ def referenced(reference: str, what: str = "model") -> Any:
     return found
 
 
+def _where_modules_are(missing: str) -> str:
+    """Return a hint for a module that is not there."""
+    near = difflib.get_close_matches(missing, [file.stem for file in Path.cwd().glob("*.py")], n=1)
+    return f"did you mean {near[0]!r}?" if near else "is it installed, or in this folder?"
+
+
 def factory(reference: str, what: str = "model", made: str = "a model") -> Callable[..., Any]:
-    """The function or class that "package.module:factory" names.
+    """The function or class that "package.module:factory" names; what it raises becomes a UserCodeError.
 
     made  says in an error what it was to return
 
@@ -95,7 +117,113 @@ def factory(reference: str, what: str = "model", made: str = "a model") -> Calla
     found = referenced(reference, what)
     if not callable(found):
         raise InvalidValue(f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}")
-    return found  # type: ignore[no-any-return]
+    return guarded(found, f"{what} {reference!r}")
+
+
+# ---- when the user's code fails ------------------------------------------------------------------------------------------------
+def guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return a user's function such that its exceptions become a UserCodeError.
+
+    Args:
+        function: A function or class.
+        what: What it is, for the error: "training.loss 'mine:loss'".
+
+    >>> guarded(lambda x: 1 / x, "training.loss 'mine:loss'")(4.0)
+    0.25
+    """
+
+    # not a context manager: torch.compile must be able to look through it
+    @functools.wraps(function, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except AirsplitError:
+            raise
+        except (Exception, SystemExit) as error:
+            if type(error).__name__ == "OutOfMemoryError":  # of a GPU: no fault of the function's
+                raise
+            place = place_in_user_code(error) or _definition(function)
+            raise UserCodeError(f"{what} failed: {_with_place(error, place)}") from error
+
+    with suppress(TypeError, ValueError):  # a builtin may not say what it takes
+        vars(call)["__signature__"] = inspect.signature(function, follow_wrapped=False)
+    return call
+
+
+@contextmanager
+def user_code(what: str, *, at: str = "", passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Turn exceptions of the user's code into a UserCodeError of one line, with file and line.
+
+    Errors of this package pass as they are; to a UserCodeError only `at` is added.
+
+    Args:
+        what: The code that runs: "the model or the loss".
+        at: What it runs for: "training stopped at device 3, round 1, iteration 2".
+        passing: Further exceptions that pass as they are.
+    """
+    before = f"{at}: " if at else ""
+    try:
+        yield
+    except passing:
+        raise
+    except UserCodeError as error:
+        raise UserCodeError(f"{before}{error}") from error.__cause__
+    except AirsplitError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserCodeError(f"{before}{what} failed: {_with_place(error)}") from error
+
+
+def place_in_user_code(error: BaseException) -> str:
+    """Return "file:line" of the deepest line of the user's own code that an error came through; "" if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _place_text(error.filename, error.lineno or 1)
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = [(file, line) for file, line in frames if not file.startswith((_OURS, "<"))]
+    own = [(file, line) for file, line in frames if not _package(file) and not file.startswith(_STANDARD_LIBRARY)]
+    if not own:
+        # the user's code may be an installed package: then it is the first one that was called
+        installed = [(file, line) for file, line in frames if _package(file) not in ("", *_LIBRARIES)]
+        own = [(file, line) for file, line in installed if _package(file) == _package(installed[0][0])]
+    if own:
+        return _place_text(*own[-1])
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_CALLED_AT)]
+    return notes[0].removeprefix(_CALLED_AT) if notes else ""
+
+
+def note_place(error: BaseException, file: str, line: int) -> None:
+    """Note on an exception which line of the user's code called what raised it, where no frame of that code is left."""
+    error.add_note(_CALLED_AT + _place_text(file, line))
+
+
+def _package(file: str) -> str:
+    """Return the installed package that a file belongs to; "" if it is not installed.
+
+    >>> _package("/usr/lib/python3/site-packages/torch/nn/modules/module.py"), _package("/home/me/losses.py")
+    ('torch', '')
+    """
+    for folder in _INSTALLED:
+        _, found, rest = file.rpartition(folder)
+        if found:
+            return rest.partition(os.sep)[0]
+    return ""
+
+
+def _definition(function: Callable[..., Any]) -> str:
+    """Return where a function begins: a call with the wrong arguments fails before its first line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else _place_text(code.co_filename, code.co_firstlineno)
+
+
+def _place_text(file: str, line: int) -> str:
+    """Return "file:line", relative to the current folder where the file is in it."""
+    here = os.getcwd() + os.sep
+    return f"{file.removeprefix(here)}:{line}"
+
+
+def _with_place(error: BaseException, place: str = "") -> str:
+    place = place or place_in_user_code(error)
+    return error_line(error) + (f" ({place})" if place else "")
 
 
 def error_line(error: BaseException) -> str:
@@ -104,5 +232,6 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ValueError("two\\nlines"))
     'ValueError: two lines'
     """
-    text = " ".join(str(error).split())
+    said = error.msg if isinstance(error, SyntaxError) else error  # without its place, which is said beside it
+    text = " ".join(str(said).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -88,6 +88,6 @@ def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
     options = ("--set", "training.metric=a_net_with_error:broken", "--set", "training.metric_arguments=")
     code, _, told = run("run", scenario, "--out", tmp_path / "run", *options)
     assert code == 2
-    assert told.startswith("airsplit: training.metric 'a_net_with_error:broken' fails: ZeroDivisionError: division by zero")
+    assert told.startswith("airsplit: training.metric 'a_net_with_error:broken' failed: ZeroDivisionError: division by zero")
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "run" / "rounds.jsonl").exists()

@@ -275,7 +275,7 @@ MISTAKES = {
     f"({X}, np.full(4, np.inf)), {GOOD}": r"train labels\[0\] must be a finite number",
     f"{GOOD}, ({X}, np.zeros(4))": r"test labels must be as those of .* train, int64 of shape \(\) a sample, got float32",
     f"{GOOD}, ({X}, np.zeros((4, 2), int))": r"test labels must be as those of .* got int64 of shape \(2,\) a sample",
-    "1 / 0": r"failed: ZeroDivisionError: division by zero; call it in Python to see where",
+    "1 / 0": r"failed: ZeroDivisionError: division by zero \(own_set.py:\d+\)",
     "exit(3)": r"failed: SystemExit: 3",
 }
 

@@ -1,5 +1,6 @@
 """Models by name or path: built for what they take, without memory where that is possible, and every mistake in one line."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -209,7 +210,7 @@ def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Wri
 
 def test_a_class_and_a_nested_name_are_factories_too() -> None:
     assert profile_of("torch.nn:Linear", specs("8"), {"in_features": 8, "out_features": 4}).macs.tolist() == [32]
-    assert factory("torch:nn.modules.Linear") is nn.Linear
+    assert inspect.unwrap(factory("torch:nn.modules.Linear")) is nn.Linear
 
 
 def test_several_inputs_go_to_forward_in_their_order(module: Write) -> None:
@@ -249,7 +250,7 @@ def test_a_factory_that_cannot_do_without_weights_gets_them(module: Write) -> No
 
 def test_where_both_fail_the_error_of_the_cpu_is_shown(module: Write) -> None:
     name = module("fails", 'def make():\n    raise RuntimeError(f"no luck on {torch.empty(1).device}")\n')
-    with pytest.raises(InvalidValue, match=r"^model 'fails:make' failed: RuntimeError: no luck on cpu; call it in Python to see where$"):
+    with pytest.raises(InvalidValue, match=r"^model 'fails:make' failed: RuntimeError: no luck on cpu \(fails\.py:5\)$"):
         load(f"{name}:make")
 
 

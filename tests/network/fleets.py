@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from airsplit.learn.crew import Task
 from airsplit.learn.engine import Training
@@ -70,6 +71,29 @@ def wide() -> nn.Module:
 def wide_labels() -> Any:
     """A batch of 64 of them has more bytes than most messages."""
     return [(tiny.drawn(64, 10, tiny.FEATURES)[0], torch.ones(64, WIDE))], (tiny.drawn(2, 3, tiny.FEATURES)[0], torch.ones(2, WIDE))
+
+
+def failing_loss(output: Tensor, labels: Tensor) -> Tensor:
+    raise KeyError("no such label")
+
+
+def picky_loss(output: Tensor, labels: Tensor) -> Tensor:
+    """Return a loss, unless the batch is the half one that only the second device has."""
+    if len(labels) == 2:
+        raise KeyError(f"a batch of {len(labels)}")
+    return functional.cross_entropy(output, labels)
+
+
+class FailingFront(nn.Module):
+    """A layer that can be looked at on the meta device, but cannot compute: there is no index -1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.gather(x, 1, (x > 1e30).long() - 1)
+
+
+@tiny.fixed_weights
+def failing_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(tiny.FEATURES, 7), FailingFront(), nn.Linear(7, tiny.CLASSES))
 
 
 def __getattr__(name: str) -> Any:

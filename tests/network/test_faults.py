@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import random
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import pytest
 import torch
 
 from airsplit import AirsplitError, Diverged, InvalidValue
+from airsplit.errors import UserCodeError
 from airsplit.learn.crew import Task
 from airsplit.learn.engine import Training
 from airsplit.network import airsplit_pb2 as pb
@@ -606,6 +609,47 @@ def test_steps_out_of_order_cost_a_device_its_round_and_nobody_else(tmp_path: Pa
     assert [record.dropped for record in records] == [(2,), (2,)]
     simulated = Simulated(made.scenario, {1: {2}, 2: {2}})
     assert_same_states_of(made, simulated, [0, 1])
+
+
+# ---- code of the user's that fails ---------------------------------------------------------------------------------------------
+def test_a_loss_that_fails_for_all_ends_the_run_on_both_sides(tmp_path: Path) -> None:
+    said = r"training\.loss 'network\.fleets:failing_loss' failed: KeyError: 'no such label' \(.*fleets\.py:\d+\)"
+    with party(scenario(loss="network.fleets:failing_loss"), tmp_path) as made:
+        made.join_all()
+        with pytest.raises(UserCodeError, match=rf"^training stopped in round 1: {said}$") as caught:
+            made.train()
+        made.leave()
+    assert isinstance(caught.value.__cause__, KeyError)
+    for error in made.said.values():
+        assert isinstance(error, Rejected)
+        assert re.search(said, str(error))
+
+
+def test_a_loss_that_fails_on_one_device_s_data_is_no_end_for_the_others(tmp_path: Path) -> None:
+    wanted = scenario(loss="network.fleets:picky_loss", evaluate_every=9)
+    with party(wanted, tmp_path) as made:
+        made.join_all()
+        records = made.train()
+        made.leave()
+    assert [record.dropped for record in records] == [(1,), (1,)]
+    assert made.said["0"] == made.said["2"] == "done"
+    assert "training.loss 'network.fleets:picky_loss' failed: KeyError: 'a batch of 2'" in str(made.said["1"])
+    ((_, refused),) = made.events("refused")
+    assert (refused["device"], "picky_loss' failed" in refused["why"]) == ("1", True)
+
+
+def test_a_model_that_fails_on_the_device_is_said_there(tmp_path: Path) -> None:
+    wanted = scenario(splits=[2, 2, 2]).replace(**{"model.name": "network.fleets:failing_model"})
+    with party(wanted, tmp_path) as made, ThreadPoolExecutor() as pool:
+        made.join_all()
+        trained = pool.submit(made.train)
+        made.leave()
+        made.serving.stop("all devices have failed")
+        assert trained.exception() is not None
+    said = r"^training stopped on this device: the model failed: RuntimeError: index -1 is out of bounds .*\(.*fleets\.py:\d+\)$"
+    for error in made.said.values():
+        assert re.search(said, str(error))
+        assert isinstance(error, UserCodeError)
 
 
 def assert_same_states_of(made: Party, wanted: Training, devices: list[int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Annotated
@@ -21,8 +22,10 @@ from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.output import USER_MISTAKE, note
 from airsplit.cli.signals import INTERRUPTED, interruptible
 from airsplit.errors import AirsplitError, InvalidValue
+from airsplit.references import error_line, place_in_user_code
 
-PIPE_CLOSED = 141
+UNEXPECTED, PIPE_CLOSED = 1, 141
+TRACEBACK = "--traceback"
 
 app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -43,6 +46,7 @@ def _print_version(wanted: bool) -> None:
 def start(
     context: typer.Context,
     _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    _traceback: Annotated[bool, typer.Option(TRACEBACK, help="Show the Python traceback of an error; goes anywhere.")] = False,
 ) -> None:
     """Where to cut a neural network for each of many wireless devices, and how to share the radio.
 
@@ -90,12 +94,16 @@ app.add_typer(identity_app, name="identity")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code.  A user's mistake is one line on stderr and 2; SIGINT is 130, SIGTERM 143."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    # anywhere on the line, since a person adds it to the end of the command that failed
+    wants_traceback = TRACEBACK in words
+    words = [word for word in words if word != TRACEBACK]
     with warnings.catch_warnings(), interruptible() as interruption:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
             _forgive_encoding()
-            code = typer.main.get_command(app).main(args=argv, prog_name="airsplit", standalone_mode=False)
+            code = typer.main.get_command(app).main(args=words, prog_name="airsplit", standalone_mode=False)
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
             if isinstance(error, typer.TyperException | NotShared) and _one_of_several():  # the first one here says the same
@@ -103,15 +111,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 linger()
             else:
-                note(_usage(error) if isinstance(error, typer.TyperException) else error)
+                _print_error(error, _usage(error) if isinstance(error, typer.TyperException) else str(error), wants_traceback)
             return USER_MISTAKE
         except KeyboardInterrupt:
             code = INTERRUPTED
         except (BrokenPipeError, SystemExit):  # typer exits by itself when a pipe closes, and only then
             return _pipe_closed()
+        except Exception as error:
+            place = place_in_user_code(error) or "{0.filename}:{0.lineno}".format(traceback.extract_tb(error.__traceback__)[-1])
+            _print_error(error, f"unexpected {error_line(error)} ({place}); please report it as a bug", wants_traceback)
+            return UNEXPECTED
     if code == INTERRUPTED:  # typer's for every KeyboardInterrupt
         return interruption.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _print_error(error: BaseException, text: str, wants_traceback: bool) -> None:
+    """Print what went wrong in one line, behind its traceback if that is wanted."""
+    is_ours = isinstance(error, AirsplitError | typer.TyperException) and error.__cause__ is None
+    if wants_traceback:
+        print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
+    note(text if is_ours or wants_traceback else f"{text}; add {TRACEBACK} to see the traceback")
 
 
 def _usage(error: typer.TyperException) -> str:

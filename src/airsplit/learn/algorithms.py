@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airsplit.errors import InvalidValue, show
 from airsplit.learn.algorithm import Algorithm
 from airsplit.learn.fedavg import FEDAVG
 from airsplit.learn.sfl import SFL
 from airsplit.learn.split_learning import SPLIT_LEARNING
 from airsplit.learn.splitfed import SPLITFED_V1, SPLITFED_V2
-from airsplit.references import referenced
+from airsplit.references import guarded, referenced
 
 ALGORITHMS: dict[str, Algorithm] = {each.name: each for each in (SFL, FEDAVG, SPLIT_LEARNING, SPLITFED_V1, SPLITFED_V2)}
 
@@ -24,4 +26,10 @@ def algorithm_of(name: str) -> Algorithm:
     found = referenced(name, "training.algorithm")
     if not isinstance(found, Algorithm):
         raise InvalidValue(f"training.algorithm {name!r} must be an airsplit.learn.algorithm.Algorithm, got {show(found)}")
-    return found
+    what = f"training.algorithm {name!r}"
+    return replace(
+        found,
+        boundary=guarded(found.boundary, what),
+        round=guarded(found.round, what),
+        charges=guarded(found.charges, what),
+    )

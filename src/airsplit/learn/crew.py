@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from airsplit.errors import AirsplitError, Diverged, InvalidValue
+from airsplit.errors import Diverged
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
@@ -21,7 +21,7 @@ from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import DEVICE_FORWARD, NonFinite, Tensors, is_finite
-from airsplit.references import error_line
+from airsplit.references import user_code
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 
@@ -129,17 +129,10 @@ class Crew:
         self.count(1)
         return loss
 
-    @contextmanager
-    def told(self, device: int, task: Task, iteration: int) -> Iterator[None]:
-        """A context in which whatever a user's model or loss raises is told with the place where it happened."""
-        try:
-            yield
-        except (AirsplitError, NonFinite):
-            raise
-        except Exception as error:
-            raise InvalidValue(
-                f"training stopped at {self._place(device, task, iteration)}: the model or the loss fails: {error_line(error)}"
-            ) from error
+    def told(self, device: int, task: Task, iteration: int) -> AbstractContextManager[None]:
+        """A context that adds device, round and iteration to errors raised by user code."""
+        at = f"training stopped at {self._place(device, task, iteration)}"
+        return user_code("the model or the loss", at=at, passing=(NonFinite,))
 
     def _place(self, device: int, task: Task, iteration: int) -> str:
         return f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"

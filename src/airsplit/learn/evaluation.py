@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.data import Samples, Tensors
 from airsplit.learn.losses import IGNORED_LABEL, right_answers
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
-from airsplit.references import error_line
+from airsplit.references import user_code
 from airsplit.units import Floats
 
 BATCH = 250
@@ -126,23 +125,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train()
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """A context in which whatever a user's model or loss raises is told in one line."""
-    try:
-        yield
-    except AirsplitError:
-        raise
-    except Exception as error:
-        raise InvalidValue(f"evaluation on the test set stopped: the model or the loss fails: {error_line(error)}") from error
-
-
 def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, accelerator: Accelerator) -> None:
     """Add a batch to a row: the sums of loss and metric over its samples, and how many labels of each kind are right and there."""
     inputs, labels = batch
     right, present = row[SUMS:].tensor_split(2)
     # autocast remembers weights in the lower precision until its end: so it ends before they change
-    with _told(), accelerator.autocast():
+    with user_code("the model or the loss", at="evaluation on the test set stopped"), accelerator.autocast():
         output = replica.model(*inputs)
         row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
     hit = right_answers(output, labels) if len(present) else None

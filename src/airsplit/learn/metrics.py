@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from airsplit.errors import AirsplitError, InvalidValue, show
-from airsplit.references import error_line, factory
+from airsplit.errors import InvalidValue, show
+from airsplit.references import factory
 from airsplit.settings import ACCURACY, TrainingSettings
 
 MetricFunction = Callable[[Any, Tensor], float]
@@ -25,13 +25,7 @@ def load_metric(settings: TrainingSettings) -> MetricFunction | None:
     function = factory(name, "training.metric", "one number")
 
     def measure(output: Any, labels: Tensor) -> float:
-        try:
-            value = function(output, labels, **settings.metric_arguments)
-        except AirsplitError:
-            raise
-        except Exception as error:
-            raise InvalidValue(f"training.metric {name!r} fails: {error_line(error)}") from error
-        return _one_number(name, value)
+        return _one_number(name, function(output, labels, **settings.metric_arguments))
 
     return measure
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from airsplit.errors import AirsplitError, InvalidValue, show
+from airsplit.errors import InvalidValue, show
 from airsplit.inputs import InputSpec, shape_text
-from airsplit.references import error_line, factory
+from airsplit.references import factory
 
 Pair = tuple[tuple[Tensor, ...], Tensor]
 
@@ -36,7 +36,7 @@ def own_data(reference: str, specs: Sequence[InputSpec], given: bool = False) ->
     """
     field = f"{WHAT} {reference!r}"
     rule = f"(devices, test), a list with {ONE} for each device, and one more" if given else f"(train, test), each {ONE}"
-    train, test = _two(field, _called(reference), rule)
+    train, test = _two(field, factory(reference, WHAT, "data")(), rule)
     if given and (not isinstance(train, list | tuple) or len(train) == 0):
         raise InvalidValue(f"{field} devices must be a list with {ONE} for each device, got {show(train)}")
     named = {f"{field} devices[{at}]": pair for at, pair in enumerate(train)} if given else {f"{field} train": train}
@@ -45,16 +45,6 @@ def own_data(reference: str, specs: Sequence[InputSpec], given: bool = False) ->
     for name, part in zip((*named, f"{field} test"), (*parts, checked), strict=True):
         _require_alike(name, part[1], next(iter(named)), parts[0][1])
     return parts, checked
-
-
-def _called(reference: str) -> Any:
-    make = factory(reference, WHAT, "data")
-    try:
-        return make()
-    except AirsplitError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InvalidValue(f"{WHAT} {reference!r} failed: {error_line(error)}; call it in Python to see where") from error
 
 
 def _two(field: str, value: Any, rule: str) -> tuple[Any, Any]:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import AirsplitError, InvalidValue, require_choice, show, unknown_name
+from airsplit.errors import InvalidValue, require_choice, show, unknown_name
 from airsplit.inputs import InputSpec
 from airsplit.models.inputs import recorded_inputs, samples
 from airsplit.models.registry import MODELS, build, input_of, shipped_name
 from airsplit.profiles import Profile, shipped_names, shipped_profile
-from airsplit.references import error_line, factory
+from airsplit.references import factory, user_code
 
 if TYPE_CHECKING:
     from torch import nn
@@ -136,12 +136,8 @@ def _made(name: str, make: Callable[[], Any], device: str | None) -> nn.Module:
     """What a factory returns.  Whatever goes wrong in it becomes one line."""
     from torch import nn
 
-    try:
+    with user_code(f"model {name!r}"):
         module = _on(device, make)
-    except AirsplitError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InvalidValue(f"model {name!r} failed: {error_line(error)}; call it in Python to see where") from error
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"model {name!r} must return a torch.nn.Module, got {show(module)}")
     return module

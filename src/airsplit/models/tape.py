@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from airsplit.references import note_place
+
 if TYPE_CHECKING:
     from airsplit.models.work import Work
 
@@ -283,22 +285,27 @@ def play(
             return value.at(batch)
         return device if value is DEVICE else value
 
-    for call, gone in zip(calls, spent, strict=True):
-        run = find(root, call.target) if isinstance(call.target, str) else call.target
-        args = map(filled, call.args)
-        kwargs = {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
-        if call.grad:
-            result = run(*args, **kwargs)
-        else:
-            with torch.no_grad():
+    try:
+        for call, gone in zip(calls, spent, strict=True):
+            run = find(root, call.target) if isinstance(call.target, str) else call.target
+            args = map(filled, call.args)
+            kwargs = {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
+            if call.grad:
                 result = run(*args, **kwargs)
-        if isinstance(result, Tensor):
-            tensors[call.outputs[0]] = result
-        elif call.outputs:
-            tensors.update(zip(call.outputs, tensors_in(result), strict=True))
-        del args, result
-        for slot in gone:
-            del tensors[slot]
+            else:
+                with torch.no_grad():
+                    result = run(*args, **kwargs)
+            if isinstance(result, Tensor):
+                tensors[call.outputs[0]] = result
+            elif call.outputs:
+                tensors.update(zip(call.outputs, tensors_in(result), strict=True))
+            del args, result
+            for slot in gone:
+                del tensors[slot]
+    except Exception as error:
+        # the model's own forward does not run: the line that made the call is only known here
+        note_place(error, *call.where)
+        raise
 
 
 def _grown(first: int, step: int) -> str:

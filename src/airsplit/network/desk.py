@@ -11,11 +11,12 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import grpc
 import torch
 
-from airsplit.errors import AirsplitError, show
+from airsplit.errors import AirsplitError, UserCodeError, show
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors, is_finite
@@ -45,7 +46,7 @@ from airsplit.network.names import require_name
 from airsplit.network.sessions import Session
 from airsplit.network.transport import LARGEST_PROBE
 from airsplit.profiles import Profile
-from airsplit.references import error_line
+from airsplit.references import user_code
 from airsplit.scenario import Scenario
 
 MOST_VERSIONS = 16
@@ -185,11 +186,14 @@ class Desk:
             self.changed.notify_all()
         self.tell("left", device=name, number=member.number)
 
-    def refused(self, member: Member, session: Session, why: str) -> None:
-        """A device said what it must not."""
+    def refused(self, member: Member, session: Session, error: AirsplitError) -> None:
+        """A device said what it must not, or the user's code at the server fails on what it sent."""
+        why = str(error)
         with self.changed:
             if member.session is session and member.work is not None and member.work.state in AT_WORK:
                 member.work.drop(why)
+                if isinstance(error, UserCodeError):
+                    member.work.failure = error
         self.tell("refused", device=member.name, number=member.number, why=why)
 
     def ready(self, member: Member, message: pb.Ready) -> None:
@@ -248,7 +252,7 @@ class Desk:
         if back is None or work.state != TRAINING:
             return None
         try:
-            with _Told(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
+            with _model_or_loss(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
                 loss, gradients = back.step(arrived, labels)
         except NonFinite as seen:
             if str(seen) != "loss":
@@ -340,7 +344,7 @@ class Desk:
         arrived, labels = self._batch(member, incoming, message.activations, message.labels, training=False)
         if not all(map(is_finite, arrived)):
             raise Malformed("the activations that were sent are not finite")
-        with self.compute, _Told(), seeded(self._settings.seed, "evaluation", work.round):
+        with self.compute, _model_or_loss(), seeded(self._settings.seed, "evaluation", work.round):
             loss, right = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
         if not math.isfinite(loss):
             self._diverged(member, work, "the test loss is not finite")
@@ -374,14 +378,9 @@ class Desk:
                 self.changed.notify_all()
 
 
-class _Told:
-    """A context in which whatever goes wrong with what a device sent is the device's, in one line."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, AirsplitError | NonFinite):
-            raise Malformed(f"the model or the loss fails on what was sent: {error_line(error)}") from error
+def _model_or_loss() -> AbstractContextManager[None]:
+    """A context for the user's code at the server: what it raises ends the stream of the device that sent the data."""
+    return user_code("at the server the model or the loss", passing=(NonFinite,))
 
 
 def _activation(incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: Meta, samples: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airsplit.errors import AirsplitError
+from airsplit.errors import AirsplitError, UserCodeError
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnd, Named, OneCopy
 from airsplit.network.codec import Outgoing
@@ -31,6 +31,7 @@ class Work:
     deadline   on the monotonic clock
     step       the iteration that is expected next
     diverged   whether it was dropped because the training itself met a number that is not finite
+    failure    what the user's code at the server raised on the data that the device sent
     one_copy   where gradients of the common layers are added up, if there is but one copy of them
     """
 
@@ -42,6 +43,7 @@ class Work:
     back: BackEnd | None = None
     step: int = 0
     diverged: bool = False
+    failure: UserCodeError | None = None
     one_copy: OneCopy | None = None
     losses: list[float] = field(default_factory=list)
     finished: pb.Finished | None = None

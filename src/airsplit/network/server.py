@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from airsplit.errors import Diverged, FileProblem, InvalidValue
+from airsplit.errors import Diverged, FileProblem, InvalidValue, UserCodeError
 from airsplit.fleet import Fleet
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
@@ -175,7 +175,7 @@ class Server:
             if len(trained) >= self._needed(asked):
                 break
             if not trained:
-                self._require_finite(number, asked)
+                self._require_sound(number, asked)
             self._tell("repeated", round=number, finished=len(trained), needed=self._needed(asked))
         else:
             raise Unattended(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
@@ -190,12 +190,16 @@ class Server:
     def _needed(self, asked: list[Member]) -> int:
         return min(self.network.min_devices, len(asked))
 
-    def _require_finite(self, number: int, asked: list[Member]) -> None:
+    def _require_sound(self, number: int, asked: list[Member]) -> None:
         """Raise where it is the training that went wrong, and not the devices."""
         for member in asked:
             if member.work is not None and member.work.diverged:
                 rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
                 raise Diverged(f"training stopped at device {member.name}, round {number}: {member.work.why}; {rate}")
+        failures = [member.work.failure for member in asked if member.work is not None and member.work.failure is not None]
+        # one device may send data that the user's code cannot take, but not all of them
+        if failures and len(failures) == len(asked):
+            raise UserCodeError(f"training stopped in round {number}: {failures[0]}") from failures[0].__cause__
 
     def _reasons(self, asked: list[Member]) -> str:
         reasons = {member.work.why for member in asked if member.work is not None and member.work.why}
@@ -253,7 +257,7 @@ class Server:
                 self.orders.assess(member, number, self._planned)
         self.orders.wait_for_work(some, ASSESSING)
         if not any(member.work is not None and member.work.assessed for member in some):  # one of them does not speak for all
-            self._require_finite(number, some)
+            self._require_sound(number, some)
 
     # ---- planning anew ---------------------------------------------------------------------------------------------------------------
     def _compare(self, number: int, trained: list[Member], latency_s: float) -> None:

@@ -113,7 +113,7 @@ class Session:
         }
         code = next((code for kind, code in codes.items() if isinstance(error, kind)), grpc.StatusCode.INVALID_ARGUMENT)
         if self._member is not None:
-            self._desk.refused(self._member, self, str(error))
+            self._desk.refused(self._member, self, error)
         else:
             self._desk.tell("refused", why=str(error))
         self.context.abort(code, str(error)[:2000])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from airsplit.errors import AirsplitError, Diverged, InvalidValue, show
+from airsplit.errors import Diverged, show
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Dataset
 from airsplit.learn.evaluation import Score, scores
@@ -25,7 +25,7 @@ from airsplit.network.events import Tell
 from airsplit.network.fronts import Fronts
 from airsplit.network.stopwatch import Stopwatch
 from airsplit.network.streams import Lost, Stream, in_words
-from airsplit.references import error_line
+from airsplit.references import user_code
 from airsplit.scenario import Scenario
 from airsplit.units import Ints
 
@@ -62,24 +62,21 @@ class Trainee:
         while True:
             kind = answer.message.WhichOneof("body")
             try:
-                if kind == "round":
-                    answer = self._round(stream, answer, answer.message.round)
-                elif kind == "assess":
-                    answer = self._assess(stream, answer, answer.message.assess)
-                elif kind == "move":
-                    answer = self._move(stream, answer, answer.message.move)
-                else:
-                    return self._done(expected_answer(answer, "done"))
+                with user_code("the model", at="training stopped on this device", passing=(Lost, NonFinite, Skipped)):
+                    if kind == "round":
+                        answer = self._round(stream, answer, answer.message.round)
+                    elif kind == "assess":
+                        answer = self._assess(stream, answer, answer.message.assess)
+                    elif kind == "move":
+                        answer = self._move(stream, answer, answer.message.move)
+                    else:
+                        return self._done(expected_answer(answer, "done"))
             except NonFinite as seen:
                 raise Diverged(f"training stopped: the {seen} of this device {'is' if str(seen) == 'loss' else 'are'} not finite") from None
-            except (AirsplitError, Lost):
-                raise
             except Skipped as why:
                 self._tell("skipped", why=str(why))
                 self._loaded = None
                 answer = stream.ask(pb.DeviceMessage(ready=pb.Ready(versions=self.versions())))
-            except Exception as error:
-                raise InvalidValue(f"training stopped: the model fails on this device: {error_line(error)}") from error
 
     def _done(self, done: pb.Done) -> str:
         if (done.begin_from, self._split) in self.fronts.versions:
