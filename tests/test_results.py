@@ -62,7 +62,7 @@ def test_a_number_that_is_not_finite_is_never_written() -> None:
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: str) -> None:
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises((FileProblem, ValueError, TypeError)):
         RoundRecord.from_json(line)
 
 

@@ -16,10 +16,12 @@ from airsplit.errors import FileProblem
 def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 << 30) -> str:
     """The whole of a UTF-8 file; `what` says in an error which file was wanted."""
     file = Path(path)
+    too_large = FileProblem(f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?")
     try:
         if file.stat().st_size > limit_bytes:
-            raise FileProblem(f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?")
-        return file.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
+            raise too_large
+        with file.open(encoding="utf-8-sig") as stream:  # spreadsheets put a byte order mark in front
+            text = stream.read(limit_bytes + 1)  # pipes and devices have no size that could be asked for
     except FileNotFoundError:
         raise FileProblem(f"{what} {str(file)!r} does not exist") from None
     except UnicodeDecodeError:
@@ -28,6 +30,9 @@ def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 <
         raise FileProblem(f"{what} {str(file)!r} cannot be read: {error.strerror}") from None
     except ValueError as error:  # a NUL in the path
         raise FileProblem(f"{what} {str(file)!r} cannot be read: {error}") from None
+    if len(text) > limit_bytes:
+        raise too_large
+    return text
 
 
 def read_table(path: str | os.PathLike[str], *, what: str) -> list[list[str]]:

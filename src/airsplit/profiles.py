@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from airsplit.errors import FileProblem, InvalidValue, UnknownName, require_integer, show, unknown_name
 from airsplit.inputs import input_spec
+from airsplit.parsing import parse_json
 from airsplit.units import BYTES_PER_FLOAT32, Ints
 
 COLUMNS = (
@@ -203,10 +204,7 @@ class Profile:
     @classmethod
     def from_json(cls, text: str) -> Profile:
         """Read what `to_json` wrote.  A changed or truncated text is an error."""
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FileProblem(f"profile is not JSON: {error}; was the file cut short?") from None
+        data = parse_json(text, "profile")
         missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
         if missing:
             raise FileProblem(f"profile lacks {', '.join(missing)}; write it with to_json()")

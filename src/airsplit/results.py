@@ -13,6 +13,7 @@ from typing import Any
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
 from airsplit.files import read_text, write_text
+from airsplit.parsing import parse_json, read_json
 
 Column = tuple[float, ...]
 """One number for each device."""
@@ -84,9 +85,9 @@ class RoundRecord:
         return json.dumps({name: value for name, value in values if value is not None}, allow_nan=False)
 
     @classmethod
-    def from_json(cls, line: str) -> RoundRecord:
-        """Read what `to_json` wrote."""
-        data: Any = json.loads(line)
+    def from_json(cls, line: str, where: str = "record") -> RoundRecord:
+        """Read what `to_json` wrote; `where` says in an error which record it is."""
+        data = parse_json(line, where)
         if not isinstance(data, dict) or not {"round", "virtual_time_s", "latency_s"} <= data.keys():
             raise ValueError("not a record of a round")
         values: dict[str, Any] = {name: _value(name, value) for name, value in data.items()}
@@ -179,11 +180,10 @@ class RunFolder:
 
     @staticmethod
     def _object(file: Path, what: str) -> dict[str, Any]:
-        try:
-            found = json.loads(read_text(file, what=what))
-        except (ValueError, RecursionError) as error:
-            raise FileProblem(f"{what} {str(file)!r} is not JSON: {error}") from None
-        return found if isinstance(found, dict) else {}
+        found = read_json(file, what=what)
+        if not isinstance(found, dict):
+            raise FileProblem(f"{what} {str(file)!r} must be a JSON object, got {show(found)}; was it damaged?")
+        return found
 
     def records(self) -> list[RoundRecord]:
         """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""
@@ -261,10 +261,10 @@ class RecordReader:
 
     def _record(self, line: bytes) -> RoundRecord:
         try:
-            return RoundRecord.from_json(line.decode())
+            return RoundRecord.from_json(line.decode(), self._next)
         except UnicodeDecodeError:
             raise FileProblem(f"{self._next} is not UTF-8 text") from None
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise FileProblem(f"{self._next}: {error}") from None
 
     @property

@@ -6,7 +6,6 @@ import copy
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from airsplit.clock import Clock
 from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show, unknown_name
 from airsplit.files import read_text
 from airsplit.fleet import Cell, Fleet
+from airsplit.parsing import parse_toml
 from airsplit.planning.methods import METHOD_OF
 from airsplit.profiles import Profile
 from airsplit.references import find_code_paths
@@ -85,11 +85,7 @@ class Scenario(Section):
     @classmethod
     def from_toml(cls, text: str, *, folder: str | os.PathLike[str] | None = None) -> Scenario:
         """Settings from TOML; the files that it names are looked for in `folder`, or where the program runs."""
-        try:
-            tables = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FileProblem(f"not valid TOML: {' '.join(str(error).split())}") from None
-        return cls(**_anchored(tables, Path(folder or ".")))
+        return cls(**_anchored(parse_toml(text), Path(folder or ".")))
 
     def to_toml(self) -> str:
         """Every setting that applies; `from_toml` gives an equal scenario back, to the last bit."""

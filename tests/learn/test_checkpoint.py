@@ -331,8 +331,8 @@ def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"run": "a", "dev', "is not whole: JSONDecodeError"),
-        ("", "is not whole: JSONDecodeError"),
+        ('{"run": "a", "dev', "is not JSON"),
+        ("", "is not JSON"),
         ("[]", "is not whole: TypeError"),
         ("{}", "is not whole: KeyError"),
         ('{"run": "a", "device": 1}', "is not that of device 0 in this run, but of device 1 in this run"),

@@ -272,7 +272,7 @@ def test_a_folder_without_a_run_is_a_file_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plan", "complaint"),
     [
-        ("[]", "has no number 'gap'"),
+        ("[]", r"must be a JSON object, got \[\]"),
         ("{", "is not JSON"),
         ({"gap": "small"}, "has no number 'gap'"),
         ({"shares": [0.5]}, "must have one of 'shares' for each device"),

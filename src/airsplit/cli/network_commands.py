@@ -13,7 +13,8 @@ from airsplit.cli import sources
 from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts
 from airsplit.cli.signals import handle
-from airsplit.errors import AirsplitError, InvalidValue
+from airsplit.errors import AirsplitError, FileProblem, InvalidValue
+from airsplit.parsing import parse_json
 
 if TYPE_CHECKING:
     import grpc
@@ -295,8 +296,8 @@ def status(
 
 def _checked_state(text: str) -> dict[str, Any]:
     try:
-        state = json.loads(text)
-    except (ValueError, RecursionError):
+        state = parse_json(text, "state")
+    except FileProblem:
         state = None
     if not isinstance(state, dict) or not isinstance(state.get("devices"), list):
         raise InvalidValue("the server's answer is not a state; is it an airsplit server of the same version?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from airsplit.errors import FileProblem, InvalidValue, show
 from airsplit.files import read_text
 from airsplit.inputs import InputSpec, input_spec
+from airsplit.parsing import parse_toml
 from airsplit.profiles import Profile
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") 
     if not value:
         return key, None
     try:
-        table = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
+        table = parse_toml(f"value = {value}")
+    except FileProblem:
         return key, value
     return key, table["value"] if len(table) == 1 else value
 

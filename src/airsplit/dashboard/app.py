@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from airsplit.dashboard import playground
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Guard, Rules
 from airsplit.dashboard.monitor import NoSuchRun, Runs
-from airsplit.errors import AirsplitError
+from airsplit.errors import AirsplitError, FileProblem
+from airsplit.parsing import parse_json
 from airsplit.report.page import POLICY as REPORT_POLICY
 
 STATIC = Path(__file__).parent / "static"
@@ -90,8 +90,8 @@ def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise HTTPException(415, "send JSON, with its content type")
         try:
-            asked = json.loads(await request.body())
-        except (ValueError, RecursionError):
+            asked = parse_json((await request.body()).decode(), "the request")
+        except (FileProblem, UnicodeDecodeError):
             raise HTTPException(400, "not valid JSON") from None
         except ClientDisconnect:
             raise HTTPException(413, "the request is too long") from None

@@ -17,6 +17,7 @@ from typing import Any
 from airsplit.errors import Diverged, FileProblem, show
 from airsplit.files import read_text
 from airsplit.learn.parallel import in_parallel
+from airsplit.parsing import parse_json
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.trials import Trials
@@ -108,9 +109,9 @@ class Done:
 
     def _read(self, number: int, line: str) -> None:
         try:
-            data = json.loads(line)
+            data = parse_json(line, "a training")
             self._found[Job(**data["job"])] = tuple(RoundRecord(**record) for record in data["records"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (FileProblem, ValueError, TypeError, KeyError) as error:
             why = f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
             raise FileProblem(f"trainings {str(self.file)!r}, line {number} {why}; delete that line") from None
 

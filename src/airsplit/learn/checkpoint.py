@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
-from airsplit.files import beside, put_in_place, read_text, write_text
+from airsplit.files import beside, put_in_place, write_text
 from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
+from airsplit.parsing import read_json
 from airsplit.results import RunFolder
 
 NETWORK = "network"
@@ -110,7 +111,7 @@ def _about(folder: Path) -> dict[str, Any]:
     """What a checkpoint says of itself."""
     file = folder / ABOUT_FILE
     try:
-        about = json.loads(read_text(file, what="checkpoint"))
+        about = read_json(file, what="checkpoint")
         _progress_in(about)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
@@ -289,7 +290,7 @@ def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device
 def _owner_of(file: Path) -> tuple[object, object]:
     """The run and the device whose layers are beside a file that says so."""
     try:
-        about = json.loads(read_text(file, what="front"))
+        about = read_json(file, what="front")
         return about["run"], about["device"]
     except (ValueError, TypeError, KeyError) as error:
         raise FileProblem(f"front {str(file)!r} is not whole: {type(error).__name__}: {error}") from None

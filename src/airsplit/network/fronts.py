@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from airsplit.errors import FileProblem, require_integer
-from airsplit.files import read_text, write_text
+from airsplit.files import write_text
 from airsplit.learn.checkpoint import FRONT_FILE, front_file, write_tensors
+from airsplit.parsing import read_json
 
 
 class Fronts:
@@ -74,7 +75,7 @@ class Fronts:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        about = json.loads(read_text(folder / FRONT_FILE, what="device's checkpoint"))
+        about = read_json(folder / FRONT_FILE, what="device's checkpoint")
         versions = [
             (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
         ]

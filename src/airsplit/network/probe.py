@@ -34,6 +34,7 @@ from airsplit.learn.losses import logits_of
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import NonFinite, Tensors, device_backward, device_forward, sent, server_step
+from airsplit.parsing import parse_json
 from airsplit.profiles import Profile
 from airsplit.units import Floats, Ints
 
@@ -113,10 +114,7 @@ class ComputeMeasurement:
     @classmethod
     def from_json(cls, text: str) -> ComputeMeasurement:
         """Read what `to_json` wrote; anything else is an error."""
-        try:
-            data: Any = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FileProblem(f"probe is not JSON: {error}; was the file cut short?") from None
+        data = parse_json(text, "probe")
         table = _table("probe", data, cls)
         if not isinstance(table["rows"], list):
             raise FileProblem(f"probe.rows must be a list, got {show(table['rows'])}")

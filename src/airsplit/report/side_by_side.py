@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 
 from airsplit.compared import Comparison, Row, folder_of
 from airsplit.errors import FileProblem
-from airsplit.files import read_text, write_text
+from airsplit.files import write_text
+from airsplit.parsing import read_json
 from airsplit.quantities import counted, percent, seconds, unit_of_time
 from airsplit.references import require_choice_or_path
 from airsplit.report.markup import Html, prose, table, tag, together
@@ -56,10 +56,10 @@ def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
 def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
     """Algorithms, seeds and target of comparison.json."""
     try:
-        said: dict[str, Any] = json.loads(read_text(file, what="comparison"))
+        said: dict[str, Any] = read_json(file, what="comparison")
         algorithms, seeds = [str(row["algorithm"]) for row in said["algorithms"]], tuple(map(int, said["seeds"]))
         target = float(said["target"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise FileProblem(f"comparison {str(file)!r} is not one; was it written by airsplit compare?") from None
     if not seeds or not algorithms or not all(":" in algorithm or algorithm in KINDS for algorithm in algorithms):
         raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms: {', '.join(KINDS)} or package.module:NAME")
