@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from airsplit.errors import FileProblem
+from airsplit.history import has_energy
 from airsplit.quantities import counted, percent, quantity, seconds
+from airsplit.results import Divergence, RunFolder
 from airsplit.scenario import Scenario
-from airsplit.trials import Estimate, Trials, estimate
+from airsplit.trials import Estimate, Trials, common_target, estimate
+from airsplit.words import title_of
 
 
 @dataclass(frozen=True)
 class Row:
-    """What an algorithm came to, as means over seeds; accuracies are None where labels are not classes.
+    """What an algorithm came to, as means over the seeds whose training did not diverge; None if there is no such seed.
 
-    time_to_target_s   median over seeds of the virtual time to reach the target; None where half of them never do
-    reached            how many seeds reach it
-    sent_bytes, received_bytes, device_macs, energy_j   of all devices and rounds together
+    accuracy, worst_accuracy, own_accuracy   after the last round; None where labels are not classes, too
+    time_to_target_s   median over all seeds of the virtual time to reach the target; None where half of them never do
+    reached            how many seeds reach it; one that diverged never does
+    sent_bytes, received_bytes, device_macs, energy_j   of all devices and rounds together; sent is up, to the server
+    energy_j           None, too, where computing would be missing from it
+    diverged           seeds whose training diverged, and the round in which it did
     """
 
     algorithm: str
@@ -27,38 +37,81 @@ class Row:
     own_accuracy: Estimate | None
     time_to_target_s: float | None
     reached: int
-    virtual_time_s: float
-    sent_bytes: float
-    received_bytes: float
-    device_macs: float
-    energy_j: float
-
-    def cells(self, seeds: int) -> list[str]:
-        """For a table with these columns, of so many seeds."""
-        time = "never" if self.time_to_target_s is None else seconds(self.time_to_target_s)
-        some = f" ({self.reached} of {seeds})" if 0 < self.reached < seeds else ""
-        work = [quantity(self.sent_bytes, "B"), quantity(self.device_macs, "MAC"), quantity(self.energy_j, "J")]
-        return [accuracy(self.accuracy), accuracy(self.worst_accuracy), time + some, seconds(self.virtual_time_s), *work]
+    virtual_time_s: float | None
+    sent_bytes: float | None
+    received_bytes: float | None
+    device_macs: float | None
+    energy_j: float | None
+    diverged: dict[int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several algorithms, each with several seeds.  `target` is the test accuracy whose time is compared."""
+    """Several algorithms, each with several seeds.
+
+    Attributes:
+        target: The test accuracy whose time is compared.
+        trials: The runs of each algorithm that did not diverge.
+        diverged: For each algorithm its seeds whose training diverged, and how.
+        has_energy: Whether the devices' energy is known, computing included.
+    """
 
     scenario: Scenario
     seeds: tuple[int, ...]
     target: float
     trials: dict[str, Trials]
+    diverged: dict[str, dict[int, Divergence]]
+    has_energy: bool
+
+    @property
+    def finished(self) -> dict[str, Trials]:
+        """The algorithms that have a run to the end."""
+        return {algorithm: trials for algorithm, trials in self.trials.items() if trials.runs}
 
     @property
     def has_accuracy(self) -> bool:
         """Whether labels are classes, so that there is an accuracy to be compared."""
-        return all(trials.last("test_accuracy") for trials in self.trials.values())
+        return bool(self.finished) and all(trials.last("test_accuracy") for trials in self.finished.values())
 
     @property
     def columns(self) -> list[str]:
         """What a table of its rows has besides the algorithm."""
-        return ["accuracy", "worst device", f"time to {percent(self.target, 0)}", "all rounds", "sent", "devices' work", "energy"]
+        return [column for column, _ in self._cells(self.rows[0])]
+
+    def cells(self, row: Row) -> list[str]:
+        """A row of a table with these columns."""
+        return [cell for _, cell in self._cells(row)]
+
+    def _cells(self, row: Row) -> Iterator[tuple[str, str]]:
+        """Columns and what a row has in them."""
+        yield "final accuracy", self._final(row)
+        yield "worst device", accuracy(row.worst_accuracy)
+        yield (f"time to {percent(self.target, 0)}" if self.has_accuracy else "time to a target"), self._time(row)
+        yield "all rounds", _or_dash(row.virtual_time_s, seconds)
+        yield "sent up", _or_dash(row.sent_bytes, _bytes)
+        if self.scenario.clock.downlink:
+            yield "received", _or_dash(row.received_bytes, _bytes)
+        yield "devices' work", _or_dash(row.device_macs, lambda macs: quantity(macs, "MAC"))
+        if self.has_energy:
+            yield "energy", _or_dash(row.energy_j, lambda energy_j: quantity(energy_j, "J"))
+
+    def _time(self, row: Row) -> str:
+        """Return the time to the target, and how many seeds reach it if not all do."""
+        if row.reached == 0:
+            return "never"
+        if row.reached == len(self.seeds):
+            return _or_dash(row.time_to_target_s, seconds)
+        some = f"{row.reached} of {len(self.seeds)}"
+        return f"only {some}" if row.time_to_target_s is None else f"{seconds(row.time_to_target_s)} ({some})"
+
+    def _final(self, row: Row) -> str:
+        """Return the accuracy after the last round, and what became of seeds that never got there."""
+        if not row.diverged:
+            return accuracy(row.accuracy)
+        if len(row.diverged) < len(self.seeds):
+            return f"{accuracy(row.accuracy)} ({len(row.diverged)} of {len(self.seeds)} diverged)"
+        rounds = sorted(set(row.diverged.values()))
+        return f"diverged in round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
 
     def about(self, of_seeds: str = "± is the 95 % interval") -> str:
         """What was trained, and what numbers are of several seeds."""
@@ -70,12 +123,103 @@ class Comparison:
         )
 
     @property
+    def headline(self) -> str:
+        """How good each algorithm is in the end, who is first to the target, and who never gets there."""
+        return " ".join([*self._finals(), *self._times(), *self._divergences()])
+
+    def _finals(self) -> Iterator[str]:
+        """The accuracies after the last round, the highest first."""
+        if not self.has_accuracy:
+            return
+        finals = sorted((-row.accuracy.mean, title_of(row.algorithm)) for row in self.rows if row.accuracy is not None)
+        (best, first), rest = finals[0], finals[1:]
+        others = [f", {name} {percent(-mean)}" for mean, name in rest]
+        yield f"After the last round {first} gets {percent(-best)} right{''.join(others)}."
+
+    def _times(self) -> Iterator[str]:
+        """Who is first to the target, how much longer the others take, and who never gets there."""
+        if not self.finished:
+            return
+        if not self.has_accuracy:
+            yield "There is no accuracy that all of them reach."
+            return
+        right = f"{percent(self.target, 0)} right"
+        timed = sorted((row.time_to_target_s, title_of(row.algorithm)) for row in self.rows if row.time_to_target_s is not None)
+        if not timed:
+            yield f"None of them gets {right}."
+            return
+        first_s, first = timed[0]
+        parts = [f"The first to get {right} is {first}, after {seconds(first_s)}"]
+        if len(timed) > 1:
+            parts.append(", ".join(f"{name} takes {time_s / first_s:.1f} times as long" for time_s, name in timed[1:]))
+        parts += [f"{title_of(row.algorithm)} {self._seldom(row)}" for row in self.rows if row.time_to_target_s is None]
+        yield f"{'; '.join(parts)}."
+
+    def _seldom(self, row: Row) -> str:
+        """Return what is said of an algorithm that does not reach the target with half of its seeds."""
+        return f"does with {row.reached} of {len(self.seeds)} seeds only" if row.reached else "never does"
+
+    def _divergences(self) -> Iterator[str]:
+        """Which trainings diverged, and when."""
+        each = [f"{title_of(a)} with seed {seed} in round {end.round}" for a, ends in self.diverged.items() for seed, end in ends.items()]
+        if each:
+            yield f"Diverged: {', '.join(each)}."
+
+    @property
     def rows(self) -> list[Row]:
-        return [_row(algorithm, trials, self.target) for algorithm, trials in self.trials.items()]
+        return [self._row(algorithm, trials) for algorithm, trials in self.trials.items()]
+
+    def _row(self, algorithm: str, trials: Trials) -> Row:
+        times = [np.inf if time is None else time for time in trials.time_to(self.target)]
+        diverged = {seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()}
+        median = float(np.median(times + [np.inf] * len(diverged)))
+        return Row(
+            algorithm,
+            accuracy=estimate(trials.last("test_accuracy")),
+            worst_accuracy=estimate(trials.last("test_accuracy_worst")),
+            own_accuracy=estimate(trials.last("own_accuracy")),
+            time_to_target_s=median if np.isfinite(median) else None,
+            reached=int(np.isfinite(times).sum()),
+            virtual_time_s=_mean(trials.last("virtual_time_s")),
+            sent_bytes=_mean(trials.total("sent_bytes")),
+            received_bytes=_mean(trials.total("received_bytes")),
+            device_macs=_mean(trials.total("macs")),
+            energy_j=_mean(trials.total("energy_j")) if self.has_energy else None,
+            diverged=diverged,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"target": self.target, "seeds": list(self.seeds), "algorithms": [asdict(row) for row in self.rows]}
+        rows = [asdict(row) for row in self.rows]
+        return {"headline": self.headline, "target": self.target, "seeds": list(self.seeds), "algorithms": rows}
+
+
+def comparison_in(
+    folder: str | os.PathLike[str], scenario: Scenario | None, algorithms: Sequence[str], seeds: tuple[int, ...], target: float | None
+) -> Comparison:
+    """Return the comparison of the runs in a folder.
+
+    Args:
+        scenario: What was compared; None: that of the first run.
+        target: None: the highest whole percentage that all runs reach.
+    """
+    trials, diverged = dict[str, Trials](), dict[str, dict[int, Divergence]]()
+    for algorithm in algorithms:
+        runs = {seed: RunFolder(Path(folder) / folder_of(algorithm, seed)) for seed in seeds}
+        ends = {seed: run.divergence() for seed, run in runs.items()}
+        diverged[algorithm] = {seed: end for seed, end in ends.items() if end is not None}
+        records = [tuple(run.records()) for seed, run in runs.items() if ends[seed] is None]
+        if records and (not records[0] or len({len(each) for each in records}) != 1):
+            way = "airsplit compare … --resume finishes them"
+            raise FileProblem(f"runs of {algorithm} in {os.fspath(folder)!r} are not all there; {way}")
+        trials[algorithm] = Trials(tuple(records))
+
+    first = RunFolder(Path(folder) / folder_of(algorithms[0], seeds[0]))
+    if scenario is None:
+        scenario = Scenario.from_toml(first.scenario())
+    if target is None:
+        target = common_target(list(trials.values()))
+    return Comparison(scenario, seeds, target, trials, diverged, has_energy(first.plan(), scenario))
 
 
 def folder_of(algorithm: str, seed: int) -> str:
@@ -97,19 +241,13 @@ def accuracy(value: Estimate | None) -> str:
     return percent(value.mean) if value.half_width is None else f"{100 * value.mean:.1f} ± {percent(value.half_width)}"
 
 
-def _row(algorithm: str, trials: Trials, target: float) -> Row:
-    times = [np.inf if time is None else time for time in trials.time_to(target)]
-    median = float(np.median(times))
-    return Row(
-        algorithm,
-        accuracy=estimate(trials.last("test_accuracy")),
-        worst_accuracy=estimate(trials.last("test_accuracy_worst")),
-        own_accuracy=estimate(trials.last("own_accuracy")),
-        time_to_target_s=median if np.isfinite(median) else None,
-        reached=int(np.isfinite(times).sum()),
-        virtual_time_s=float(np.mean(trials.last("virtual_time_s"))),
-        sent_bytes=float(np.mean(trials.total("sent_bytes"))),
-        received_bytes=float(np.mean(trials.total("received_bytes"))),
-        device_macs=float(np.mean(trials.total("macs"))),
-        energy_j=float(np.mean(trials.total("energy_j"))),
-    )
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    return "–" if value is None else show(value)
+
+
+def _bytes(count: float) -> str:
+    return quantity(count, "B")
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None

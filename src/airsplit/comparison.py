@@ -6,21 +6,21 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.compared import Comparison, folder_of
-from airsplit.errors import InvalidValue, require_integer, require_number
+from airsplit.compared import Comparison, comparison_in, folder_of
+from airsplit.errors import Diverged, InvalidValue, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
 from airsplit.quantities import seconds
 from airsplit.references import require_choice_or_path
 from airsplit.report.side_by_side import write_comparison
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
 from airsplit.settings import ALGORITHMS
 from airsplit.simulation import simulate
-from airsplit.trials import Trials, common_target
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
 ) -> Comparison:
     """Train a scenario with each algorithm and with `seeds` seeds, from training.seed on, each into a folder of its own in `out`.
 
-    target   a test accuracy; None: the highest whole percentage that all reach
+    target   a test accuracy; None: the highest whole percentage that all reach whose training does not diverge
     resume   take up what is there
     jobs     runs at the same time; None: as many as there are cores
     tell     is told now and then how far it is
@@ -55,15 +55,13 @@ def compare(
     if not resume:
         for piece in pieces:
             RunFolder(piece.out).require_new()
-    done: dict[int, tuple[RoundRecord, ...]] = {}
     start_s, before, whole = time.monotonic(), _rounds_in(pieces), len(pieces) * scenario.training.rounds
     for done in in_parallel(_train, pieces, jobs=jobs):
         rounds = _rounds_in(pieces)
         pace_s = (time.monotonic() - start_s) / (rounds - before) if rounds > before else None
         left = "" if pace_s is None else f", about {seconds(pace_s * (whole - rounds))} left"
         tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {whole} rounds{left}")
-    trials = {a: Trials(tuple(done[i * seeds + j] for j in range(seeds))) for i, a in enumerate(chosen)}
-    found = Comparison(scenario, numbers, common_target(list(trials.values())) if target is None else target, trials)
+    found = comparison_in(out, scenario, chosen, numbers, target)
     write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
     write_comparison(found, Path(out))
     return found
@@ -81,10 +79,11 @@ def _variant(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
     return scenario.replace(**{"training.algorithm": algorithm, "training.seed": seed})
 
 
-def _train(piece: _Piece) -> tuple[RoundRecord, ...]:
-    for _ in simulate(piece.scenario, out=piece.out, resume=piece.resume, data=piece.data):
-        pass
-    return tuple(RunFolder(piece.out).records())
+def _train(piece: _Piece) -> None:
+    """Train a run into its folder; where it diverges, the folder says so, and the others go on."""
+    with suppress(Diverged):
+        for _ in simulate(piece.scenario, out=piece.out, resume=piece.resume, data=piece.data):
+            pass
 
 
 def _rounds_in(pieces: Sequence[_Piece]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem
 from airsplit.metric import Metric, metric_of
-from airsplit.results import ENERGY_INCLUDES_COMPUTING, PER_DEVICE, RecordReader, RoundRecord, RunFolder
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, PER_DEVICE, Divergence, RecordReader, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
@@ -28,6 +28,7 @@ _NUMBERS = ("gap", "mean_latency_s", "expected_latency_s", "batch_size", "averag
 class History:
     """A run, told from its folder; `update` reads on.
 
+    divergence  how the training ended, if it met a number that is not finite
     records  without what they say of each device, of which only sums are kept: a long run of many devices has gigabytes of it
     rounds   PER_ROUND: one number for each record; NaN where there is none, as in a round that was not evaluated
     totals   PER_DEVICE: one number for each device, summed over the records
@@ -42,8 +43,10 @@ class History:
             raise FileProblem(f"scenario of the run {str(folder.scenario_file)!r}: {error}") from None
         self.plan = folder.plan()
         self.names = _require_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
+        self._folder = folder
         self._where = f"records of the run {str(folder.rounds_file)!r}"
         self._reader = RecordReader(folder.rounds_file)
+        self.divergence: Divergence | None = None
         self._start_over()
         self.update(most=most)
 
@@ -65,10 +68,11 @@ class History:
         except FileProblem:
             self._start_over()  # so that it is told again, and nothing behind it is read
             raise
+        ended, self.divergence = self.divergence, self._folder.divergence()
         if anew or len(self.records) > before:
             self._rounds = None
             return True
-        return False
+        return self.divergence != ended
 
     def _add(self, record: RoundRecord) -> None:
         _require_devices(record, len(self.names), self._where)

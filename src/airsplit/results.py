@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ PER_DEVICE = ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "re
 ENERGY_INCLUDES_COMPUTING = "energy_includes_computing"
 """In plan.json: whether the fleet has joules_per_mac.  Without it, `energy_j` is that of sending alone."""
 
+
+DIVERGENCE_FILE = "diverged.json"
 
 LONGEST_RECORD = 1 << 28
 """Bytes of a line that is read: some million devices."""
@@ -122,8 +124,24 @@ def few_digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+@dataclass(frozen=True)
+class Divergence:
+    """The end of a training that met a number that is not finite.
+
+    Attributes:
+        round: The round that it was in, which has no record.
+        why: The error's message.
+    """
+
+    round: int
+    why: str
+
+
 class RunFolder:
-    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html; and changes.json, where there were any."""
+    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html.
+
+    Besides, where there is something to say: changes.json, what the command line changed; diverged.json, how the training ended.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -133,6 +151,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint"
         self.report_file = self.path / "report.html"
         self.changes_file = self.path / "changes.json"
+        self.divergence_file = self.path / DIVERGENCE_FILE
 
     @property
     def exists(self) -> bool:
@@ -147,6 +166,7 @@ class RunFolder:
         """Write down what is to be run; an error where there is a run already."""
         self.require_new()
         shutil.rmtree(self.checkpoint, ignore_errors=True)  # what a run that never finished a round left half-written
+        self.clear_divergence()
         write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
         write_text(self.scenario_file, scenario)
 
@@ -174,6 +194,28 @@ class RunFolder:
         if not self.changes_file.exists():
             return {}
         return self._object(self.changes_file, "changes of the run")
+
+    def write_divergence(self, divergence: Divergence) -> None:
+        """Record that the training diverged."""
+        write_text(self.divergence_file, json.dumps(asdict(divergence)) + "\n")
+
+    def divergence(self) -> Divergence | None:
+        """Return how the training diverged; None if it did not."""
+        if not self.divergence_file.exists():
+            return None
+        what = "divergence of the run"
+        said = self._object(self.divergence_file, what)
+        try:
+            return Divergence(require_integer("round", said.get("round"), low=1), str(said.get("why")))
+        except InvalidValue as error:
+            raise FileProblem(f"{what} {str(self.divergence_file)!r}: {error}") from None
+
+    def clear_divergence(self) -> None:
+        """Forget that the training diverged, as it goes on or starts over."""
+        try:
+            self.divergence_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileProblem(f"run folder {str(self.path)!r} cannot be written: {error.strerror}") from None
 
     def plan(self) -> dict[str, Any]:
         return self._object(self.plan_file, "plan of the run")

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 
 import grpc
 
-from airsplit.errors import InvalidValue, show
+from airsplit.errors import Diverged, InvalidValue, show
 from airsplit.fleet import Fleet
 from airsplit.network.events import Tell, silent
 from airsplit.network.identity import Admission, split_address
 from airsplit.network.server import Server
 from airsplit.network.transport import listen
 from airsplit.provenance import made_by
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import Divergence, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.settings import TrainingSettings
 from airsplit.simulation import report_on, require_same
@@ -78,6 +78,7 @@ class Serving:
         fleet = Fleet.read(fleet_file, cell=self.server.scenario.make_cell()) if fleet_file.exists() else None
         self.resuming = self.server.restore(self.folder.checkpoint, fleet)
         self.folder.keep_until(self.server.round)
+        self.folder.clear_divergence()
         self.folder.rewrite_scenario(self.server.scenario.to_toml())
 
     def __iter__(self) -> Iterator[RoundRecord]:
@@ -95,6 +96,9 @@ class Serving:
                     yield record
                 self.server.orders.wait(self.server.all_here, LAST_WORDS_S)  # who is on the way back is to hear that it is over
                 why = ""
+            except Diverged as error:
+                self.folder.write_divergence(Divergence(self.server.round + 1, str(error)))
+                raise
             finally:
                 self.server.orders.end(why)
                 if self.folder.plan_file.exists():

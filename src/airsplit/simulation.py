@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from airsplit.errors import AirsplitError, InvalidValue, show
+from airsplit.errors import AirsplitError, Diverged, InvalidValue, show
 from airsplit.learn.engine import Training
 from airsplit.learn.ranks import OutOfTouch, Ranks, joined, ranks_of
 from airsplit.provenance import made_by
 from airsplit.report.page import write_report
-from airsplit.results import ENERGY_INCLUDES_COMPUTING, RoundRecord, RunFolder
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, Divergence, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 
 
@@ -122,6 +122,7 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
             done = f"{training.round}, which the run in {str(folder.path)!r} has already"
             raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
         folder.keep_until(training.round)
+        folder.clear_divergence()
         folder.rewrite_scenario(training.scenario.to_toml())
 
 
@@ -168,6 +169,10 @@ def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> I
                 if ranks.any(False):
                     save()
                     return
+        except Diverged as error:
+            if folder is not None:
+                folder.write_divergence(Divergence(training.round + 1, str(error)))
+            raise
         finally:
             if folder is not None:
                 report_on(folder)

@@ -80,12 +80,12 @@ class Trials:
 
 
 def common_target(several: Sequence[Trials]) -> float:
-    """The highest whole percentage that every run of every algorithm reaches.
+    """The highest whole percentage that every run of every algorithm reaches; 0 where there are no runs.
 
     >>> def run(accuracy):
     ...     return (RoundRecord(round=1, virtual_time_s=1.0, latency_s=1.0, train_loss=0.0, test_accuracy=accuracy),)
     >>> common_target([Trials((run(0.987), run(0.95))), Trials((run(0.938),))])
     0.93
     """
-    least = min(best for trials in several for best in trials.best_accuracy())
+    least = min((best for trials in several for best in trials.best_accuracy()), default=0.0)
     return float(np.floor(100 * least + 1e-9) / 100)

@@ -266,6 +266,27 @@ def test_mistakes_are_one_line(run, scenario, tmp_path, monkeypatch, words, told
     assert len(errors.splitlines()) == 1
 
 
+def test_a_run_that_diverged_keeps_that_until_it_is_begun_anew(run, scenario, tmp_path):
+    out = tmp_path / "run"
+    code, _, told = run("run", scenario, "--out", out, "--set", "training.learning_rate=1e38")
+    assert (code, "training stopped" in told) == (2, True)
+    assert "The training diverged in round 1." in (out / "report.html").read_text()
+    assert run("run", scenario, "--out", out)[0] == 0
+    assert "diverged" not in (out / "report.html").read_text()
+
+
+def test_a_comparison_shows_who_diverged_and_when(run, scenario, tmp_path):
+    words = ("compare", scenario, "--seeds", 2, "--algorithms", "sfl,fedavg", "--out", tmp_path / "compared", "--jobs", 1)
+    code, printed, told = run(*words, "--set", "training.learning_rate=1e38", "--json")
+    assert code == 0
+    found = json.loads(printed)
+    assert [row["diverged"] for row in found["algorithms"]] == [{"0": 1, "1": 1}] * 2
+    assert [row["accuracy"] for row in found["algorithms"]] == [None, None]
+    assert found["headline"].startswith("Diverged: SFL with seed 0 in round 1, SFL with seed 1 in round 1, FedAvg ")
+    assert told.count("training stopped") == 4
+    assert run("report", tmp_path / "compared")[0] == 0
+
+
 def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     out = tmp_path / "compared"
     words = ("compare", scenario, "--seeds", 2, "--algorithms", "sfl,fedavg,splitfed-v1", "--out", out, "--jobs", 1)
@@ -287,3 +308,5 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     code, printed, _ = run(*words, "--resume")
     assert code == 0
     assert "95 % interval" in printed
+    assert " ".join(printed.split()).startswith(found["headline"])
+    assert found["headline"].startswith("After the last round ")

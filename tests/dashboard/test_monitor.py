@@ -17,7 +17,7 @@ from airsplit.dashboard.monitor import Run, Runs
 from airsplit.errors import AirsplitError, UnknownName
 from airsplit.history import History
 from airsplit.report.scales import MOST_POINTS
-from airsplit.results import RoundRecord, RunFolder
+from airsplit.results import Divergence, RoundRecord, RunFolder
 from report.run_folders import a_long_run, a_record, a_run, a_scenario
 
 
@@ -79,6 +79,15 @@ def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
     assert runs.run("run").summary()["devices"] == 5
 
 
+def test_a_run_that_diverged_is_listed_as_such_as_soon_as_it_does(tmp_path: Path) -> None:
+    folder = a_run(tmp_path / "run", [a_record(1)])
+    run = Runs(tmp_path).run("run")
+    assert json.loads(run.series())["diverged"] is None
+    RunFolder(folder).write_divergence(Divergence(2, "the loss is not finite"))
+    assert json.loads(run.series())["diverged"] == {"round": 2, "why": "the loss is not finite"}
+    assert run.summary()["diverged"]["round"] == 2
+
+
 def test_a_broken_run_is_listed_with_its_problem(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     (tmp_path / "run" / "rounds.jsonl").write_text("{\n")
@@ -109,6 +118,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "secret")
     a_run(tmp_path / "runs" / "half", [])
     (tmp_path / "runs" / "half" / "rounds.jsonl").symlink_to(tmp_path / "secret" / "rounds.jsonl")
+    assert Runs(tmp_path / "runs").overview() == []
+
+
+def test_a_divergence_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = a_run(tmp_path / "runs" / "run", [a_record(1)])
+    (tmp_path / "secret").write_text('{"round": 1, "why": "secret"}')
+    (folder / "diverged.json").symlink_to(tmp_path / "secret")
     assert Runs(tmp_path / "runs").overview() == []
 
 

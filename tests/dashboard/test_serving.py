@@ -15,8 +15,8 @@ import pytest
 from airsplit.dashboard.serving import Dashboard
 from airsplit.errors import FileProblem, InvalidValue
 from airsplit.history import TIMES
-from airsplit.report.words import TIME
 from airsplit.results import RunFolder
+from airsplit.words import TIME
 from report.run_folders import a_plan, a_record, a_run
 
 from .servers import a_dashboard, request

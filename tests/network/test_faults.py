@@ -35,6 +35,7 @@ from airsplit.network.device import Unreachable
 from airsplit.network.identity import Admission, channel_credentials, init, issue, revoke, server_credentials
 from airsplit.network.streams import Rejected, Stream
 from airsplit.network.transport import PROTOCOL, connect, join_call
+from airsplit.results import Divergence
 from airsplit.scenario import Scenario
 from network.fleets import (
     PATIENCE_S,
@@ -283,8 +284,11 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path, every: int) -
     wanted = scenario("linear", [1, 1, 1], learning_rate=1e3, rounds=20, evaluate_every=every)
     with party(wanted, tmp_path, wait_s=3.0) as made:
         made.join_all()
-        with pytest.raises(Diverged, match="learning_rate"):
+        with pytest.raises(Diverged, match="learning_rate") as raised:
             made.train()
+    done = len(made.serving.folder.records())
+    assert made.serving.folder.divergence() == Divergence(done + 1, str(raised.value))
+    assert f"diverged in round {done + 1}" in (made.serving.folder.path / "report.html").read_text()
 
 
 def test_weights_that_overflow_in_the_last_step_end_the_training(tmp_path: Path) -> None:

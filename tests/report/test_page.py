@@ -14,6 +14,7 @@ from airsplit.errors import FileProblem
 from airsplit.figures import style
 from airsplit.report.page import write_report
 from airsplit.report.sheet import STYLE
+from airsplit.results import Divergence, RunFolder
 from airsplit.settings import ALGORITHMS
 
 from .run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
@@ -257,6 +258,27 @@ def test_a_long_and_wide_run_is_drawn_in_part_and_says_so(tmp_path: Path) -> Non
     assert "the first 200 devices; plan.json has all" in said
     assert "pool2 209 99.5 %" in said
     assert page.count('class="bar"') == 41  # the mean of all, too
+
+
+# ---- trainings that diverged ---------------------------------------------------------------------------------------------
+def test_a_run_that_diverged_says_so_and_in_which_round(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [a_record(1), a_record(2)])
+    RunFolder(folder).write_divergence(Divergence(3, "the loss is not finite"))
+    said = words(read(folder))
+    assert "2 of 4 rounds, diverged in round 3 The training diverged in round 3. the loss is not finite. After 2 of 4 rounds" in said
+    RunFolder(folder).keep([])
+    said = words(read(folder))
+    assert "The training diverged in round 3. the loss is not finite. No round is finished, of 4 rounds." in said
+    RunFolder(folder).clear_divergence()
+    assert "diverged" not in words(read(folder))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"round": 0, "why": ""}'])
+def test_a_divergence_that_is_none_is_a_file_problem(tmp_path: Path, text: str) -> None:
+    folder = a_run(tmp_path, [a_record(1)])
+    (folder / "diverged.json").write_text(text)
+    with pytest.raises(FileProblem, match=r"divergence of the run '.*diverged.json'"):
+        write_report(folder)
 
 
 # ---- folders that are not a run's ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from airsplit.compared import Comparison
 from airsplit.errors import FileProblem
 from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
-from airsplit.results import RunFolder
+from airsplit.results import Divergence, RunFolder
 from airsplit.trials import Trials
 
 from .run_folders import a_record, a_run, a_scenario
@@ -24,17 +24,54 @@ def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
         algorithm: Trials(tuple(tuple(a_record(n, virtual_time_s=times * n, **record) for n in range(1, 5)) for _ in range(2)))
         for algorithm, times in (("sfl", 1.0), ("fedavg", slower))
     }
-    return Comparison(a_scenario(), (0, 1), 0.4, runs)
+    return Comparison(a_scenario(), (0, 1), 0.4, runs, {algorithm: {} for algorithm in runs}, has_energy=False)
 
 
 def test_it_says_who_is_first_and_links_to_each_run(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(), tmp_path).read_text()
     assert "<h1>SFL and FedAvg side by side</h1>" in page
     said = page.replace("\N{NO-BREAK SPACE}", " ")
-    assert "SFL is the first to get 40 % right, after 4.00 s; FedAvg 3.0 times as long." in said
+    assert "The first to get 40 % right is SFL, after 4.00 s; FedAvg takes 3.0 times as long." in said
     links = re.findall(r'href="([^"]*report\.html)"', page)
     assert links == [f"{algorithm}-seed{seed}/report.html" for algorithm in ("sfl", "fedavg") for seed in (0, 1)]
     assert len(re.findall(r'role="img" aria-label="[^"]*FedAvg: 40.0 % at the end', page)) == 2
+
+
+def test_the_headline_says_how_good_each_is_in_the_end() -> None:
+    comparison = a_comparison()
+    ahead = Trials(tuple(tuple(a_record(n, virtual_time_s=3.0 * n, test_accuracy=0.2 * n) for n in range(1, 5)) for _ in range(2)))
+    headline = replace(comparison, trials=comparison.trials | {"fedavg": ahead}).headline
+    assert headline.startswith(
+        "After the last round FedAvg gets 80.0 % right, SFL 40.0 %. The first to get 40 % right is SFL, after 4.00 s;"
+    )
+    alone = replace(comparison, trials={"sfl": comparison.trials["sfl"]}).to_dict()
+    assert alone["headline"] == "After the last round SFL gets 40.0 % right. The first to get 40 % right is SFL, after 4.00 s."
+    assert comparison.columns[:3] == ["final accuracy", "worst device", "time to 40 %"]
+
+
+def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where_computing_is_in_it() -> None:
+    comparison = a_comparison()
+    assert comparison.columns[3:] == ["all rounds", "sent up", "devices' work"]
+    assert comparison.rows[0].energy_j is None
+    both = replace(comparison, scenario=a_scenario(clock__downlink=True), has_energy=True)
+    assert both.columns[3:] == ["all rounds", "sent up", "received", "devices' work", "energy"]
+    assert both.cells(both.rows[0])[4:] == ["12.0 kB", "6.00 kB", "12.0 MMAC", "6.00 J"]
+
+
+def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None:
+    comparison = a_comparison()
+    one = Trials(comparison.trials["fedavg"].runs[:1])
+    nan = "the loss is not finite"
+    some = replace(comparison, trials=comparison.trials | {"fedavg": one}, diverged={"sfl": {}, "fedavg": {1: Divergence(2, nan)}})
+    assert some.cells(some.rows[1])[:4] == ["40.0 % (1 of 2 diverged)", "5.0 %", "only 1 of 2", "12.0 s"]
+    assert "FedAvg does with 1 of 2 seeds only. Diverged: FedAvg with seed 1 in round 2." in some.headline
+    assert (some.rows[1].reached, some.rows[1].diverged) == (1, {1: 2})
+    both = {0: Divergence(3, nan), 1: Divergence(2, nan)}
+    none = replace(comparison, trials=comparison.trials | {"fedavg": Trials(())}, diverged={"sfl": {}, "fedavg": both})
+    assert none.cells(none.rows[1]) == ["diverged in rounds 2, 3", "–", "never", "–", "–", "–"]
+    page = write_comparison(none, tmp_path).read_text()
+    assert "FedAvg never does. Diverged: FedAvg with seed 0 in round 3, FedAvg with seed 1 in round 2." in page
+    assert "After the last round SFL gets 40.0\N{NO-BREAK SPACE}% right." in page
 
 
 def test_times_that_are_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
@@ -52,7 +89,7 @@ def test_who_never_gets_there_is_told(tmp_path: Path) -> None:
     comparison = a_comparison()
     worse = Trials(tuple(tuple(a_record(n, test_accuracy=0.1) for n in range(1, 5)) for _ in range(2)))
     page = write_comparison(replace(comparison, trials=comparison.trials | {"splitfed-v1": worse}), tmp_path).read_text()
-    assert "FedAvg 3.0 times as long; SplitFed V1 never does." in page
+    assert "FedAvg takes 3.0 times as long; SplitFed V1 never does." in page
     page = write_comparison(replace(comparison, target=0.9), tmp_path).read_text()
     assert "None of them gets 90\N{NO-BREAK SPACE}% right." in page
 
@@ -73,6 +110,14 @@ def test_the_folder_of_a_comparison_gives_the_same_page_again(tmp_path: Path) ->
     first = write_comparison(a_comparison(), tmp_path).read_text()
     assert is_comparison(folder)
     assert write_comparison(read_comparison(folder), folder).read_text() == first
+
+
+def test_the_folder_of_a_comparison_knows_who_diverged(tmp_path: Path) -> None:
+    folder = a_folder(a_comparison(), tmp_path)
+    run = RunFolder(folder / "fedavg-seed1")
+    run.keep([a_record(1)])
+    run.write_divergence(Divergence(2, "the loss is not finite"))
+    assert read_comparison(folder).diverged == {"sfl": {}, "fedavg": {1: Divergence(2, "the loss is not finite")}}
 
 
 def test_a_run_is_no_comparison(tmp_path: Path) -> None:

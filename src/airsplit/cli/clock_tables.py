@@ -13,8 +13,8 @@ from rich.text import Text
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
 from airsplit.quantities import bar, counted, percent, quantity, seconds
-from airsplit.report.words import NO_ENERGY, TIME
 from airsplit.what_if import ClockRun
+from airsplit.words import NO_ENERGY, TIME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

@@ -1,16 +1,28 @@
-"""The table of a comparison, for people."""
+"""A comparison, for people."""
 
 from __future__ import annotations
 
 from rich.table import Table
+from rich.text import Text
 
 from airsplit.cli.render import table
 from airsplit.compared import Comparison
+from airsplit.words import NO_ENERGY
+
+
+def comparison_report(found: Comparison) -> list[Text | Table | str]:
+    """Return the headline, the table and what its numbers are of."""
+    whole = "bytes, work and energy" if found.has_energy else "bytes and work"
+    parts: list[Text | Table | str] = [Text(found.headline, style="bold"), comparison_table(found)]
+    parts.append(f"{found.about()} Time is virtual; {whole} are of all devices and rounds.")
+    if not found.has_energy:
+        parts.append(f"Energy is {NO_ENERGY}.")
+    return parts
 
 
 def comparison_table(found: Comparison) -> Table:
     """A row for each algorithm."""
     made = table("algorithm", *found.columns, words=("algorithm",))
     for row in found.rows:
-        made.add_row(row.algorithm, *row.cells(len(found.seeds)))
+        made.add_row(row.algorithm, *found.cells(row))
     return made

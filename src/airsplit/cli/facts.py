@@ -9,8 +9,8 @@ from rich.text import Text
 
 from airsplit.metric import Metric
 from airsplit.quantities import bar, percent, seconds
-from airsplit.report.words import TIME
 from airsplit.results import RoundRecord
+from airsplit.words import TIME
 
 LEVELS = "▁▂▃▄▅▆▇█"
 COLOURS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}

@@ -12,9 +12,9 @@ from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
 from airsplit.history import TIMES, has_energy, waiting_share
 from airsplit.quantities import percent, quantity, seconds
-from airsplit.report.words import NO_ENERGY
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
+from airsplit.words import NO_ENERGY
 
 
 def folder_for(scenario: str, *, resume: bool) -> Path:

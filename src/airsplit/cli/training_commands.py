@@ -104,8 +104,9 @@ def compare(
 ) -> None:
     """Train with each algorithm on the same data, seeds and clock.
 
-    Prints accuracy, virtual time to a target, bytes, work and energy, and
-    draws accuracy over rounds and over time (compared.png and .svg).
+    Prints the final accuracy, virtual time to a target, bytes, work and, with
+    joules_per_mac, energy; draws accuracy over rounds and over time
+    (compared.png and .svg).
 
     \b
     Examples:
@@ -113,7 +114,7 @@ def compare(
       airsplit compare demo --seeds 5 --algorithms sfl,fedavg
       airsplit compare my.toml --target 0.95 --out out/compared
     """
-    from airsplit.cli.compare_tables import comparison_table
+    from airsplit.cli.compare_tables import comparison_report
     from airsplit.cli.progress import now_and_then
     from airsplit.comparison import compare as compare_algorithms
     from airsplit.figures.accuracy_picture import draw_accuracy
@@ -134,14 +135,17 @@ def compare(
         note(f"stopped; what was trained is in {folder}, and the same command with --resume goes on")
         raise
     if found.has_accuracy:
-        picture = draw_accuracy(found.trials, found.target, found.about("lines are means, bands ranges"))
+        picture = draw_accuracy(found.finished, found.target, found.about("lines are means, bands ranges"))
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
+    for algorithm, ends in found.diverged.items():
+        for seed, end in ends.items():
+            note(f"{algorithm}, seed {seed}: {end.why}")
     if as_json:
         print(json_text({"folder": str(folder)} | found.to_dict()))
     else:
-        told = f"{found.about()} Time is virtual; sent, work and energy are of all devices and rounds."
-        print_parts(comparison_table(found), told, f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it")
+        where = f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it"
+        print_parts(*comparison_report(found), where)
 
 
 def export(

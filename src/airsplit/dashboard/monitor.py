@@ -20,14 +20,14 @@ from airsplit.history import TIMES, History
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thinned
-from airsplit.results import RunFolder
+from airsplit.results import DIVERGENCE_FILE, RunFolder
 
 MOST_RUNS = 500
 DEEPEST = 4  # folders below the one that is looked at
 AT_A_TIME = 50  # records that are read between two looks at the clock
 BUDGET_S = 0.25
 """How long records are read before something is shown of them; the rest follows."""
-FILES = ("scenario.toml", "plan.json", "rounds.jsonl")
+FILES = ("scenario.toml", "plan.json", "rounds.jsonl", DIVERGENCE_FILE)
 SHOWN = ("test_accuracy", "test_metric", "train_loss", "latency_s")
 
 
@@ -144,6 +144,7 @@ class Run:
             "devices": len(run),
             "rounds": run.records[-1].round if run.records else 0,
             "of_rounds": run.scenario.training.rounds,
+            "diverged": None if run.divergence is None else asdict(run.divergence),
             "time_s": run.virtual_time_s,
             "metric": asdict(run.metric),
             "test_accuracy": None if tested is None else tested.test_accuracy,
@@ -194,7 +195,7 @@ def _kind(path: Path) -> int | None:
 def _is_run(folder: Path) -> bool:
     """Whether a folder has a run in it, in files that are no links."""
     kinds = [_kind(folder / name) for name in FILES]
-    return kinds[:2] == [stat.S_IFREG] * 2 and kinds[2] in (stat.S_IFREG, None)
+    return kinds[:2] == [stat.S_IFREG] * 2 and all(kind in (stat.S_IFREG, None) for kind in kinds[2:])
 
 
 def _changed_at(folder: Path) -> float:

@@ -8,8 +8,8 @@ from airsplit.history import TIMES, History, waiting_share
 from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
-from airsplit.report.words import TIME
 from airsplit.units import Floats, Ints
+from airsplit.words import TIME
 
 MOST_BARS = 40
 MOST_ROWS = 200  # of a table of devices

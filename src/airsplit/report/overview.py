@@ -8,40 +8,36 @@ from pathlib import Path
 from airsplit.history import TIMES, History, waiting_share
 from airsplit.quantities import counted, percent, quantity, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, tag, together
-from airsplit.report.words import NO_ENERGY
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
 from airsplit.settings import ACCURACY, TrainingSettings
-
-# the training algorithms themselves need torch
-ALGORITHMS = {
-    "sfl": ("SFL", "a split for each device; layers behind the deepest split are averaged every round, the others stay personal"),
-    "fedavg": ("FedAvg", "every device trains the whole model; all of it is averaged every round"),
-    "split-learning": ("split learning", "device after device trains one model, each with the whole band to itself"),
-    "splitfed-v1": ("SplitFed V1", "a split for each device; the whole model is averaged every round"),
-    "splitfed-v2": ("SplitFed V2", "one model on the server that every step updates; the devices' layers are averaged every round"),
-}
+from airsplit.words import ALGORITHMS, NO_ENERGY, title_of
 
 
 def title(run: History) -> str:
     """The run in a few words."""
-    return f"{run.scenario.model.name} with {algorithm(run.scenario)} on {counted(len(run), 'device')}"
-
-
-def algorithm(scenario: Scenario) -> str:
-    return ALGORITHMS.get(scenario.training.algorithm, (scenario.training.algorithm, ""))[0]
+    return f"{run.scenario.model.name} with {title_of(run.scenario.training.algorithm)} on {counted(len(run), 'device')}"
 
 
 # ---- what came of it -----------------------------------------------------------------------------------------------------
 def result(run: History) -> Html:
     """One sentence, and its numbers once more, large."""
     if not run.records:
-        return prose(f"No round is finished yet, of {counted(run.scenario.training.rounds, 'round')}.", "lead")
-    parts = [prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run)]
+        yet = "" if run.divergence else " yet"
+        none = prose(f"No round is finished{yet}, of {counted(run.scenario.training.rounds, 'round')}.", "lead")
+        return together(_diverged(run), none)
+    parts = [_diverged(run), prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run)]
     # Devices that measured themselves cannot be given what computing takes.
     if not run.has_energy and not run.is_measured:
         parts.append(prose(f"Energy is {NO_ENERGY}.", "note"))
     return together(*parts)
+
+
+def _diverged(run: History) -> Html:
+    """Return how the training ended, if it diverged: before anything that was reached until then."""
+    if run.divergence is None:
+        return Html()
+    return together(prose(f"The training diverged in round {run.divergence.round:,}.", "lead"), prose(f"{run.divergence.why}.", "note"))
 
 
 def _when(run: History) -> str:

@@ -57,6 +57,8 @@ def document(name: str, body: Html) -> str:
 def _main(run: History, version: str) -> Html:
     training = run.scenario.training
     under = f"{training.dataset} · {training.partition} · {len(run.records):,} of {training.rounds:,} rounds"
+    if run.divergence is not None:
+        under += f", diverged in round {run.divergence.round:,}"
     top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
     sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), measured(run), participation(run), new_plans(run))
     virtual = "Times are virtual: what the devices would have taken, not this computer."

@@ -12,8 +12,8 @@ from airsplit.quantities import at_most_percent, counted, digits, percent, repea
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.report.scales import spread_rows
-from airsplit.report.words import TIME
 from airsplit.units import Floats
+from airsplit.words import TIME
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
 MOST_ROWS = 200

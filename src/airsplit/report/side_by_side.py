@@ -8,21 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.compared import Comparison, Row, folder_of
+from airsplit.compared import Comparison, Row, comparison_in, folder_of
 from airsplit.errors import FileProblem
 from airsplit.files import write_text
 from airsplit.parsing import read_json
-from airsplit.quantities import counted, percent, seconds, unit_of_time
+from airsplit.quantities import counted, percent, unit_of_time
 from airsplit.references import require_choice_or_path
 from airsplit.report.markup import Html, prose, table, tag, together
-from airsplit.report.overview import ALGORITHMS
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, span_scale, tick, value_scale
 from airsplit.results import RunFolder
-from airsplit.scenario import Scenario
-from airsplit.trials import Trials
 from airsplit.units import Floats
+from airsplit.words import ALGORITHMS, NO_ENERGY, title_of
 
 KINDS = {"sfl": "blue", "fedavg": "orange", "split-learning": "red", "splitfed-v1": "purple", "splitfed-v2": "green"}
 FAR_APART = 8.0
@@ -45,12 +43,7 @@ def is_comparison(folder: str | os.PathLike[str]) -> bool:
 def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
     """A comparison as its folder tells it; a FileProblem where something is missing in it."""
     algorithms, seeds, target = _facts(Path(folder) / FACTS)
-    runs = {algorithm: [RunFolder(Path(folder) / folder_of(algorithm, seed)) for seed in seeds] for algorithm in algorithms}
-    trials = {algorithm: Trials(tuple(tuple(run.records()) for run in each)) for algorithm, each in runs.items()}
-    for algorithm, each in trials.items():
-        if len({len(run) for run in each.runs}) != 1 or not each.runs[0]:
-            raise FileProblem(f"runs of {algorithm} in {str(folder)!r} are not all there; airsplit compare … --resume finishes them")
-    return Comparison(Scenario.from_toml(runs[algorithms[0]][0].scenario()), seeds, target, trials)
+    return comparison_in(folder, None, algorithms, seeds, target)
 
 
 def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
@@ -69,43 +62,25 @@ def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
 
 
 def _title(found: Comparison) -> str:
-    names = [_name(algorithm) for algorithm in found.trials]
+    names = [title_of(algorithm) for algorithm in found.trials]
     return f"{', '.join(names[:-1])} and {names[-1]} side by side" if len(names) > 1 else f"{names[0]}, {counted(len(found.seeds), 'seed')}"
 
 
-def _name(algorithm: str) -> str:
-    return ALGORITHMS.get(algorithm, (algorithm, ""))[0]
-
-
 def _main(found: Comparison) -> Html:
-    top = tag("header", tag("h1", _title(found)), tag("p", found.about(), class_="under"), prose(_sentence(found), "lead"))
-    body = [[_name(row.algorithm), *row.cells(len(found.seeds))] for row in found.rows]
+    top = tag("header", tag("h1", _title(found)), tag("p", found.about(), class_="under"), prose(found.headline, "lead"))
+    body = [[title_of(row.algorithm), *found.cells(row)] for row in found.rows]
     numbers = together(tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",)))
-    foot = "Times are virtual: what the devices would have taken, not this computer. Every number is in comparison.json."
+    energy = "" if found.has_energy else f"Energy is {NO_ENERGY}. "
+    foot = f"{energy}Times are virtual: what the devices would have taken, not this computer. Every number is in comparison.json."
     sections = [tag("section", inside) for inside in (_curves(found), numbers, _algorithms(found), _runs(found)) if inside]
     return together(tag("main", top, *sections), tag("footer", foot))
-
-
-def _sentence(found: Comparison) -> str:
-    """Who is first to the target, how much longer the others take, and who never gets there."""
-    if not found.has_accuracy:
-        return "There is no accuracy that all of them reach."
-    timed = sorted((row.time_to_target_s, row.algorithm) for row in found.rows if row.time_to_target_s is not None)
-    right = f"{percent(found.target, 0)} right"
-    if not timed:
-        return f"None of them gets {right}."
-    (first_s, first), rest = timed[0], timed[1:]
-    others = [f"{_name(algorithm)} {time_s / first_s:.1f} times as long" for time_s, algorithm in rest]
-    never = [f"{_name(row.algorithm)} never does" for row in found.rows if row.time_to_target_s is None]
-    said = f"{_name(first)} is the first to get {right}, after {seconds(first_s)}"
-    return "; ".join([said, *([", ".join(others)] if others else []), *([", ".join(never)] if never else [])]) + "."
 
 
 def _curves(found: Comparison) -> Html:
     """Accuracy over time and over rounds, in the mean over seeds."""
     if not found.has_accuracy:
         return Html()
-    curves = {algorithm: trials.curve() for algorithm, trials in found.trials.items()}
+    curves = {algorithm: trials.curve() for algorithm, trials in found.finished.items()}
     ends = [float(times.mean(axis=0)[-1]) for _, times, _ in curves.values()]
     unit_s, unit = unit_of_time(max(ends))
     starts = [float(times.mean(axis=0)[0]) / unit_s for _, times, _ in curves.values()]
@@ -122,7 +97,7 @@ def _curves(found: Comparison) -> Html:
     ]
     means = {algorithm: accuracies.mean(axis=0) for algorithm, (_, _, accuracies) in curves.items()}
     figures = [_panel(f"Accuracy over {over}", x, means, axis) for over, x, axis in panels]
-    keys = legend([Line(_name(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0)) for algorithm in curves])
+    keys = legend([Line(title_of(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0)) for algorithm in curves])
     return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
 
 
@@ -132,20 +107,20 @@ def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across:
     for algorithm, values in means.items():
         spread = np.full(len(points), np.nan)
         spread[np.searchsorted(points, x[algorithm])] = values
-        lines.append(Line(_name(algorithm), KINDS.get(algorithm, "ink"), spread))
-    alt = f"{caption}. " + " ".join(f"{_name(a)}: {percent(float(values[-1]))} at the end." for a, values in means.items())
+        lines.append(Line(title_of(algorithm), KINDS.get(algorithm, "ink"), spread))
+    alt = f"{caption}. " + " ".join(f"{title_of(a)}: {percent(float(values[-1]))} at the end." for a, values in means.items())
     up = Axis(value_scale(max(float(values.max()) for values in means.values()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
     return tag("figure", tag("figcaption", caption), line_chart(points, across, up, lines, alt=alt))
 
 
 def _algorithms(found: Comparison) -> Html:
-    pairs = [together(tag("dt", _name(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials if a in ALGORITHMS]
+    pairs = [together(tag("dt", title_of(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials if a in ALGORITHMS]
     return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
 
 
 def _runs(found: Comparison) -> Html:
     """Links to the pages of the runs, which lie beside this one."""
-    rows = [tag("li", _name(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows]
+    rows = [tag("li", title_of(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows]
     return together(tag("h2", "Each run"), tag("ul", *rows))
 
 

@@ -54,13 +54,15 @@ function toggle(name, on) {
 const link = (name) => `/report?${new URLSearchParams({ run: name })}`;
 const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexOf(name)}`, "aria-hidden": "true" });
 
+const failure = (run) => `diverged in round ${run.diverged.round}`;
+
 function showList() {
   say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo makes one in runs/demo. Runs below the folder that the dashboard looks at appear here.");
   fill($("list"), [["run", true], ["what", true], ["rounds", true], ["accuracy"], ["time so far"], ["report", true]], list.map((run) => {
     const box = element("input", { type: "checkbox", "data-focus": `show ${run.name}`, checked: chosen.includes(run.name), disabled: Boolean(run.problem) && !chosen.includes(run.name), onchange: (event) => toggle(run.name, event.target.checked) });
     const named = element("label", {}, box, " ", ...(chosen.includes(run.name) ? [swatch(run.name), " "] : []), run.name === "." ? "(this folder)" : run.name);
     if (run.problem) return [named, element("span", { class: "error" }, run.problem), "", "", "", ""];
-    const done = element("span", {}, element("progress", { max: run.of_rounds, value: run.rounds, "aria-label": `${run.rounds} of ${run.of_rounds} rounds` }), ` ${run.rounds} of ${run.of_rounds}`);
+    const done = element("span", {}, element("progress", { max: run.of_rounds, value: run.rounds, "aria-label": `${run.rounds} of ${run.of_rounds} rounds` }), ` ${run.rounds} of ${run.of_rounds}`, ...(run.diverged ? [element("span", { class: "error", title: run.diverged.why }, `, ${failure(run)}`)] : []));
     return [named, run.title, done, run.test_accuracy === null ? "–" : percent(run.test_accuracy), `${seconds(run.time_s)}`, element("a", { href: link(run.name), "data-focus": `report ${run.name}` }, "report")];
   }));
 }
@@ -118,7 +120,7 @@ function compare(runs) {
   const heading = Number.isFinite(common) ? `time to ${percent(common)}` : "time to common accuracy";
   fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan above best"]], runs.map((run) => [
     element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
-    run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
+    run.diverged ? failure(run) : run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
   ]));
 }
 
