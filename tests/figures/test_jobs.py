@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from airsplit.errors import FileProblem
+from airsplit.errors import AirsplitError, FileProblem
 from airsplit.figures import draw, jobs
-from airsplit.figures.jobs import Done, Job, best, job_of, of_figures, searched, trained
+from airsplit.figures.jobs import Done, FailedTrainings, Job, best, job_of, of_figures, searched, trained
+from airsplit.learn.memory import PROCESSES
 from airsplit.scenario import Scenario
 
 TUNED = {("mnist", "sfl"): (0.002, 1), ("mnist", "fedavg"): (0.001, 100)}
@@ -107,9 +111,10 @@ def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: py
     assert 0 <= again.trials([first, second]).last("test_accuracy")[0] <= 1
 
 
-def test_nothing_is_begun_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_begun_after_its_time_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "scenario", tiny)
-    assert list(trained([Job("mnist", "sfl", 0.1, 1, 5)], Done(tmp_path / "runs.jsonl"), until=time.monotonic() - 1)) == []
+    told = list(trained([Job("mnist", "sfl", 0.1, 1, 5)], Done(tmp_path / "runs.jsonl"), until=time.monotonic() - 1))
+    assert told == ["1 of 1 were not begun: time is up"]
     assert not (tmp_path / "runs.jsonl").exists()
 
 
@@ -119,9 +124,46 @@ def test_a_training_that_diverges_counts_as_guessing(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Job, "scenario", wild)
     job, done = Job("mnist", "sfl", 0.1, 1, 5), Done(tmp_path / "runs.jsonl")
-    list(trained([job], done))
+    (told,) = trained([job], done)
+    assert "diverged: training stopped after round 1" in told
+    assert "accuracy" not in told
     assert done[job][-1].test_accuracy == 0.1
     assert "not finite" in json.loads((tmp_path / "runs.jsonl").read_text())["diverged"]
+
+
+class Failing(Job):
+    """A job that fails as its learning rate says: 1, each time; 2, whenever another is beside it."""
+
+    def scenario(self, device: str = "cpu") -> Scenario:
+        if self.learning_rate == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        if self.learning_rate == 2 and os.environ.get(PROCESSES) != "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return tiny(self, device)
+
+
+def test_a_training_that_fails_ends_no_other_is_tried_again_alone_and_is_named_at_the_end(tmp_path: Path) -> None:
+    hopeless, greedy, good, last = (Failing("mnist", "sfl", rate, 1, 5) for rate in (1, 2, 0.1, 0.2))
+    done, told = Done(tmp_path / "runs.jsonl"), list[str]()
+    with pytest.raises(AirsplitError) as error:
+        told.extend(trained([hopeless, greedy, good, last], done, at_a_time=2))
+    assert [job in done for job in (hopeless, greedy, good, last)] == [False, True, True, True]
+    assert isinstance(error.value, FailedTrainings)
+    assert list(error.value.reasons) == [hopeless]
+    assert str(error.value).startswith(f"1 of 4 trainings failed, the others are kept; {hopeless}: OutOfMemoryError: CUDA out of memory.")
+    assert "\n" not in str(error.value)
+
+
+def test_one_at_a_time_a_training_that_fails_ends_no_other_either(tmp_path: Path) -> None:
+    hopeless, good = (Failing("mnist", "sfl", rate, 1, 5) for rate in (1, 0.1))
+    done, told = Done(tmp_path / "runs.jsonl"), list[str]()
+    with pytest.raises(AirsplitError, match=r"^1 of 2 trainings failed"):
+        told.extend(trained([hopeless, good], done))
+    assert (hopeless in done, good in done) == (False, True)
+    assert told[0].startswith(f"1 of 2: {hopeless} failed: OutOfMemoryError: CUDA out of memory")
+    assert told[1].startswith(f"2 of 2: {good} took")
+    assert told[2] == "1 failed; each is tried again, alone"
+    assert told[3].startswith(f"1 of 1: {hopeless} failed: ")
 
 
 @pytest.mark.parametrize("line", ["{", '{"job": {}}', '{"job": {"dataset": "mnist", "wrong": 1}, "records": []}', "[]"])

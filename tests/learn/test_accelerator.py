@@ -15,6 +15,7 @@ from airsplit.learn import engine, stacked
 from airsplit.learn.accelerator import CPU, USED_MEMORY, Accelerator, Compiled, accelerator_of
 from airsplit.learn.engine import Training
 from airsplit.learn.folding import LEAST_CHANNELS
+from airsplit.learn.memory import PROCESSES, available_bytes
 from airsplit.results import RoundRecord
 from airsplit.settings import TrainingSettings
 
@@ -111,8 +112,26 @@ def test_an_accelerator_is_what_the_settings_say(monkeypatch: pytest.MonkeyPatch
 
 
 # ---- room --------------------------------------------------------------------------------------------------------------------
-def test_on_a_cpu_there_is_room_for_so_many_whatever_their_size() -> None:
-    assert [CPU.room(size, on_cpu=16) for size in (1, 10**6, 10**15)] == [16] * 3
+def test_on_a_cpu_there_is_room_for_what_fits_into_its_available_memory_and_never_for_more_than_its_caches_like() -> None:
+    available = available_bytes()
+    assert available is not None
+    assert [CPU.room(size, on_cpu=16) for size in (1, available // 1000, available // 5, 10**15)] == [16, 16, 2, 1]
+    assert CPU.room(1, on_cpu=16, besides=10**15) == 1
+
+
+def test_processes_beside_each_other_have_a_share_each_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight that begin at the same moment all see the same memory as free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80_000, 80_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    with_gpus(2, monkeypatch)
+    settings, beside = TrainingSettings(device="cuda"), {PROCESSES: "8"}
+    assert accelerator_of(settings, 0, {}).room(1, on_cpu=16) == USED_MEMORY * 80_000
+    assert accelerator_of(settings, 0, beside).room(1, on_cpu=16) == USED_MEMORY * 10_000
+    # torchrun's processes have a GPU each as far as there are some, unless the scenario names one
+    ranks = {"LOCAL_WORLD_SIZE": "4"}
+    assert accelerator_of(settings, 0, ranks).processes == 2
+    assert accelerator_of(TrainingSettings(device="cuda:1"), 0, ranks).processes == 4
 
 
 def test_on_a_gpu_there_is_room_for_what_fits_into_its_free_memory_and_always_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

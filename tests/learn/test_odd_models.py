@@ -15,7 +15,7 @@ import airsplit as air
 from airsplit.errors import FileProblem, InvalidValue
 from airsplit.learn.batches import Batches
 from airsplit.learn.engine import Training
-from airsplit.learn.parallel import in_parallel
+from airsplit.learn.parallel import attempt_all, in_parallel
 from airsplit.learn.preparation import load_weights
 from airsplit.learn.virtual_time import Terms, whole_charges
 from airsplit.models.registry import build
@@ -176,6 +176,21 @@ def killed(piece: int) -> int:
 
     os.kill(os.getpid(), signal.SIGKILL)
     return piece
+
+
+def fatal(piece: int) -> int:
+    """Ends its process with an odd piece, and raises with one above ten."""
+    if piece > 10:
+        raise ValueError("too many")
+    return killed(piece) if piece % 2 else piece
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_a_piece_of_work_that_fails_ends_no_other() -> None:
+    (*_, outcomes) = attempt_all(fatal, [1, 2, 12, 4], jobs=2)
+    assert (outcomes[1], outcomes[3]) == (2, 4)
+    assert str(outcomes[0]).startswith("a training process was killed, probably for memory")
+    assert str(outcomes[2]) == "ValueError: too many"
 
 
 def talkative(piece: int) -> int:

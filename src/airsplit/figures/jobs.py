@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airsplit.errors import Diverged, FileProblem, show
+from airsplit.errors import AirsplitError, Diverged, FileProblem, show
 from airsplit.files import read_text
-from airsplit.learn.parallel import in_parallel
+from airsplit.learn.parallel import Failure, attempt_all
 from airsplit.parsing import parse_json
 from airsplit.results import RoundRecord
 from airsplit.scenario import Scenario
@@ -147,22 +147,68 @@ def trained(
 ) -> Iterator[str]:
     """Train what is missing, several at a time, and say what is done.
 
+    A training that fails ends no other.  Once the others are done it is tried again, alone, which gives it all the memory; what
+    fails again is raised at the very end.
+
     until   the moment, as of time.monotonic, after which no more are begun
     """
     missing = [job for job in dict.fromkeys(jobs) if job not in done]
     work = partial(_train, device=device, compiled=compiled, data=data, until=until)
-    told = 0
-    for results in in_parallel(work, missing, jobs=at_a_time) if missing else ():
-        for number in list(results)[told:]:
-            result = results[number]
-            if result is not None:
-                done.add(missing[number], result)
-                accuracy = result["records"][-1]["test_accuracy"]
-                yield f"{len(results)} of {len(missing)}: {missing[number]} took {result['seconds']:.0f} s, accuracy {accuracy:.4f}"
-        told = len(results)
+    if not missing:
+        return
+    failed = yield from _attempted(work, missing, done, at_a_time)
+    if failed:
+        yield f"{len(failed)} failed; each is tried again, alone"
+        again = yield from _attempted(work, list(failed), done, 1, apart=at_a_time > 1)
+        failed = {job: again.get(job, why) for job, why in failed.items() if job not in done}
+    left = [job for job in missing if job not in done and job not in failed]
+    if left:
+        yield f"{len(left)} of {len(missing)} were not begun: time is up"
+    if failed:
+        raise FailedTrainings(failed, len(missing))
 
 
-def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: float | None) -> dict[str, Any] | None:
+class FailedTrainings(AirsplitError):
+    """Trainings failed, alone as well; all others are kept.
+
+    reasons  why, for each of them
+    """
+
+    def __init__(self, reasons: Mapping[Job, str], of: int) -> None:
+        self.reasons = reasons
+        each = "; ".join(f"{job}: {why}" for job, why in reasons.items())
+        super().__init__(f"{len(reasons)} of {of} trainings failed, the others are kept; {each}")
+
+
+Results = dict[str, Any] | None
+"""What a training gives; None if it was not begun."""
+
+
+def _attempted(
+    work: Callable[[Job], Results], jobs: Sequence[Job], done: Done, at_a_time: int, *, apart: bool = False
+) -> Generator[str, None, dict[Job, str]]:
+    """Train these, write down what they give, and say so; return the reasons of those that failed."""
+    failed, told = dict[Job, str](), set[int]()
+    for outcomes in attempt_all(work, jobs, jobs=at_a_time, apart=apart):
+        for number in outcomes.keys() - told:
+            told.add(number)
+            job, outcome = jobs[number], outcomes[number]
+            if isinstance(outcome, Failure):
+                failed[job] = str(outcome)
+                yield f"{len(told)} of {len(jobs)}: {job} failed: {outcome}"
+            elif outcome is not None:
+                done.add(job, outcome)
+                yield f"{len(told)} of {len(jobs)}: {job} took {outcome['seconds']:.0f} s, {_ending(outcome)}"
+    return failed
+
+
+def _ending(result: Mapping[str, Any]) -> str:
+    if "diverged" in result:
+        return f"diverged: {result['diverged']}"
+    return f"accuracy {result['records'][-1]['test_accuracy']:.4f}"
+
+
+def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: float | None) -> Results:
     from airsplit.learn.engine import Training  # torch: only where something is trained
 
     if until is not None and time.monotonic() > until:
@@ -189,7 +235,7 @@ def _nothing() -> dict[str, Any]:
 def _machine(device: str) -> dict[str, Any]:
     import torch
 
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     return {"machine": name, "torch": torch.__version__}
 
 

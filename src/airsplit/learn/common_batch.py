@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
 
-from airsplit.learn.crew import Crew, Task
+from airsplit.learn.crew import Crew, Groups, Task
 from airsplit.learn.folding import Folding, best_algorithms
 from airsplit.learn.losses import Loss, cross_entropy, logits_of, widened
 from airsplit.learn.replica import MODEL, key, kind_and_name
@@ -139,26 +140,45 @@ def _sides(crew: Crew, boundary: int) -> tuple[nn.Module, nn.Module]:
 
 def train_as_one_batch(crew: Crew, state: State, task: Task, mine: list[int]) -> float:
     """One iteration of every device, and one step of the common layers on the mean gradient: the mean loss."""
-    replica, loss = crew.replica, 0.0
-    train = _train_stacked if usable_at_once(crew, state, task, mine) else _train_some
+    replica = crew.replica
+    at_once = usable_at_once(crew, state, task, mine)
     replica.load(state.common)
-    replica.clear()
     with crew.ranks.together():
-        for devices in _groups(crew, mine):
-            with crew.told(devices[0], task, 0):
-                loss += train(crew, state, task, devices)
-            crew.count(len(devices))
+        train = partial(_train_groups, crew, state, task, at_once)
+        loss, steps = crew.train_in_groups(partial(_groups, crew, state, mine), train, task)
+        for step in steps:
+            step()
     _add_up_gradients(crew)
     replica.descend()
     state.keep_common(replica)
     return crew.ranks.total(loss)
 
 
-def _groups(crew: Crew, mine: Sequence[int]) -> Iterator[list[int]]:
+def _train_groups(crew: Crew, state: State, task: Task, at_once: bool, groups: Groups) -> tuple[float, list[Callable[[], None]]]:
+    """Train each group: the loss, and the steps of the devices' own layers, which are yet to be taken.
+
+    Gradients of the common layers are in the replica.  The state stays as it is, so that this can be repeated.
+    """
+    train, loss, steps = _train_stacked if at_once else _train_some, 0.0, list[Callable[[], None]]()
+    crew.replica.clear()
+    for devices in groups:
+        with crew.told(devices[0], task, 0):
+            value, step = train(crew, state, task, devices)
+        loss += value
+        steps.append(step)
+        crew.count(len(devices))
+    return loss, steps
+
+
+def _groups(crew: Crew, state: State, mine: Sequence[int], limit: int | None) -> list[list[int]]:
     """Devices that go together, with batches of the same size, so that no batch grows too large."""
+    found = list[list[int]]()
+    kept = sum(stacked.nbytes for stacked in state.personal.values())  # until all groups are done
     for size, alike in by_batch_size(crew, mine).items():
-        samples = crew.accelerator.room(3 * crew.passing_bytes, on_cpu=SAMPLES_AT_ONCE)
-        yield from in_equal_parts(alike, max(1, samples // size))
+        samples = crew.accelerator.room(3 * crew.replica.passing_bytes, on_cpu=SAMPLES_AT_ONCE, besides=kept)
+        fitting = max(1, samples // size)
+        found += in_equal_parts(alike, fitting if limit is None else min(fitting, limit))
+    return found
 
 
 def _add_up_gradients(crew: Crew) -> None:
@@ -174,8 +194,11 @@ def _add_up_gradients(crew: Crew) -> None:
     crew.ranks.add_up([p.grad for p in used if p.grad is not None])
 
 
-def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
-    """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up."""
+def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> tuple[float, Callable[[], None]]:
+    """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up.
+
+    Returns the loss and the step of the fronts, which is yet to be taken.
+    """
     front, back = _sides(crew, state.boundary)
     if (known := ("front", state.boundary)) not in crew.made:
         crew.made[known] = Substituted(front, crew.replica.changing)
@@ -196,11 +219,16 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> flo
         _explain(crew, task, runs, lost)
     mean.backward()  # type: ignore[no-untyped-call]
     for run in runs:
-        run.descend([tensor.grad for tensor in arrived], float(task.weights[run.device]))
-    return value
+        run.backward([tensor.grad for tensor in arrived], float(task.weights[run.device]))
+
+    def step() -> None:
+        for run in runs:
+            run.descend()
+
+    return value, step
 
 
-def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> float:
+def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> tuple[float, Callable[[], None]]:
     """The same with all fronts at once, and what is found is added to the gradients of the common layers."""
     replica = crew.replica
     if (known := ("one batch", state.boundary)) not in crew.made:
@@ -213,12 +241,11 @@ def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> 
         losses, of_own, of_common = crew.made[known](own, kept, common, *stacked_batches(crew, task, devices, 0), weights)
     require_finite_losses(crew, state, task, devices, losses[None])
     descend(replica, rows, dict(zip(trained_in(replica, rows), of_own, strict=True)))
-    state.keep_rows(devices, rows)
     for name, gradient in zip(trained_in(replica, state.common), of_common, strict=True):
         parameter = replica.trained[name]
         if gradient is not None:
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    return float(losses.double() @ weights)
+    return float(losses.double() @ weights), partial(state.keep_rows, devices, rows)
 
 
 class _Unweighted(torch.autograd.Function):
@@ -274,7 +301,7 @@ def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -
 
 
 class _FrontRun:
-    """One device's front: its tensors are its rows of the state, with a graph of their own.
+    """One device's front, with a graph of its own; its rows of the state change with `descend` only.
 
     rows   where its samples are among those of all
     """
@@ -283,23 +310,34 @@ class _FrontRun:
         self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
         self._own = {name: stacked.data[state.held.index(device)] for name, stacked in state.personal.items()}
-        named = ((*kind_and_name(each), tensor) for each, tensor in self._own.items())
+        self._statistics = {name: self._own[name].clone() for name in self._own.keys() & crew.replica.statistics}
+        named = ((*kind_and_name(each), tensor) for each, tensor in (self._own | self._statistics).items())
         model = {name: tensor for kind, name, tensor in named if kind == MODEL}
         self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
         with crew.chance(device, task, 0) if _draws(front.module) else nullcontext():
             self.crossing: Tensors = front(model, inputs)
+        self._gradients = dict[str, Tensor]()
 
-    def descend(self, gradients: list[Tensor | None], weight: float) -> None:
-        """Backward through the front, and the optimiser's step on it; the gradients came with the device's weight."""
+    def backward(self, gradients: list[Tensor | None], weight: float) -> None:
+        """Backward through the front; the gradients came with the device's weight."""
         pairs = [(tensor, g[self.rows] / weight) for tensor, g in zip(self.crossing, gradients, strict=True) if g is not None]
+        self.crossing, self.inputs = (), ()  # not needed any more, while the front waits for its step
         if not pairs or not self._leaves:
             return
         outputs, given = zip(*pairs, strict=True)
         found = torch.autograd.grad(outputs, list(self._leaves.values()), given, allow_unused=True)
-        used = [(name, g) for name, g in zip(self._leaves, found, strict=True) if g is not None]
-        names = [name for name, _ in used]
+        self._gradients = {name: g for name, g in zip(self._leaves, found, strict=True) if g is not None}
+
+    def descend(self) -> None:
+        """The optimiser's step on the front, and the statistics that its forward pass has left."""
+        with torch.no_grad():
+            for name, statistic in self._statistics.items():
+                self._own[name].copy_(statistic)
+        names = list(self._gradients)
+        if not names:
+            return
         remembered = {slot: [self._own[key(slot, name)] for name in names] for slot in self._optimiser.slots}
-        self._optimiser.step([self._own[key(MODEL, name)] for name in names], [g for _, g in used], remembered)
+        self._optimiser.step([self._own[key(MODEL, name)] for name in names], list(self._gradients.values()), remembered)
 
 
 def _draws(front: nn.Module) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from airsplit.errors import Diverged
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Samples
+from airsplit.learn.memory import Halving, out_of_memory
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
@@ -26,6 +27,8 @@ from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
 
 Bools = NDArray[np.bool_]
+Groups = Sequence[list[int]]
+Trained = TypeVar("Trained")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,8 @@ class Crew:
     compression  of what crosses the cut
     obstacles    to the fast paths, as they say it; None where there is none
     made         what fast paths make once
-    count        is told of steps that were taken, how many devices' at once
+    steps        how many of this round have been taken, each device's counted
+    on_steps     is told of them
     """
 
     def __init__(
@@ -88,7 +92,9 @@ class Crew:
         self.accelerator, self.ranks = accelerator, ranks
         self.obstacles: dict[tuple[object, ...], str | None] = {}
         self.made: dict[tuple[object, ...], Any] = {}
-        self.count: Callable[[int], None] = lambda _: None
+        self.steps = 0
+        self.on_steps: Callable[[int], None] = lambda _: None
+        self._at_once = Halving("devices")
         self._samples = samples
         self._batches = Batches(parts, settings.batch_size, settings.seed)
 
@@ -106,10 +112,23 @@ class Crew:
         """How many samples its batches have."""
         return self._batches.size(device)
 
-    @cached_property
-    def passing_bytes(self) -> int:
-        """What a sample leaves behind on its way through the model, for the way back."""
-        return 4 * int(self.replica.outline.profile().stored_elements[-1])
+    def count(self, taken: int) -> None:
+        """Count steps of this round, one for each device that took one."""
+        self.steps += taken
+        self.on_steps(self.steps)
+
+    def train_in_groups(self, divide: Callable[[int | None], Groups], train: Callable[[Groups], Trained], task: Task) -> Trained:
+        """Return what `train` makes of groups of devices; if memory runs out, repeat it with groups of half the size.
+
+        divide  gives the groups, with no more devices in each than it is told
+        train   must change neither state nor mean before all groups are done: it may have to begin again
+        """
+
+        def attempt(groups: Groups) -> Trained:
+            self.steps = 0
+            return train(groups)
+
+        return self._at_once.run(divide, attempt, f"round {task.number}", self.accelerator.release_memory)
 
     def train(self, device: int, task: Task) -> float:
         """All iterations of a device, on whatever the replica has loaded: the mean loss."""
@@ -129,10 +148,12 @@ class Crew:
         self.count(1)
         return loss
 
-    def told(self, device: int, task: Task, iteration: int) -> AbstractContextManager[None]:
+    @contextmanager
+    def told(self, device: int, task: Task, iteration: int) -> Iterator[None]:
         """A context that adds device, round and iteration to errors raised by user code."""
         at = f"training stopped at {self._place(device, task, iteration)}"
-        return user_code("the model or the loss", at=at, passing=(NonFinite,))
+        with user_code("the model or the loss", at=at, passing=(NonFinite,)), out_of_memory(at):
+            yield
 
     def _place(self, device: int, task: Task, iteration: int) -> str:
         return f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"

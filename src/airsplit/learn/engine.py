@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from airsplit.learn.algorithms import algorithm_of
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.crew import Bools, Crew, Task
 from airsplit.learn.data import Dataset
-from airsplit.learn.evaluation import scores, summary
+from airsplit.learn.evaluation import Evaluation, scores, summary
+from airsplit.learn.memory import Halving
 from airsplit.learn.participation import evaluated_devices, evaluated_samples, is_evaluated
 from airsplit.learn.partition import label_counts
 from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels, require_metric
@@ -73,6 +75,7 @@ class Training:
             self._sizes = np.array([len(part) for part in parts])
             self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
             compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
+            self._tested_at_once = Halving("test samples")
             self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
             self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
             samples = dataset.train.to(self.accelerator.device)
@@ -136,7 +139,7 @@ class Training:
     def _advance(self, number: int) -> RoundRecord:
         planned = self._replan_if_due(number)
         task = self._task(number)
-        self._crew.count = self._counted(task)
+        self._crew.steps, self._crew.on_steps = 0, self._tell_steps(task)
         loss = self.algorithm.round(self._crew, self.state, task)
         with self.ranks.together():
             self.replica.require_constants()
@@ -162,17 +165,15 @@ class Training:
         E, turnout = self.settings.iterations_per_round, self.schedule.turnout(number)
         return Task(number, self.splits, turnout.asked, turnout.iterations, self._weights(turnout.iterations == E), E)
 
-    def _counted(self, task: Task) -> Callable[[int], None]:
-        """Counts the steps of a round in this process, and tells how far it is."""
-        steps, done = sum(k in self.state.held for k in task.finishing) * task.iterations_per_round, 0
+    def _tell_steps(self, task: Task) -> Callable[[int], None]:
+        """Return a function that is given the steps taken in this process, and tells how far the round is."""
+        steps = sum(k in self.state.held for k in task.finishing) * task.iterations_per_round
 
-        def count(taken: int) -> None:
-            nonlocal done
-            done += taken
+        def tell(done: int) -> None:
             trained = min(done / max(steps, 1), 1.0)  # devices that drop out may take steps, too
             self._tell(f"round {task.number} of {self.settings.rounds}: {percent(trained, 0)} trained")
 
-        return count
+        return tell
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
@@ -208,8 +209,9 @@ class Training:
         def tell(done: float) -> None:
             self._tell(f"round {number} of {self.settings.rounds}: trained, {percent(done, 0)} tested")
 
-        with seeded(self.settings.seed, "evaluation", number):
-            found = scores(self.replica, self.state, devices, test, self._classes, self.accelerator, self.ranks, tell)
+        chance = partial(seeded, self.settings.seed, "evaluation", number)
+        how = Evaluation(self.accelerator, self.ranks, tell, chance, f"the evaluation of round {number}", self._tested_at_once)
+        found = scores(self.replica, self.state, devices, test, self._classes, how)
         bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
         with self.ranks.together():
             if bad is not None:

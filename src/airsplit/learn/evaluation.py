@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from airsplit.learn.accelerator import CPU, Accelerator
 from airsplit.learn.data import Samples, Tensors
 from airsplit.learn.losses import IGNORED_LABEL, right_answers
+from airsplit.learn.memory import Halving, out_of_memory
 from airsplit.learn.ranks import ALONE, Ranks
 from airsplit.learn.replica import Replica
 from airsplit.learn.state import State
@@ -75,34 +76,57 @@ def label_kinds(labels: Tensor, classes: int | None) -> int:
     return 1 if labels.dim() > 1 else classes or 0
 
 
-def scores(
-    replica: Replica,
-    state: State,
-    devices: Sequence[int],
-    test: Samples,
-    classes: int | None,
-    accelerator: Accelerator = CPU,
-    ranks: Ranks = ALONE,
-    tell: Callable[[float], None] = lambda _: None,
-) -> list[Score]:
-    """A score for each of these devices; one for all where nothing is personal.
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How models are evaluated, beside what they are.
 
-    tell   is told now and then which part of this process's work is done
+    tell    is told now and then which part of this process's work is done
+    chance  a context with the random numbers of models that draw some
+    when    for notes
+    at_once limits the samples that go at once, when memory has run out
     """
-    size = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
-    batches = [slice(at, at + size) for at in range(0, len(test), size)]
-    columns = SUMS + 2 * label_kinds(test.labels, classes)
-    rows = torch.zeros(len(devices) if state.personal else 1, columns, dtype=torch.float64, device=accelerator.device)
-    with ranks.together(), torch.no_grad(), evaluating(replica.model):
+
+    accelerator: Accelerator = CPU
+    ranks: Ranks = ALONE
+    tell: Callable[[float], None] = lambda _: None
+    chance: Callable[[], AbstractContextManager[None]] = nullcontext
+    when: str = "the evaluation"
+    at_once: Halving = field(default_factory=lambda: Halving("test samples"))
+
+
+def scores(
+    replica: Replica, state: State, devices: Sequence[int], test: Samples, classes: int | None, how: Evaluation | None = None
+) -> list[Score]:
+    """A score for each of these devices; one for all where nothing is personal."""
+    how = how or Evaluation()
+    ranks, accelerator = how.ranks, how.accelerator
+    # Processes share the devices' models where there are several, and else the samples.
+    here = range(len(test)) if state.personal else ranks.share(len(test))
+    rows = torch.zeros(
+        len(devices) if state.personal else 1, SUMS + 2 * label_kinds(test.labels, classes), dtype=torch.float64, device=accelerator.device
+    )
+
+    def divide(limit: int | None) -> list[range]:
+        most = BATCH if accelerator.device.type == "cpu" else BATCH_ON_GPU
+        fitting = min(most, accelerator.room(replica.passing_bytes, on_cpu=most))
+        size = fitting if limit is None else min(fitting, limit)
+        return [here[at : at + size] for at in range(0, len(here), size)]
+
+    def count(batches: Sequence[range]) -> None:
+        rows.zero_()
         if state.personal:
             models = [(row, state.of(k)) for row, k in zip(rows, devices, strict=True) if k in state.held]
         else:
-            models, batches = [(rows[0], state.common)], batches[ranks.rank :: ranks.size]
-        for number, (row, tensors) in enumerate(models):
-            replica.load(tensors)
-            for done, batch in enumerate(batches, start=1):
-                _count(replica, test.batch(batch), row, accelerator)
-                tell((number + done / len(batches)) / len(models))
+            models = [(rows[0], state.common)]
+        with how.chance():
+            for number, (row, tensors) in enumerate(models):
+                replica.load(tensors)
+                for done, batch in enumerate(batches, start=1):
+                    _count(replica, test.batch(slice(batch.start, batch.stop)), row, accelerator)
+                    how.tell((number + done / len(batches)) / len(models))
+
+    with ranks.together(), torch.no_grad(), evaluating(replica.model):
+        how.at_once.run(divide, count, how.when, accelerator.release_memory)
     ranks.add_up([rows])
     found = [_score(row, len(test), replica.metric is not None) for row in rows.cpu().numpy()]
     return found if state.personal else found * len(devices)
@@ -130,7 +154,8 @@ def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, acceler
     inputs, labels = batch
     right, present = row[SUMS:].tensor_split(2)
     # autocast remembers weights in the lower precision until its end: so it ends before they change
-    with user_code("the model or the loss", at="evaluation on the test set stopped"), accelerator.autocast():
+    at = "evaluation on the test set stopped"
+    with user_code("the model or the loss", at=at), out_of_memory(at), accelerator.autocast():
         output = replica.model(*inputs)
         row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
     hit = right_answers(output, labels) if len(present) else None

@@ -6,7 +6,7 @@ A device is whatever tensors are loaded into it.  So common layers exist once, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,11 @@ class Replica:
 
     def _halves(self, split: int) -> tuple[Front, Back]:
         return halves(self.outline, split)
+
+    @cached_property
+    def passing_bytes(self) -> int:
+        """What a sample leaves behind on its way through the model, for the way back."""
+        return 4 * int(self.outline.profile().stored_elements[-1])
 
     def front_keys(self, split: int) -> list[str]:
         """What belongs to the layers up to a split, and what the optimiser remembers of them; none at split 0."""

@@ -23,25 +23,24 @@ def train_side_by_side(crew: Crew, state: State, task: Task) -> float | None:
     mine = [k for k in task.finishing if k in state.held]
     if common_batch.usable(crew, state, task, mine):
         return common_batch.train_as_one_batch(crew, state, task, mine)
-    mean = Mean()
     with crew.ranks.together():
         train = stacked.train_stacked if stacked.usable(crew, state, task, mine) else _train_one_by_one
-        loss = train(crew, state, task, mine, mean)
+        loss, mean = train(crew, state, task, mine)
     mean.add_up(state.common, crew.ranks, crew.ranks.holder(task.finishing[0], len(task.splits)))
     mean.into(state.common)
     return crew.ranks.total(loss)
 
 
-def _train_one_by_one(crew: Crew, state: State, task: Task, mine: list[int], mean: Mean) -> float:
-    """E iterations of these devices, one after the other: their part of the mean loss."""
-    replica, loss = crew.replica, 0.0
+def _train_one_by_one(crew: Crew, state: State, task: Task, mine: list[int]) -> tuple[float, Mean]:
+    """E iterations of these devices, one after the other: their part of the mean loss, and of the mean of the common layers."""
+    replica, loss, mean = crew.replica, 0.0, Mean()
     for k in mine:
         weight = float(task.weights[k])
         replica.load(state.of(k))
         loss += weight * crew.train(k, task)
         state.keep(k, replica.taken(state.personal))
         mean.add(replica.taken(state.common), weight)
-    return loss
+    return loss, mean
 
 
 def sfl_round(crew: Crew, state: State, task: Task) -> float | None:

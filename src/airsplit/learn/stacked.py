@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from airsplit.learn.accelerator import Accelerator
-from airsplit.learn.crew import Crew, Task
+from airsplit.learn.crew import Crew, Groups, Task
 from airsplit.learn.folding import Folding, best_algorithms, full_precision
+from airsplit.learn.memory import is_out_of_memory
 from airsplit.learn.replica import MODEL, Replica, key, kind_and_name
 from airsplit.learn.state import Mean, State
 from airsplit.learn.step import NonFinite, Tensors, split_step
@@ -55,6 +57,8 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
     except NonFinite:
         return "numbers overflow in a trial"
     except Exception as error:  # a model may be unfit for it in any way
+        if is_out_of_memory(error):
+            return "memory has no room for two models"
         return f"the model cannot be vmapped ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
 
 
@@ -140,34 +144,56 @@ class Gradients:
             return losses.detach(), list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
 
 
-def train_stacked(crew: Crew, state: State, task: Task, mine: list[int], mean: Mean) -> float:
-    """E iterations of these devices, many at a time: their personal layers are kept, their common ones go into the mean.
+def train_stacked(crew: Crew, state: State, task: Task, mine: list[int]) -> tuple[float, Mean]:
+    """E iterations of these devices, many at a time: their personal layers are kept.
 
-    Returns their part of the mean loss.
+    Returns their part of the mean loss, and of the mean of the common layers.
     """
     if STACKED not in crew.made:
         crew.made[STACKED] = crew.accelerator.sped_up(Gradients(crew.replica, crew.accelerator).of)
-    parts = list[Tensor]()
-    for devices in _groups(crew, mine):
+    divide = partial(_groups, crew, state, mine)
+    losses, mean, trained = crew.train_in_groups(divide, partial(_train_groups, crew, state, task), task)
+    for devices, personal in trained:
+        state.keep_rows(devices, personal)
+    return float(torch.stack(losses).sum()), mean
+
+
+Personal = list[tuple[list[int], dict[str, Tensor]]]
+"""Groups of devices, with their personal tensors after a round."""
+
+
+def _train_groups(crew: Crew, state: State, task: Task, groups: Groups) -> tuple[list[Tensor], Mean, Personal]:
+    """Train each group; the state stays as it is, so that this can be repeated."""
+    mean, losses, trained = Mean(), list[Tensor](), Personal()
+    for devices in groups:
         with crew.told(devices[0], task, 0):
-            tensors = {name: tensor.expand(len(devices), *tensor.shape).clone() for name, tensor in state.common.items()}
-            tensors |= state.rows(devices)
-            losses = torch.stack([_descend(crew, task, devices, tensors, iteration) for iteration in range(task.iterations_per_round)])
-        require_finite_losses(crew, state, task, devices, losses)
-        state.keep_rows(devices, {name: tensors[name] for name in state.personal})
-        for at, k in enumerate(devices):
-            mean.add({name: tensors[name][at] for name in state.common}, float(task.weights[k]))
-        parts.append(losses.double().mean(dim=0) @ torch.as_tensor(task.weights[devices], device=losses.device))
-    return float(torch.stack(parts).sum())
+            loss, personal = _train_group(crew, state, task, devices, mean)
+        losses.append(loss)
+        trained.append((devices, personal))
+    return losses, mean, trained
 
 
-def _groups(crew: Crew, devices: list[int]) -> Iterator[list[int]]:
+def _train_group(crew: Crew, state: State, task: Task, devices: list[int], mean: Mean) -> tuple[Tensor, dict[str, Tensor]]:
+    """Train devices at once; return their part of the mean loss and their personal tensors."""
+    tensors = {name: tensor.expand(len(devices), *tensor.shape).clone() for name, tensor in state.common.items()}
+    tensors |= state.rows(devices)
+    losses = torch.stack([_descend(crew, task, devices, tensors, iteration) for iteration in range(task.iterations_per_round)])
+    require_finite_losses(crew, state, task, devices, losses)
+    for at, k in enumerate(devices):
+        mean.add({name: tensors[name][at] for name in state.common}, float(task.weights[k]))
+    loss = losses.double().mean(dim=0) @ torch.as_tensor(task.weights[devices], device=losses.device)
+    return loss, {name: tensors[name] for name in state.personal}
+
+
+def _groups(crew: Crew, state: State, devices: list[int], limit: int | None) -> list[list[int]]:
     """Devices that go together: with batches of the same size, and as many as fit, in groups of about the same size."""
-    replica = crew.replica
+    replica, found = crew.replica, list[list[int]]()
     weights = sum(tensor.nbytes for tensor in replica.tensors.values()) + 2 * sum(p.nbytes for p in replica.trained.values())
+    kept = sum(stacked.nbytes for stacked in state.personal.values())  # until all groups are done
     for size, alike in by_batch_size(crew, devices).items():
-        limit = crew.accelerator.room(weights + 3 * size * crew.passing_bytes, on_cpu=ON_CPU)
-        yield from in_equal_parts(alike, limit)
+        fitting = crew.accelerator.room(weights + 3 * size * replica.passing_bytes, on_cpu=ON_CPU, besides=kept)
+        found += in_equal_parts(alike, fitting if limit is None else min(fitting, limit))
+    return found
 
 
 def by_batch_size(crew: Crew, devices: Sequence[int]) -> dict[int, list[int]]:

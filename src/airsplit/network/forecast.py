@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from airsplit.clock import Clock
 from airsplit.errors import Infeasible, InvalidValue
 from airsplit.fleet import Fleet
+from airsplit.learn.memory import available_bytes
 from airsplit.learn.replica import Replica
 from airsplit.learn.virtual_time import Terms, whole_charges
 from airsplit.network.backends import BackEnds, bytes_of, one_copy_is_enough
@@ -200,15 +200,3 @@ def least_device_bytes(scenario: Scenario, profile: Profile, device: int) -> int
     least = scenario.plan.min_split if scenario.plan.split is None else scenario.plan.split
     split = profile.split_of(least[device] if isinstance(least, tuple) else least)
     return int(profile.device_memory_bytes(planned["batch_size"], planned["optimiser_slots"])[split - 1])
-
-
-def available_bytes() -> int | None:
-    """Memory that is free or can be freed; None where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as stream:
-            for line in stream:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
