@@ -407,6 +407,11 @@ def yes_or_no(output: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(output.squeeze(-1), labels.to(output.dtype))
 
 
+def part_wrong(output: Tensor, labels: Tensor) -> Tensor:
+    """A metric: the part of the answers that is wrong."""
+    return (output.argmax(dim=1) != labels).double().mean()
+
+
 # ---- data ------------------------------------------------------------------------------------------------------------------
 def drawn(samples: int, seed: int, *shape: int, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
     """Samples whose class can be learned: each lies about the centre of its class."""

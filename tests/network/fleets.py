@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,6 +52,13 @@ def by_class() -> Any:
 
 def three_images() -> Any:
     return [tiny.drawn(8, 10 + k, 1, 6, 6) for k in range(3)], tiny.drawn(TESTED, 3, 1, 6, 6)
+
+
+def three_pixels() -> Any:
+    """A class for each pixel; one pixel of the test set has none."""
+    inputs, labels = tiny.shaded(TESTED, 3, 6, 5)
+    labels[0, 0, 0] = -100
+    return [tiny.shaded(8, 10 + k, 6, 5) for k in range(3)], (inputs, labels)
 
 
 def three_numbers() -> Any:
@@ -94,6 +102,16 @@ class FailingFront(nn.Module):
 @tiny.fixed_weights
 def failing_model() -> nn.Module:
     return nn.Sequential(nn.Linear(tiny.FEATURES, 7), FailingFront(), nn.Linear(7, tiny.CLASSES))
+
+
+def one_that_sends_nonsense() -> Any:
+    return three()
+
+
+def one_that_sends_nonsense_1() -> Any:
+    """Test labels of the second device that are all the same."""
+    devices, (inputs, labels) = three()
+    return devices[1], (inputs, torch.zeros_like(labels))
 
 
 def __getattr__(name: str) -> Any:
@@ -151,6 +169,8 @@ class Party:
             given["model"] = self.scenario.model.name
         if ":" in self.scenario.training.dataset:
             given["data"] = f"{__name__}:{self.scenario.training.dataset.partition(':')[2]}_{name}"
+        if ":" in self.scenario.training.metric and self.scenario.training.algorithm == "fedavg":
+            given["metric"] = self.scenario.training.metric
         return Device(**given | changes)
 
     def join(self, *names: str, address: str = "", credentials: Any = None, **changes: Any) -> None:
@@ -279,6 +299,9 @@ def assert_same_run(made: Party, records: Sequence[RoundRecord], wanted: Trainin
         assert_same_tensors(made.state(k), wanted.state.of(k))
     for name in ("round", "train_loss", "participants", "test_accuracy", "test_accuracy_worst", "own_accuracy"):
         assert [getattr(record, name) for record in records] == [getattr(record, name) for record in same], name
+    for name in ("test_metric", "test_metric_spread", "test_metric_worst"):
+        found, wanted_values = ([getattr(record, name) for record in each] for each in (records, same))
+        assert found == pytest.approx(wanted_values, abs=1e-12), name
     for record, other in zip(records, same, strict=True):
         assert (record.test_loss is None) == (other.test_loss is None)
         if record.test_loss is not None and other.test_loss is not None:  # the mean over batches of another size

@@ -134,9 +134,12 @@ def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk:
     member = desk.greet(session(desk), "one")
     member.work = Work(order=1, round=1, deadline=0.0, state=ASSESSING)
     place = pb.Place(run=desk.run, round=1, order=1)
-    for wrong in ({"test_loss": float("inf")}, {"test_accuracy": -0.1}, {"own_accuracy": float("nan")}, {"own_accuracy": 1.1}):
-        with pytest.raises(Malformed, match="a test loss must be finite, and accuracies from 0 to 1"):
+    accuracies = ({"test_accuracy": -0.1}, {"own_accuracy": float("nan")}, {"own_accuracy": 1.1})
+    for wrong in ({"test_loss": float("inf")}, {"test_metric": float("nan")}, *accuracies):
+        with pytest.raises(Malformed, match="a test loss and a metric must be finite, and accuracies from 0 to 1"):
             desk.assessed(member, pb.Assessed(place=place, **wrong))
+    with pytest.raises(Malformed, match=r"must send a metric if the run has one of its own, training\.metric = 'accuracy'"):
+        desk.assessed(member, pb.Assessed(place=place, test_loss=1.0, test_metric=0.5))
     desk.assessed(member, pb.Assessed(place=place, test_loss=-1.5, test_accuracy=1.0))
     assert member.work.assessed is not None
 

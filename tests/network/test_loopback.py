@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from airsplit import AirsplitError, FileProblem, Infeasible, InvalidValue, load_state
+from airsplit.errors import UserCodeError
 from airsplit.fleet import Fleet
 from airsplit.learn import checkpoint
 from airsplit.learn.engine import Training
@@ -66,6 +67,10 @@ CASES: dict[str, dict[str, Any]] = {
     "federated averaging": {"algorithm": "fedavg", "momentum": 0.5, "weighting": "samples"},
     "federated averaging, batch norm, adam": ADAM | {"algorithm": "fedavg", "model": "norm_mlp"},
     "federated averaging, some take part": {"algorithm": "fedavg", "participation": 0.5, "evaluate_every": 2, "rounds": 5},
+    "segmentation": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1]},
+    "segmentation, federated averaging": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1], "algorithm": "fedavg"},
+    "a metric of the server's own": {"metric": "learn.tiny:part_wrong", "metric_goal": "min"},
+    "a metric, federated averaging": {"metric": "learn.tiny:part_wrong", "metric_goal": "min", "algorithm": "fedavg"},
     "a loss of the server's own": {"model": "line", "data": "three_numbers", "splits": [1, 2, 1], "loss": "learn.tiny:squared_error"},
 }
 
@@ -263,6 +268,64 @@ def test_a_device_runs_no_code_that_it_was_not_told_to_run(tmp_path: Path, chang
     assert f"{option} package.module:factory" in str(error)
 
 
+def test_a_device_whose_labels_do_not_go_with_the_model_does_not_even_arrive(tmp_path: Path) -> None:
+    with party(scenario(), tmp_path) as made:
+        made.join("0", data="network.fleets:three_numbers_0")
+        made.leave()
+    error = made.said["0"]
+    assert isinstance(error, InvalidValue)
+    assert "training.dataset 'network.fleets:three_numbers_0': training.loss \"cross-entropy\" needs labels that are whole" in str(error)
+    assert made.events("arrived") == []
+
+
+def test_a_device_that_evaluates_by_itself_is_told_to_name_the_metric(tmp_path: Path) -> None:
+    error = refused(scenario(algorithm="fedavg", metric="learn.tiny:part_wrong"), tmp_path, metric=None)
+    assert isinstance(error, InvalidValue)
+    assert "with federated averaging the device evaluates; say which code to run by --metric package.module:function" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ("broken_metric", r"failed: KeyError: 'class' \(.*test_loopback\.py:\d+\)"),
+        ("metric_of_nothing", "must return one finite number, got nan"),
+    ],
+)
+def test_a_metric_that_fails_for_all_devices_ends_the_training_in_one_line(tmp_path: Path, metric: str, why: str) -> None:
+    with party(scenario(metric=f"network.test_loopback:{metric}"), tmp_path) as made:
+        made.join_all()
+        with pytest.raises(
+            UserCodeError, match=rf"^training stopped in round 1: training\.metric 'network\.test_loopback:{metric}' {why}$"
+        ):
+            made.train()
+
+
+def broken_metric(outputs: Tensor, labels: Tensor) -> float:
+    raise KeyError("class")
+
+
+def metric_of_nothing(outputs: Tensor, labels: Tensor) -> float:
+    return float("nan")
+
+
+def test_a_metric_that_fails_on_what_one_device_sends_ends_nothing(tmp_path: Path) -> None:
+    """Whoever could end the training by what it sends would be its master."""
+    wanted = scenario(data="one_that_sends_nonsense", metric="network.test_loopback:metric_of_floats")
+    with party(wanted, tmp_path) as made:
+        made.join_all()
+        records = made.train()
+    assert len(records) == 2
+    assert records[-1].test_metric is not None
+    assert {facts["device"] for _, facts in made.events("refused")} == {"1"}
+
+
+def metric_of_floats(outputs: Tensor, labels: Tensor) -> float:
+    """Fails on the labels that the second device is tested with."""
+    if bool((labels == 0).all()):
+        raise ValueError("labels must differ")
+    return 0.5
+
+
 def test_a_device_too_many_is_refused(tmp_path: Path) -> None:
     with party(scenario(rounds=1), tmp_path) as made:
         made.join("0", "1", "2")
@@ -298,8 +361,9 @@ def rogue_server(told: Scenario, heard: list[str]) -> tuple[Any, int]:
         ("model.name", "rogue_code:mlp", {"data": "network.fleets:three_0"}),
         ("training.dataset", "rogue_code:flat", {"model": "learn.tiny:mlp"}),
         ("training.loss", "rogue_code:wide_loss", {"model": "learn.tiny:mlp", "data": "network.fleets:three_0"}),
+        ("training.metric", "rogue_code:part_wrong", {"model": "learn.tiny:mlp", "data": "network.fleets:three_0"}),
     ],
-    ids=["model", "data", "loss"],
+    ids=["model", "data", "loss", "metric"],
 )
 def test_code_that_a_server_names_is_never_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, key: str, value: str, own: dict[str, str]
@@ -309,7 +373,7 @@ def test_code_that_a_server_names_is_never_imported(
     heard: list[str] = []
     server, port = rogue_server(scenario(algorithm=algorithm).replace(**{key: value}), heard)
     try:
-        if key == "training.loss" and algorithm == "sfl":  # the loss is the server's business
+        if key in ("training.loss", "training.metric") and algorithm == "sfl":  # both are the server's business
             assert Device(name="0", folder=tmp_path, **own).run(f"127.0.0.1:{port}") == "done"
             assert heard == ["hello", "arrived"]
         else:

@@ -173,6 +173,7 @@ def _own_words(serving: Serving) -> str:
     scenario, code = serving.server.scenario, "package.module:factory"
     wanted = {"identity FOLDER": serving.is_secured, f"model {code}": ":" in scenario.model.name}
     wanted[f"data {code}"] = ":" in scenario.training.dataset
+    wanted["metric package.module:function"] = ":" in scenario.training.metric and scenario.training.algorithm == "fedavg"
     return "".join(f" --{option}" for option, is_needed in wanted.items() if is_needed)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from airsplit.errors import InvalidValue, show
+from airsplit.errors import UserCodeError, show
 from airsplit.references import factory
 from airsplit.settings import ACCURACY, TrainingSettings
 
@@ -36,5 +36,5 @@ def _one_number(name: str, value: Any) -> float:
     if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
         plain = value.item()
     if not isinstance(plain, int | float) or not math.isfinite(plain):
-        raise InvalidValue(f"training.metric {name!r} must return one finite number, got {show(value)}")
+        raise UserCodeError(f"training.metric {name!r} must return one finite number, got {show(value)}")
     return float(plain)

@@ -227,14 +227,20 @@ class Evaluate(_message.Message):
     def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., activations: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., labels: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Score(_message.Message):
-    __slots__ = ("place", "loss", "right")
+    __slots__ = ("place", "loss", "right", "right_labels", "counted_labels", "metric")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_LABELS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_LABELS_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
     place: Place
     loss: float
     right: bytes
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., loss: _Optional[float] = ..., right: _Optional[bytes] = ...) -> None: ...
+    right_labels: int
+    counted_labels: int
+    metric: float
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., loss: _Optional[float] = ..., right: _Optional[bytes] = ..., right_labels: _Optional[int] = ..., counted_labels: _Optional[int] = ..., metric: _Optional[float] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("place", "compute_s", "transmit_s", "server_s", "train_loss", "model", "step_compute_s")
@@ -269,16 +275,18 @@ class Assess(_message.Message):
     def __init__(self, round: _Optional[int] = ..., order: _Optional[int] = ..., begin_from: _Optional[int] = ..., split: _Optional[int] = ..., model: _Optional[_Iterable[_Union[NamedTensor, _Mapping]]] = ...) -> None: ...
 
 class Assessed(_message.Message):
-    __slots__ = ("place", "test_loss", "test_accuracy", "own_accuracy")
+    __slots__ = ("place", "test_loss", "test_accuracy", "own_accuracy", "test_metric")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     TEST_LOSS_FIELD_NUMBER: _ClassVar[int]
     TEST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     OWN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    TEST_METRIC_FIELD_NUMBER: _ClassVar[int]
     place: Place
     test_loss: float
     test_accuracy: float
     own_accuracy: float
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ...) -> None: ...
+    test_metric: float
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., test_loss: _Optional[float] = ..., test_accuracy: _Optional[float] = ..., own_accuracy: _Optional[float] = ..., test_metric: _Optional[float] = ...) -> None: ...
 
 class Move(_message.Message):
     __slots__ = ("order", "from_split", "split", "begin_from", "layers")

@@ -114,16 +114,30 @@ class BackEnd:
         return {name: tensor.detach() for name, tensor in self.tensors.items()}
 
 
-def score(replica: Replica, split: int, tensors: Named, arrived: Tensors, labels: Tensor) -> tuple[float, Tensor | None]:
-    """How good a device's model is on some samples: the mean loss and, for a classifier, which answers are right."""
+@dataclass(frozen=True, eq=False)
+class BatchScore:
+    """How good a device's model is on a batch.
+
+    Attributes:
+        right: Whether each label's class has the highest score; None where labels are no classes.
+        metric: The server's own metric; None without one.
+    """
+
+    loss: float
+    right: Tensor | None
+    metric: float | None
+
+
+def score(replica: Replica, split: int, tensors: Named, arrived: Tensors, labels: Tensor) -> BatchScore:
+    """Return how good a device's model is on a batch of what its front sends."""
     back = replica.halves(split)[1]
     back.eval()
     try:
         with torch.no_grad():
             output = functional_call(back, _of_the_model(tensors), arrived)
             loss = float(replica.loss(output, labels))
-            classes = labels.dim() == 1 and not labels.is_floating_point()
-            return loss, right_answers(output, labels) if classes else None
+            right = None if labels.is_floating_point() else right_answers(output, labels)
+            return BatchScore(loss, right, None if replica.metric is None else replica.metric(output, labels))
     finally:
         back.train()
 

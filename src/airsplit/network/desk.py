@@ -17,13 +17,14 @@ import grpc
 import torch
 
 from airsplit.errors import AirsplitError, UserCodeError, show
+from airsplit.learn.losses import IGNORED_LABEL
 from airsplit.learn.replica import Replica
 from airsplit.learn.seeding import seeded
 from airsplit.learn.step import SERVER_STEP, NonFinite, Tensors, is_finite
 from airsplit.models.cutting import side_of
 from airsplit.models.tape import Meta
 from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnds, SharingBackEnd, score
+from airsplit.network.backends import BackEnds, BatchScore, SharingBackEnd, score
 from airsplit.network.codec import MAX_DIMS, NAMES, Incoming, Malformed, Outgoing
 from airsplit.network.events import Tell
 from airsplit.network.forecast import header_limit, least_device_bytes
@@ -345,21 +346,23 @@ class Desk:
         if not all(map(is_finite, arrived)):
             raise Malformed("the activations that were sent are not finite")
         with self.compute, _model_or_loss(), seeded(self._settings.seed, "evaluation", work.round):
-            loss, right = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
-        if not math.isfinite(loss):
+            found = score(self.replica, split, self.back_ends.of(member.number), arrived, labels)
+        if not math.isfinite(found.loss):
             self._diverged(member, work, "the test loss is not finite")
             yield self._over(member, message.place)
             return
-        flags = b"" if right is None else bytes(right.to(torch.uint8).tolist())
-        yield Outgoing(pb.ServerMessage(score=pb.Score(place=message.place, loss=loss, right=flags)))
+        yield Outgoing(pb.ServerMessage(score=_score_message(message.place, found, labels)))
 
     def assessed(self, member: Member, message: pb.Assessed) -> None:
         """A device has evaluated its model."""
         work = self._current(member, message.place)
         accuracies = (message.test_accuracy, message.own_accuracy)  # 0 where they are not said
-        if not math.isfinite(message.test_loss) or not all(0 <= accuracy <= 1 for accuracy in accuracies):
-            got = f"{message.test_loss:g}, {accuracies[0]:g} and {accuracies[1]:g}"
-            raise Malformed(f"a test loss must be finite, and accuracies from 0 to 1, got {got}")
+        finite = math.isfinite(message.test_loss) and math.isfinite(message.test_metric)
+        if not finite or not all(0 <= accuracy <= 1 for accuracy in accuracies):
+            got = f"{message.test_loss:g}, {message.test_metric:g}, {accuracies[0]:g} and {accuracies[1]:g}"
+            raise Malformed(f"a test loss and a metric must be finite, and accuracies from 0 to 1, got {got}")
+        if message.HasField("test_metric") != (self.replica.metric is not None):
+            raise Malformed(f"a device must send a metric if the run has one of its own, training.metric = {show(self._settings.metric)}")
         with self.changed:
             if work is not None and work.state == ASSESSING:
                 work.assessed, work.state = message, ASSESSED
@@ -392,6 +395,18 @@ def _activation(incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: 
     if message.wants_gradient and not meta.dtype.is_floating_point:
         raise Malformed(f"only floats have gradients, got {dtype}")
     return incoming.tensor(message).requires_grad_(message.wants_gradient)
+
+
+def _score_message(place: pb.Place, found: BatchScore, labels: torch.Tensor) -> pb.Score:
+    """Return what a device hears of a batch: which answers are right, or how many if a sample has several labels."""
+    message = pb.Score(place=place, loss=found.loss, metric=found.metric)
+    if found.right is None:
+        return message
+    if labels.dim() == 1:
+        message.right = bytes(found.right.to(torch.uint8).tolist())
+    else:
+        message.right_labels, message.counted_labels = int(found.right.sum()), int((labels != IGNORED_LABEL).sum())
+    return message
 
 
 def told_scenario(scenario: Scenario) -> Scenario:

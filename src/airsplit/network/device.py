@@ -19,6 +19,7 @@ from airsplit.network.trainee import Trainee, expected_answer
 from airsplit.network.transport import PROTOCOL, connect
 from airsplit.results import Lock, folder_lock
 from airsplit.scenario import Scenario
+from airsplit.settings import ACCURACY
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 LOCK_S = 2.0
@@ -31,6 +32,7 @@ class Device:
     data       a folder with data sets, of which the device takes its part; or "package.module:factory", its own
     model      "package.module:factory", where the scenario's model is not one of airsplit's
     weights    what to begin with, where the scenario's model begins with weights from a file
+    metric     "package.module:function", where the scenario's metric is not airsplit's and the device evaluates by itself
     folder     for its checkpoint and measurements
     patience_s how long it tries to reach the server before it gives up
     """
@@ -43,12 +45,14 @@ class Device:
         data: str | None = None,
         model: str | None = None,
         weights: str | None = None,
+        metric: str | None = None,
         memory_bytes: int = 0,
         probe_s: float = 3.0,
         patience_s: float = 600.0,
         tell: Tell = silent,
     ) -> None:
         self.name, self.folder, self._data, self._model, self._weights = name, folder, data, model, weights
+        self._metric = metric
         self._memory_bytes, self._probe_s, self._patience_s, self._tell = memory_bytes, probe_s, patience_s, tell
         self._trainee: Trainee | None = None
         self._stopping = False
@@ -128,8 +132,10 @@ class Device:
     def _prepared(self, welcome: pb.Welcome) -> Trainee:
         """Model and data for a run; the same object when the device comes back."""
         if self._trainee is None or self._trainee.run != welcome.run or self._trainee.number != welcome.device:
-            scenario = self._own_scenario(Scenario.from_toml(welcome.scenario))
-            self._trainee = Trainee(scenario, welcome, self.folder, self._data, self._tell)
+            told = Scenario.from_toml(welcome.scenario)
+            self._trainee = Trainee(self._own_scenario(told), welcome, self.folder, self._data, self._tell)
+            if ":" not in told.training.loss:  # what a loss of the server's own takes only the server knows
+                self._trainee.require_labels()
         return self._trainee
 
     def _own_scenario(self, told_by_server: Scenario) -> Scenario:
@@ -154,7 +160,21 @@ class Device:
             raise InvalidValue("federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy")
         if ":" in told_by_server.training.loss:
             changes["training.loss"] = "cross-entropy"  # the server has the loss; the device never calls it
-        return told_by_server.replace(**changes)
+        return told_by_server.replace(**changes | self._own_metric(told_by_server))
+
+    def _own_metric(self, told_by_server: Scenario) -> dict[str, Any]:
+        """What changes in the scenario so that the device runs no metric that it does not name itself."""
+        training = told_by_server.training
+        if training.metric == ACCURACY:
+            return {}
+        if training.algorithm != "fedavg":
+            return {"training.metric": ACCURACY}  # the server has the metric; the device never calls it
+        if self._metric is None:
+            raise InvalidValue(
+                f"the server judges models by {training.metric!r}, which is not one of airsplit's metrics, and with federated averaging "
+                "the device evaluates; say which code to run by --metric package.module:function"
+            )
+        return {"training.metric": self._metric}
 
     def _measured(self, stream: Stream, trainee: Trainee) -> pb.Measurement:
         """What the device can do, from its cache where it has measured that before; and the link, which is always measured."""

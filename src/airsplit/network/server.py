@@ -18,6 +18,7 @@ from airsplit.learn.checkpoint import Progress
 from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
 from airsplit.learn.preparation import replica_of
 from airsplit.learn.replica import state_names
+from airsplit.metric import metric_of
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.backends import BackEnds, Named, OneCopy, one_copy_is_enough
 from airsplit.network.codec import Malformed, opened, parsed
@@ -347,6 +348,7 @@ class Server:
             replanned=self._planned if self._replanned else None,
             iterations=self.settings.iterations_per_round,
             measured=self.network.measure,
+            metric=metric_of(self.settings),
         )
 
     def _work_of_a_step(self) -> Floats:

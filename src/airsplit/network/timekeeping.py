@@ -9,6 +9,7 @@ import numpy as np
 
 from airsplit.fleet import Fleet
 from airsplit.learn.evaluation import summary
+from airsplit.metric import Metric
 from airsplit.network.forecast import Forecast
 from airsplit.network.members import Member
 from airsplit.results import RoundRecord, few_digits
@@ -29,6 +30,7 @@ def round_record(
     replanned: Forecast | None,
     iterations: int,
     measured: bool,
+    metric: Metric,
 ) -> RoundRecord:
     """The record of a round: `virtual_time_s` is the time that was really spent training.
 
@@ -58,7 +60,7 @@ def round_record(
         macs=tuple(few_digits(value) for value in macs.tolist()),
         energy_j=tuple(few_digits(value) for value in energy.tolist()),
         **columns,
-        **_scores(members),
+        **_scores(members, metric),
     )
 
 
@@ -71,7 +73,7 @@ def _took(member: Member, latency_s: float) -> dict[str, float]:
     return {"compute_s": done.compute_s, "transmit_s": done.transmit_s, "server_s": done.server_s, "idle_s": idle}
 
 
-def _scores(members: Sequence[Member]) -> dict[str, Any]:
+def _scores(members: Sequence[Member], metric: Metric) -> dict[str, Any]:
     """How good the models are that were evaluated."""
     found = [member.work.assessed for member in members if member.work is not None and member.work.assessed is not None]
     if not found:
@@ -79,4 +81,17 @@ def _scores(members: Sequence[Member]) -> dict[str, Any]:
     fields: dict[str, Any] = {"test_loss": float(np.mean([each.test_loss for each in found]))}
     for name in ("test_accuracy", "own_accuracy"):
         fields |= summary(name, [getattr(each, name) for each in found if each.HasField(name)])
-    return fields
+    return fields | _metrics(members, metric)
+
+
+def _metrics(members: Sequence[Member], metric: Metric) -> dict[str, float]:
+    """Return the fields of the run's own metric: the mean counts a device by its test samples, since they may differ."""
+    found = [
+        (member.test_samples, member.work.assessed.test_metric)
+        for member in members
+        if member.work is not None and member.work.assessed is not None and member.work.assessed.HasField("test_metric")
+    ]
+    if not found:
+        return {}
+    samples, values = map(np.array, zip(*found, strict=True))
+    return summary("test_metric", values.tolist(), metric.worst) | {"test_metric": float(np.average(values, weights=samples))}

@@ -13,9 +13,9 @@ from torch import Tensor
 from airsplit.errors import Diverged, show
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Dataset
-from airsplit.learn.evaluation import Score, scores
+from airsplit.learn.evaluation import Score, label_kinds, scores
 from airsplit.learn.partition import label_counts
-from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of
+from airsplit.learn.preparation import dataset_of, inputs_to, parts_of, replica_of, require_labels
 from airsplit.learn.seeding import seeded
 from airsplit.learn.state import State
 from airsplit.learn.step import DEVICE_BACKWARD, DEVICE_FORWARD, NonFinite, device_backward, device_forward, require_finite
@@ -55,6 +55,11 @@ class Trainee:
         self._split, self._fresh = 0, True
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
         self._model_now: dict[str, Tensor] = {}  # with federated averaging: the average, as the server last sent it
+
+    def require_labels(self) -> None:
+        """Raise where cross-entropy cannot compare the device's labels with what the model returns."""
+        for samples in (self._dataset.train, self._dataset.test):
+            require_labels(self.replica, samples, self.settings.dataset)
 
     # ---- orders ----------------------------------------------------------------------------------------------------------------
     def serve(self, stream: Stream, answer: Incoming[pb.ServerMessage]) -> str:
@@ -184,18 +189,21 @@ class Trainee:
         else:
             self._begin(order.begin_from, order.split)
             found = self._scored(stream, order)
-        said = pb.Assessed(place=self._place(order, 0), test_loss=found.loss)
-        if self._mix is not None and found.accuracy is not None:
-            said.test_accuracy = found.accuracy
-            own = found.accuracy_on(self._mix)
-            if own is not None:
-                said.own_accuracy = own
+        said = pb.Assessed(
+            place=self._place(order, 0),
+            test_loss=found.loss,
+            test_accuracy=found.accuracy,
+            own_accuracy=None if self._mix is None else found.accuracy_on(self._mix),
+            test_metric=found.metric,
+        )
         return stream.ask(pb.DeviceMessage(assessed=said))
 
     def _scored(self, stream: Stream, order: pb.Assess) -> Score:
         front, _ = self.replica.halves(self._split)
-        test, classes, size = self._dataset.test, self._dataset.classes or 0, self.settings.batch_size
-        loss, right, present = 0.0, torch.zeros(classes), torch.zeros(classes)
+        test, size = self._dataset.test, self.settings.batch_size
+        kinds = label_kinds(test.labels, self._dataset.classes)
+        loss, right, present = 0.0, torch.zeros(kinds), torch.zeros(kinds)
+        metric: float | None = None
         front.eval()
         try:
             for step, at in enumerate(range(0, len(test), size)):
@@ -208,13 +216,19 @@ class Trainee:
                 sent.put(sent.message.evaluate.labels, labels)
                 found = expected_answer(stream.ask(sent), "score")
                 loss += found.loss * len(labels)
-                if classes and len(found.right) == len(labels):
+                if found.HasField("metric"):
+                    metric = (metric or 0.0) + found.metric * len(labels)
+                if kinds and labels.dim() > 1:
+                    right += found.right_labels
+                    present += found.counted_labels
+                elif kinds and len(found.right) == len(labels):
                     hit = torch.tensor(list(found.right), dtype=torch.bool)
-                    right += torch.bincount(labels[hit], minlength=classes)
-                    present += torch.bincount(labels, minlength=classes)
+                    right += torch.bincount(labels[hit], minlength=kinds)
+                    present += torch.bincount(labels, minlength=kinds)
         finally:
             front.train()
-        return Score(loss / len(test), right.double().numpy(), present.double().numpy())
+        mean_metric = None if metric is None else metric / len(test)
+        return Score(loss / len(test), right.double().numpy(), present.double().numpy(), mean_metric)
 
     # ---- layers that move --------------------------------------------------------------------------------------------------------
     def _move(self, stream: Stream, incoming: Incoming[pb.ServerMessage], order: pb.Move) -> Incoming[pb.ServerMessage]:
