@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from airsplit.dashboard.serving import Dashboard
@@ -13,7 +14,7 @@ from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
 from airsplit.simulation import simulate
 from dashboard.servers import a_dashboard
-from report.run_folders import a_plan, a_record, a_run
+from report.run_folders import a_plan, a_record, a_run, a_scenario
 
 NASTY = "<img src=x onerror=alert(1)>"
 
@@ -33,6 +34,81 @@ def test_runs_are_listed_and_compared(page: Page, dashboard: Dashboard) -> None:
     assert "over=round" in page.url
     page.reload()
     expect(page.locator("#compared tbody tr")).to_have_count(2)
+
+
+def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(page: Page, dashboard: Dashboard) -> None:
+    page.goto(dashboard.address + "runs?run=first&run=second")
+    expect(page.locator("#compared tbody tr")).to_have_count(2)
+    for chart in ("accuracy", "loss", "latency"):
+        legend = page.locator(f"figure:has(#{chart}) .legend > span")
+        expect(legend).to_have_text(["first", "second"])
+        strokes = legend.locator("path").evaluate_all(STROKES)
+        assert len({tuple(stroke) for stroke in strokes}) == 2
+        assert strokes[0][0] != strokes[1][0]
+
+
+STROKES = "(all) => all.map((path) => [getComputedStyle(path).stroke, path.getAttribute('stroke-dasharray')])"
+"""The color and the dashes of each line."""
+
+
+def test_runs_on_different_data_have_no_target_in_common(page: Page, tmp_path: Path) -> None:
+    for name, dataset, step_s in (("slow", "digits", 3.0), ("quick", "digits", 1.0), ("other", "mnist", 2.0)):
+        rounds = 4 if name != "quick" else 2
+        records = [a_record(n, virtual_time_s=step_s * n) for n in range(1, rounds + 1)]
+        a_run(tmp_path / name, records, a_scenario(training__dataset=dataset))
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs?run=slow&run=quick&run=other")
+        expect(page.locator("#compared tbody tr")).to_have_count(3)
+        expect(page.locator("#compared thead")).to_contain_text("time to the target")
+        expect(page.locator("#targets")).to_contain_text("20.0 % on digits, 40.0 % on mnist")
+        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(["6.00 s", "2.00 s", "8.00 s"])
+        expect(page.locator("figure:has(#accuracy) .legend")).to_contain_text("other (mnist)")
+        page.get_by_label("other", exact=True).uncheck()
+        expect(page.locator("#compared thead")).to_contain_text("time to 20.0 %")
+        expect(page.locator("#targets")).to_be_empty()
+
+
+def test_a_metric_of_ones_own_is_shown_in_place_of_the_accuracy(page: Page, tmp_path: Path) -> None:
+    scenario = a_scenario(training__metric="scores:error", training__metric_goal="min")
+    for name, step in (("one", 0.1), ("two", 0.05)):
+        records = [a_record(n, test_accuracy=None, test_metric=0.5 - step * n) for n in range(1, 5)]
+        a_run(tmp_path / name, records, scenario)
+    a_run(tmp_path / "three", [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs?run=one&run=two&run=three")
+        expect(page.locator("#compared tbody tr")).to_have_count(3)
+        expect(page.locator("#metric")).to_have_text("error on the test set")
+        expect(page.locator("#metric-note")).to_contain_text("runs with another metric are left out")
+        expect(page.locator("#accuracy")).to_have_attribute("aria-label", "one: 0.100 in round 4; two: 0.300 in round 4")
+        expect(page.locator("#compared tbody td:nth-child(6)")).to_have_text(["0.100", "0.300", "10.0 %"])
+        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(["8.00 s", "16.0 s", "4.00 s"])
+        expect(page.locator("#targets")).to_contain_text("0.300 on digits (error), 10.0 % on digits")
+
+
+@pytest.mark.parametrize("width", ["page", "narrow"])
+def test_the_list_scrolls_by_whole_rows(request: pytest.FixtureRequest, tmp_path: Path, width: str) -> None:
+    page: Page = request.getfixturevalue(width)
+    for number in range(25):
+        a_run(tmp_path / f"run-{number}", [a_record(1)])
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs")
+        expect(page.locator("#list tbody tr")).to_have_count(25)
+        for wheel in (0, 77, 210, 5000):
+            page.locator("#all").hover()
+            page.mouse.wheel(0, wheel)
+            page.wait_for_timeout(500)  # scrolling is smooth, and ends at a row
+            seen = page.evaluate(ROWS_SEEN)
+            assert seen == {"whole": 10, "cut": 0}
+
+
+ROWS_SEEN = """() => {
+  const place = document.getElementById("all"), box = place.getBoundingClientRect();
+  const top = box.top + place.querySelector("thead").getBoundingClientRect().height, bottom = box.top + place.clientHeight;
+  const rows = [...place.querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect());
+  const whole = rows.filter((row) => row.top >= top - 1 && row.bottom <= bottom + 1).length;
+  return { whole, cut: rows.filter((row) => row.bottom > top + 1 && row.top < bottom - 1).length - whole };
+}"""
+"""How many rows of the list are seen whole below its heading, and how many are cut."""
 
 
 def test_a_simulation_that_is_running_appears_and_grows(page: Page, tmp_path: Path) -> None:

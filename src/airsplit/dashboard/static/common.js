@@ -60,6 +60,7 @@ export function fill(table, columns, rows, marked = () => false) {
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------------------
+const FONT = "system-ui, sans-serif";
 const made = new Map();
 
 /** Draw a chart, and again when the colours or the width change.  `describe` is for those who do not see it. */
@@ -88,14 +89,38 @@ new ResizeObserver(() => { for (const { chart } of made.values()) chart.resize()
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 export const COLOURS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "teal"];
-export const DASHES = ["solid", "dashed", "dotted", [8, 3, 2, 3], "solid", "dashed", "dotted", [8, 3, 2, 3]];
+export const DASHES = ["solid", [8, 4], [2, 3], [8, 3, 2, 3], "solid", [8, 4], [2, 3], [8, 3, 2, 3]];
+
+/** A sample of the line of this number, for a legend. */
+export function lineSample(number) {
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  line.setAttribute("class", `line colour-${number}`);
+  line.setAttribute("viewBox", "0 0 28 8");
+  line.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", "M0 4 H28");
+  if (DASHES[number] !== "solid") path.setAttribute("stroke-dasharray", DASHES[number].join(" "));
+  line.append(path);
+  return line;
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** Labels of an axis that are written in full: what is wider than `most` pixels wraps.  Also how wide they are, in how many lines. */
+export function wrapped(texts, most, fontSize = 11) {
+  pen.font = `${fontSize}px ${FONT}`;
+  const widest = Math.max(...texts.map((text) => pen.measureText(text).width), 0);
+  const lines = Math.max(1, Math.ceil(widest / (0.95 * most)));
+  const width = lines > 1 ? most : Math.ceil(widest) + 1;
+  return { width, lines, axisLabel: { width, overflow: "breakAll", interval: 0, fontSize, lineHeight: 1.3 * fontSize } };
+}
 
 /** What all charts have: no animation while sliders move, tooltips that are drawn and not HTML. */
 function base(option) {
   const text = { color: colour("faint"), fontSize: 11 };
   return {
     animation: false,
-    textStyle: { fontFamily: "system-ui, sans-serif", color: colour("faint") },
+    textStyle: { fontFamily: FONT, color: colour("faint") },
     tooltip: {
       trigger: "axis", renderMode: "richText", confine: true, backgroundColor: colour("paper"), borderColor: colour("rule"),
       textStyle: { color: colour("ink"), fontSize: 12 }, axisPointer: { type: "line", lineStyle: { color: colour("grey") } },

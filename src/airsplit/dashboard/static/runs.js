@@ -1,5 +1,5 @@
 // Runs: a list that is always up to date, and those that are chosen side by side.  The address holds which and over what.
-import { $, COLOURS, DASHES, colour, digits, draw, element, fill, percent, say, seconds, tick } from "./common.js";
+import { $, COLOURS, DASHES, colour, digits, draw, element, fill, lineSample, percent, say, seconds, tick, wrapped } from "./common.js";
 
 const given = new URLSearchParams(location.search);
 const MOST = 8;
@@ -56,15 +56,22 @@ const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexO
 
 const failure = (run) => `diverged in round ${run.diverged.round}`;
 
+// ---- how good a run is: its accuracy, or a metric of the user's own -----------------------------------------------------------
+const isAccuracy = (run) => run.metric.field === "test_accuracy";
+const written = (run, value) => (isAccuracy(run) ? percent(value) : digits(value));
+const score = (run) => (run[run.metric.field] === null ? "–" : written(run, run[run.metric.field]));
+const scoreHeading = (runs) => [...new Set(runs.map((run) => run.metric.name))].join(" or ") || "accuracy";
+
 function showList() {
-  say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs"}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo makes one in runs/demo. Runs below the folder that the dashboard looks at appear here.");
-  fill($("list"), [["run", true], ["what", true], ["rounds", true], ["accuracy"], ["time so far"], ["report", true]], list.map((run) => {
+  say($("state"), list.length ? `${list.length} ${list.length === 1 ? "run" : "runs, newest first"}${list.length > 10 ? " (the list scrolls)" : ""}; up to ${MOST} can be shown at once.` : "No run yet: airsplit run demo makes one in runs/demo. Runs below the folder that the dashboard looks at appear here.");
+  fill($("list"), [["run", true], ["what", true], ["rounds", true], [scoreHeading(list.filter((run) => !run.problem))], ["time so far"], ["report", true]], list.map((run) => {
     const box = element("input", { type: "checkbox", "data-focus": `show ${run.name}`, checked: chosen.includes(run.name), disabled: Boolean(run.problem) && !chosen.includes(run.name), onchange: (event) => toggle(run.name, event.target.checked) });
     const named = element("label", {}, box, " ", ...(chosen.includes(run.name) ? [swatch(run.name), " "] : []), run.name === "." ? "(this folder)" : run.name);
     if (run.problem) return [named, element("span", { class: "error" }, run.problem), "", "", "", ""];
     const done = element("span", {}, element("progress", { max: run.of_rounds, value: run.rounds, "aria-label": `${run.rounds} of ${run.of_rounds} rounds` }), ` ${run.rounds} of ${run.of_rounds}`, ...(run.diverged ? [element("span", { class: "error", title: run.diverged.why }, `, ${failure(run)}`)] : []));
-    return [named, run.title, done, run.test_accuracy === null ? "–" : percent(run.test_accuracy), `${seconds(run.time_s)}`, element("a", { href: link(run.name), "data-focus": `report ${run.name}` }, "report")];
+    return [named, run.title, done, score(run), `${seconds(run.time_s)}`, element("a", { href: link(run.name), "data-focus": `report ${run.name}` }, "report")];
   }));
+  $("all").style.setProperty("--bar", `${$("all").offsetHeight - $("all").clientHeight}px`);
 }
 
 // ---- charts -------------------------------------------------------------------------------------------------------------------
@@ -73,12 +80,21 @@ function show() {
   const runs = told.filter((run) => !run.problem), bad = told.filter((run) => run.problem);
   $("problems").replaceChildren(...bad.map((run) => element("p", {}, `${run.name}: ${run.problem} `,
     element("button", { type: "button", onclick: () => toggle(run.name, false) }, "Leave it out"))));
-  lines("accuracy", runs, "test_accuracy", { formatter: (v) => `${tick(100 * v)} %` }, percent);
+  for (const place of document.querySelectorAll(".curves")) place.replaceChildren(...runs.map((run) => element("span", {}, lineSample(chosen.indexOf(run.name)), title(run, runs))));
+  const judged = runs.filter((run) => run.metric.name === runs[0].metric.name);
+  const accuracy = !runs.length || isAccuracy(runs[0]);
+  say($("metric"), accuracy ? "Accuracy on the test set" : `${runs[0].metric.name} on the test set`);
+  say($("metric-note"), `mean of the evaluated devices' models${judged.length < runs.length ? "; runs with another metric are left out" : ""}`);
+  lines("accuracy", judged, accuracy ? "test_accuracy" : "test_metric", { formatter: accuracy ? (v) => `${tick(100 * v)} %` : tick }, accuracy ? percent : digits);
   lines("loss", runs, "train_loss", { formatter: tick }, digits);
   lines("latency", runs, "latency_s", { formatter: tick }, seconds);
   spent(runs);
   compare(runs);
 }
+
+/** A run by its name, and by its data where runs of other data are beside it. */
+const title = (run, runs) => (datasets(runs).length > 1 ? `${run.name} (${run.dataset})` : run.name);
+const datasets = (runs) => [...new Set(runs.map((run) => run.dataset))];
 
 function lines(id, runs, key, axisLabel, say) {
   const x = over === "time" ? 1 : 0;
@@ -102,26 +118,44 @@ function spent(runs) {
     const sums = KINDS.map(([, key]) => run.spent[key]), all = sums.reduce((a, b) => a + b, 0) || 1;
     return { name: run.name, shares: sums.map((sum) => (100 * sum) / all) };
   });
+  const names = wrapped(parts.map(({ name }) => name), 140);
   draw("spent", () => ({
-    grid: { left: 120, right: 20, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: colour("faint") }, itemWidth: 12, itemHeight: 12 },
-    yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: { width: 200, overflow: "truncate" }, splitLine: { show: false } },
-    xAxis: { type: "value", max: 100, axisLabel: { formatter: "{value} %" } },
+    grid: { left: names.width + 12, right: 24, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: colour("faint") }, itemWidth: 12, itemHeight: 12 },
+    yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: names.axisLabel, splitLine: { show: false } },
+    xAxis: { type: "value", max: 100, interval: 25, axisLabel: { formatter: "{value} %" } },
     tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${value.toFixed(1)} %`).join("\n") },
     series: KINDS.map(([name, , shade], at) => ({ name, type: "bar", stack: "all", data: parts.map(({ shares }) => shares[at]), itemStyle: { color: colour(shade) }, barMaxWidth: 26 })),
-  }), parts.map(({ name, shares }) => `${name}: ${KINDS.map(([kind], at) => `${kind} ${shares[at].toFixed(0)} %`).join(", ")}`).join("; ") || "nothing yet", Math.max(160, 44 * parts.length + 70));
+  }), parts.map(({ name, shares }) => `${name}: ${KINDS.map(([kind], at) => `${kind} ${shares[at].toFixed(0)} %`).join(", ")}`).join("; ") || "nothing yet", Math.max(160, Math.max(44, 16 * names.lines) * parts.length + 70));
 }
 
 // ---- side by side ---------------------------------------------------------------------------------------------------------------
-/** The runs in a table, with the time at which each was as accurate as all of them became. */
+/** The runs in a table, with the time at which each was as good as all that can be compared with it became. */
 function compare(runs) {
-  const best = runs.map((run) => Math.max(...run.lines.test_accuracy.map(([, , value]) => value)));
-  const common = Math.min(...best.filter(Number.isFinite));
-  const reached = (run) => run.lines.test_accuracy.find(([, , value]) => value >= common)?.[1];
-  const heading = Number.isFinite(common) ? `time to ${percent(common)}` : "time to common accuracy";
-  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], ["accuracy"], [heading], ["plan above best"]], runs.map((run) => [
+  const groups = [...new Set(runs.map(comparable))].map((what) => [what, runs.filter((run) => comparable(run) === what)]);
+  const targets = new Map(groups.map(([what, alike]) => [what, target(alike)]));
+  const known = groups.filter(([what]) => targets.get(what) !== null).map(([what, [run]]) => [what, written(run, targets.get(what))]);
+  const heading = groups.length === 1 && known.length ? `time to ${known[0][1]}` : "time to the target";
+  say($("targets"), groups.length > 1 ? `Only runs on the same data have a target in common, the best that all of them reached: ${known.map(([what, value]) => `${value} on ${what}`).join(", ") || "none was tested yet"}.` : "");
+  const reached = (run) => {
+    const wanted = targets.get(comparable(run));
+    return wanted === null ? undefined : scores(run).find(([, , value]) => (run.metric.goal === "max" ? value >= wanted : value <= wanted))?.[1];
+  };
+  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], [scoreHeading(runs)], [heading], ["plan above best"]], runs.map((run) => [
     element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
-    run.diverged ? failure(run) : run.test_accuracy === null ? "–" : percent(run.test_accuracy), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
+    run.diverged ? failure(run) : score(run), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
   ]));
+}
+
+/** What runs must have in common for one to be better than another: the data, and the metric. */
+const comparable = (run) => (isAccuracy(run) ? run.dataset : `${run.dataset} (${run.metric.name})`);
+const scores = (run) => run.lines[run.metric.field];
+
+/** The best that all of these runs reached; one that diverged or was never tested does not count. */
+function target(runs) {
+  const tested = runs.filter((run) => !run.diverged && scores(run).length);
+  if (!tested.length) return null;
+  const [best, worst] = tested[0].metric.goal === "max" ? [Math.max, Math.min] : [Math.min, Math.max];
+  return worst(...tested.map((run) => best(...scores(run).map(([, , value]) => value))));
 }
 
 for (const radio of document.querySelectorAll('input[name="over"]')) {
