@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+import torch
 from torch import Tensor, nn
 
 from airsplit.models.ledger import held_tensors
 from airsplit.models.places import Place, place_text
 from airsplit.models.tape import ALONE, Call, Slot, Tape, storage_of
 from airsplit.models.work import float32s
+
+_HELD = -1
+"""In the place of a slot: a tensor that the model holds, or a constant."""
 
 BEFORE = -1
 """The position of the model's inputs: before the first call."""
@@ -240,6 +244,65 @@ class Flow:
             writes.update(dict.fromkeys(self._memory(self.tape.calls[number].written_slots), position))
         return writes
 
+    # ---- inputs that cross as they are -------------------------------------------------------------------------------------
+    def crossing_inputs(self, position: int) -> set[int]:
+        """Return the inputs that a cut behind a position sends unchanged, whole or in part, alone or beside other numbers.
+
+        Unchanged means moved: by views, copies, casts, slices, permutations, padding and concatenation (`movement`).
+        A part of a concatenation counts for all that was concatenated.
+        """
+        inputs = set[int]()
+        for slot in self.crossing(position):
+            inputs |= self._inputs_in[slot]
+        return inputs
+
+    @cached_property
+    def _inputs_in(self) -> dict[int, frozenset[int]]:
+        """For each slot, the inputs whose numbers are in it unchanged."""
+        metas = self.tape.slots
+        inputs_in = defaultdict[int, frozenset[int]](frozenset)
+        in_memory = defaultdict[int, list[int]](list)  # the slots made so far, by storage
+
+        def enter(slot: int, inputs: frozenset[int]) -> None:
+            inputs_in[slot] |= inputs
+            in_memory[metas[slot].storage].append(slot)
+
+        for slot in range(self.tape.inputs):
+            enter(slot, frozenset({slot}))
+        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+            given = [inputs_in[each.number] if isinstance(each, Slot) else frozenset[int]() for each in call.given]
+            for slot, sources in zip(call.outputs, work.moved, strict=True):
+                enter(slot, frozenset().union(*(given[place] for place in sources)))
+            for written, sources in zip(call.given, work.moved_into, strict=False):
+                if isinstance(written, Slot):
+                    moved = frozenset[int]().union(*(given[place] for place in sources))
+                    for slot in in_memory[metas[written.number].storage]:
+                        inputs_in[slot] |= moved
+        return inputs_in
+
+    @cached_property
+    def raw_data(self) -> set[int]:
+        """The inputs that are raw data: floating-point numbers, and integers that look up rows of a table the model holds."""
+        metas = self.tape.slots
+        floating = {slot for slot in range(self.tape.inputs) if metas[slot].dtype.is_floating_point or metas[slot].dtype.is_complex}
+        return floating | self._looked_up
+
+    @cached_property
+    def _looked_up(self) -> set[int]:
+        """The integer inputs from which, by way of integers alone, an index into a table is made."""
+        made_of = defaultdict[int, set[int]](set)
+        made_of |= {slot: {slot} for slot in range(self.tape.inputs) if _is_integer(self.tape.slots[slot].dtype)}
+        on_data = set(range(self.tape.inputs)).union(*(self.tape.calls[number].outputs for number in self.on_data))
+        found = set[int]()
+        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+            given = [each.number if isinstance(each, Slot) else _HELD for each in call.given]
+            for index, tables in work.lookups:
+                if not any(given[table] in on_data for table in tables):
+                    found |= made_of[given[index]]
+            sources = set[int]().union(*(made_of[slot] for slot in given))
+            made_of |= {slot: sources for slot in call.outputs if sources and _is_integer(self.tape.slots[slot].dtype)}
+        return found
+
     # ---- what is not legal ---------------------------------------------------------------------------------------------------
     def refusal(self, position: int) -> str | None:
         """Why the model cannot be cut behind a position; None where it can."""
@@ -321,6 +384,10 @@ class Flow:
             counted |= new
             per_position.append(sum(values[each] for each in new))
         return list(accumulate(per_position))
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _memory(tensor: Tensor) -> Hashable:

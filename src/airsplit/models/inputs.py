@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,22 @@ def specs(inputs: Sequence[Tensor], module: nn.Module) -> tuple[str, ...]:
         return tuple(str(InputSpec(tuple(tensor.shape[1:]), dtype)) for tensor, dtype in zip(inputs, types, strict=True))
     except InvalidValue:
         return ()
+
+
+def input_names(module: nn.Module, count: int) -> list[str]:
+    """Return the names of a model's inputs: those of forward's arguments, and numbers where forward does not name them.
+
+    >>> from torch import nn
+    >>> input_names(nn.Bilinear(2, 3, 4), 2), input_names(nn.DataParallel(nn.Linear(2, 3)), 2)
+    (['input1', 'input2'], ['input_1', 'input_2'])
+    """
+    try:
+        parameters = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):  # as of a module of TorchScript
+        parameters = []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind in positional][:count]
+    return names + [f"input_{number}" for number in range(len(names) + 1, count + 1)]
 
 
 def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:

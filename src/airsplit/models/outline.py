@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from airsplit.errors import InvalidValue, show
 from airsplit.models.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.flow import Flow
+from airsplit.models.inputs import input_names
 from airsplit.models.recording import ChangedByData, DrawsNumbers, record
 from airsplit.models.surroundings import LOCK, Caches
 from airsplit.models.tape import ALONE, FIRST_BATCH, Tape
@@ -121,6 +122,10 @@ class Outline:
             return np.array(sums, dtype=np.int64)[at]
 
         kept = self.training.kept_elements()
+        names = input_names(self.model, flow.tape.inputs)
+        raw = self.evaluation.raw_data | self.training.raw_data
+        # A mode in which an input crosses is enough: the server sees it then.
+        crossing_inputs = [flow.crossing_inputs(row.evaluation) | self.training.crossing_inputs(row.training) for row in self.splits]
         return Profile(
             names=[row.name for row in self.splits],
             layer_macs=np.diff(so_far([each.products + each.light for each in work]), prepend=0),
@@ -132,6 +137,9 @@ class Outline:
             gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
             trainable_parameters=self._parameters(trained_only=True),
             model=type(self.model).__name__,
+            input_names=names,
+            raw_inputs=[[names[at] for at in sorted(crossing & raw)] for crossing in crossing_inputs],
+            other_inputs=[[names[at] for at in sorted(crossing - raw)] for crossing in crossing_inputs],
         )
 
     def _parameters(self, *, trained_only: bool) -> Any:

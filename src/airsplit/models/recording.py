@@ -290,7 +290,7 @@ class _Recorder(TorchFunctionMode):
         """A call's work and its result."""
         try:
             if made.name in SAME_ELSEWHERE:
-                return Work(flows=made.flowing), made.args[0]
+                return Work(flows=made.flowing, moved=(frozenset({0}),)), made.args[0]
             return self._bench.make(made)
         except AirsplitError:
             raise

@@ -22,6 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from torch.utils.flop_counter import flop_registry
 
 from airsplit.models.light import light_operations_of_function, light_operations_of_layer
+from airsplit.models.movement import Movement
 from airsplit.models.tape import storage_of, tensors_in
 from airsplit.units import BYTES_PER_FLOAT32
 
@@ -56,6 +57,9 @@ class Work:
     kept_results  which of its results
     kept_besides  what else is kept, such as the mask of dropout, in elements
     random        whether it draws random numbers
+    moved         for each of its results, which of the tensors it is given have their numbers in it
+    moved_into    the same for each of the tensors it is given; none for those that it does not change
+    lookups       pairs of places among the tensors it is given: an index, and the tables it looks up
     """
 
     products: int = 0
@@ -66,6 +70,9 @@ class Work:
     kept_results: tuple[int, ...] = ()
     kept_besides: int = 0
     random: bool = False
+    moved: tuple[frozenset[int], ...] = ()
+    moved_into: tuple[frozenset[int], ...] = ()
+    lookups: frozenset[tuple[int, frozenset[int]]] = frozenset()
 
     def beyond(self, less: Work) -> Work:
         """What this work is more than that of a batch smaller by one: the work of one sample."""
@@ -110,7 +117,8 @@ class Bench:
             return known.work, made.run(*made.args, **made.kwargs) if known.result is None else known.again()
         given = made.given
         versions, storages = [tensor._version for tensor in given], {storage_of(tensor) for tensor in given}
-        with Products() as forward:
+        movement = Movement(given)
+        with Products(movement) as forward:
             result = made.run(*made.args, **made.kwargs)
         leaves, spec = tree_flatten(result)
         returned = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -119,10 +127,17 @@ class Bench:
         viewed = not changed and all(storage_of(tensor) in storages for tensor in returned)
         light = 0 if viewed and made.layer is None else _light(made, given, returned)
         if self.gradients:
-            work = replace(_with_gradients(made, forward.macs, light, returned), random=forward.random)
+            work = _with_gradients(made, forward.macs, light, returned)
         else:
             flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
-            work = Work(forward.macs, light, flows=tuple(flows and each.is_floating_point() for each in returned), random=forward.random)
+            work = Work(forward.macs, light, flows=tuple(flows and each.is_floating_point() for each in returned))
+        work = replace(
+            work,
+            random=forward.random,
+            moved=tuple(map(movement.held_by, returned)),
+            moved_into=tuple(movement.written_into(tensor) - {place} for place, tensor in enumerate(given)),
+            lookups=frozenset(movement.lookups),
+        )
         if key is not None:
             own = made.layer is not None and any(storage_of(tensor) in _held(made.layer) for tensor in returned)
             self._known[key] = _Known(work, (leaves, spec) if new and not own and returned else None)
@@ -130,11 +145,11 @@ class Bench:
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the multiply-adds of matrix products and convolutions while it is entered."""
+    """Counts the multiply-adds of matrix products and convolutions while it is entered; `movement` follows every operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, movement: Movement | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.macs, self.random = 0, False
+        self.macs, self.random, self._movement = 0, False, movement
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -142,6 +157,8 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
             self.macs += int(count(*args, **(kwargs or {}), out_val=result)) // 2
+        if self._movement is not None:
+            self._movement.follow(func, args, kwargs or {}, result)
         return result
 
 
@@ -241,7 +258,9 @@ def _key(made: Made) -> Hashable | None:
         if any(part._forward_hooks or part._forward_pre_hooks or isinstance(part, torch.jit.ScriptModule) for part in parts):
             return None
         doer = _layer_key(made.layer), tuple(any(each is p for p in made.trained) for each in made.layer.parameters())
-    key = (doer, _value_key(made.args), _value_key(made.kwargs), made.flowing, torch.is_grad_enabled())
+    memory = [storage_of(tensor) for tensor in made.given]
+    shared = tuple(map(memory.index, memory))  # which share memory decides what a call moves where
+    key = (doer, _value_key(made.args), _value_key(made.kwargs), shared, made.flowing, torch.is_grad_enabled())
     try:
         hash(key)
     except TypeError:
