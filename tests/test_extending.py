@@ -68,8 +68,23 @@ def test_an_algorithm_of_ones_own_trains_on_the_same_clock_and_resumes(workplace
     assert [record.latency_s for record in ours] == [record.latency_s for record in theirs]
     assert ours[0].train_loss == theirs[0].train_loss  # from the same weights, on the same samples
     assert ours[1].train_loss != theirs[1].train_loss
-    (more,) = air.simulate(small("median:MEDIAN").replace(**{"training.rounds": 3}), out=workplace / "med", resume=True)
+    longer = small("median:MEDIAN").replace(**{"training.rounds": 3})
+    with pytest.warns(UserWarning, match="'median:MEDIAN': state that an algorithm of one's own keeps is not in the checkpoint"):
+        (more,) = air.simulate(longer, out=workplace / "med", resume=True)
     assert more.round == 3
+    assert list(air.simulate(longer, out=workplace / "med", resume=True)) == []  # nothing goes on, so nothing is said
+    (third,) = air.simulate(small("sfl").replace(**{"training.rounds": 3}), out=workplace / "sfl", resume=True)  # and of ours, neither
+    assert third.round == 3
+
+
+def test_the_command_line_says_that_an_algorithms_own_state_starts_over(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "demo", "--out", "run", "--set", "fleet.devices=2", "--set", "training.iterations_per_round=1"]
+    words += ["--set", "training.evaluate_samples=20", "--set", "training.algorithm=median:MEDIAN"]
+    assert main([*words, "--set", "training.rounds=1"]) == 0
+    assert "start" not in capsys.readouterr().err
+    assert main([*words, "--set", "training.rounds=2", "--resume"]) == 0
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if "not in the checkpoint" in line]
+    assert note.startswith("airsplit: note: training.algorithm 'median:MEDIAN'")
 
 
 def test_the_median_of_three_copies_is_the_middle_one(workplace: Path) -> None:

@@ -17,6 +17,8 @@ from airsplit.report.page import write_report
 from airsplit.results import ENERGY_INCLUDES_COMPUTING, Divergence, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 
+STATE_BEGINS_ANEW = "training.algorithm {!r}: state that an algorithm of one's own keeps is not in the checkpoint; it starts over here"
+
 
 def simulate(
     scenario: Scenario,
@@ -121,6 +123,8 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
         if training.settings.rounds < training.round:
             done = f"{training.round}, which the run in {str(folder.path)!r} has already"
             raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
+        if ":" in training.settings.algorithm and training.round < training.settings.rounds:
+            warnings.warn(STATE_BEGINS_ANEW.format(training.settings.algorithm), stacklevel=2)
         folder.keep_until(training.round)
         folder.clear_divergence()
         folder.rewrite_scenario(training.scenario.to_toml())

@@ -158,7 +158,10 @@ def check_mistakes(seen: list[dict[str, Any]], folder: Path) -> None:
     for name, (rank, error, message) in FAILURES.items():
         assert message in seen[rank][name]["message"], name
         assert seen[rank][name]["error"] == error, name
-        assert seen[1 - rank][name] == {"error": "FailedElsewhere", "message": seen[rank][name]["message"]}, name
+        elsewhere = "DivergedElsewhere" if error == "Diverged" else "FailedElsewhere"
+        assert seen[1 - rank][name] == {"error": elsewhere, "message": seen[rank][name]["message"]}, name
+        divergence = RunFolder(folder / name).divergence()
+        assert (divergence is not None) == (error == "Diverged"), name
     assert not (folder / "in turns").exists()
 
 

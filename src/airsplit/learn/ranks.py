@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from airsplit.errors import AirsplitError, InvalidValue, require_integer, show
+from airsplit.errors import AirsplitError, Diverged, InvalidValue, require_integer, show
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -39,6 +39,10 @@ MESSAGE_BYTES = 1 << 25
 
 class FailedElsewhere(AirsplitError):
     """Another process has stopped, and says why."""
+
+
+class DivergedElsewhere(FailedElsewhere, Diverged):
+    """Another process met a number that is not finite."""
 
 
 class OutOfTouch(AirsplitError):
@@ -187,7 +191,7 @@ class Ranks:
     def together(self) -> Iterator[None]:
         """A context for work that can fail in one process: then it fails in all, and nobody waits for a message that never comes.
 
-        The first that has a problem raises it, the others FailedElsewhere.  Not one inside another.
+        The first that has a problem raises it, the others FailedElsewhere or DivergedElsewhere.  Not one inside another.
         """
         problem: AirsplitError | None = None
         try:
@@ -197,8 +201,13 @@ class Ranks:
         except AirsplitError as error:
             problem = error
         speaker, said = self._heard(None if problem is None else str(problem))
-        if said is not None:
-            raise problem if problem is not None and speaker == self.rank else FailedElsewhere(said)
+        if said is None:
+            return
+        # The first process keeps the run folder, so it must hear that the training diverged in another one.
+        diverged = self.any(isinstance(problem, Diverged))
+        if problem is not None and speaker == self.rank:
+            raise problem
+        raise DivergedElsewhere(said) if diverged else FailedElsewhere(said)
 
     def told(self, text: str) -> str:
         """What the first process that has something to say says, to all; "" where nobody has."""
