@@ -32,7 +32,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_piece_is_short() -> None:
-    assert {name: code.count("\n") < 40 for name, code in MODULES.items()} == dict.fromkeys(("thrifty", "median", "tones"), True)
+    assert {name: code.count("\n") < 40 for name, code in MODULES.items()} == dict.fromkeys(
+        ("thrifty", "median", "tones", "calibration"), True
+    )
 
 
 def test_a_method_of_ones_own_plans_and_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,3 +148,22 @@ def test_an_algorithm_of_ones_own_is_clocked(capsys: pytest.CaptureFixture[str])
     (line,) = re.findall(r"^airsplit (clock .*)$", PAGE, flags=re.MULTILINE)
     assert main(line.split()) == 0
     assert "median:MEDIAN" in capsys.readouterr().out
+
+
+def test_a_metric_of_ones_own_is_in_the_records_and_in_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("training.rounds=2", "training.iterations_per_round=1", "fleet.devices=3", "training.metric_arguments.bins=4")
+    wanted = ("training.metric=calibration:calibration_error", "training.metric_goal=min")
+    assert main(["run", "demo", "--out", "run", "--json", *(part for each in (*few, *wanted) for part in ("--set", each))]) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert 0 <= found["test_metric"] <= found["test_metric_worst"] <= 1
+    assert f"round 2 of 2 · calibration_error {found['test_metric']:.4g} · loss" in shown.err
+
+
+def test_the_calibration_error_by_hand(workplace: Path) -> None:
+    """Three answers of which 90 % are sure: two are right, one is not; in one bin of ten."""
+    import torch
+    from calibration import calibration_error  # type: ignore[import-not-found]
+
+    scores = torch.tensor([[0.9, 0.1]] * 3).log()
+    assert calibration_error(scores, torch.tensor([0, 0, 1])) == pytest.approx(abs(3 * 0.9 - 2) / 3)

@@ -12,6 +12,7 @@ import numpy as np
 
 from airsplit.errors import FileProblem
 from airsplit.history import has_energy
+from airsplit.metric import Metric, metric_of
 from airsplit.quantities import counted, percent, quantity, seconds
 from airsplit.results import Divergence, RunFolder
 from airsplit.scenario import Scenario
@@ -24,6 +25,7 @@ class Row:
     """What an algorithm came to, as means over the seeds whose training did not diverge; None if there is no such seed.
 
     accuracy, worst_accuracy, own_accuracy   after the last round; None where labels are not classes, too
+    metric, worst_metric   the same of a metric of the user's own; None without one, too
     time_to_target_s   median over all seeds of the virtual time to reach the target; None where half of them never do
     reached            how many seeds reach it; one that diverged never does
     sent_bytes, received_bytes, device_macs, energy_j   of all devices and rounds together; sent is up, to the server
@@ -35,6 +37,8 @@ class Row:
     accuracy: Estimate | None
     worst_accuracy: Estimate | None
     own_accuracy: Estimate | None
+    metric: Estimate | None
+    worst_metric: Estimate | None
     time_to_target_s: float | None
     reached: int
     virtual_time_s: float | None
@@ -50,7 +54,7 @@ class Comparison:
     """Several algorithms, each with several seeds.
 
     Attributes:
-        target: The test accuracy whose time is compared.
+        target: The test accuracy, or metric of the user's own, whose time is compared.
         trials: The runs of each algorithm that did not diverge.
         diverged: For each algorithm its seeds whose training diverged, and how.
         has_energy: Whether the devices' energy is known, computing included.
@@ -69,9 +73,14 @@ class Comparison:
         return {algorithm: trials for algorithm, trials in self.trials.items() if trials.runs}
 
     @property
-    def has_accuracy(self) -> bool:
-        """Whether labels are classes, so that there is an accuracy to be compared."""
-        return bool(self.finished) and all(trials.last("test_accuracy") for trials in self.finished.values())
+    def metric(self) -> Metric:
+        """The number by which they are compared."""
+        return metric_of(self.scenario.training)
+
+    @property
+    def has_metric(self) -> bool:
+        """Whether there is such a number: accuracy only where labels are classes."""
+        return bool(self.finished) and all(trials.last(self.metric.field) for trials in self.finished.values())
 
     @property
     def columns(self) -> list[str]:
@@ -84,9 +93,9 @@ class Comparison:
 
     def _cells(self, row: Row) -> Iterator[tuple[str, str]]:
         """Columns and what a row has in them."""
-        yield "final accuracy", self._final(row)
-        yield "worst device", accuracy(row.worst_accuracy)
-        yield (f"time to {percent(self.target, 0)}" if self.has_accuracy else "time to a target"), self._time(row)
+        yield f"final {self.metric.name}", self._final(row)
+        yield "worst device", self._shown(row.worst_accuracy if self.metric.is_accuracy else row.worst_metric)
+        yield (f"time to {self._target}" if self.has_metric else "time to a target"), self._time(row)
         yield "all rounds", _or_dash(row.virtual_time_s, seconds)
         yield "sent up", _or_dash(row.sent_bytes, _bytes)
         if self.scenario.clock.downlink:
@@ -94,6 +103,20 @@ class Comparison:
         yield "devices' work", _or_dash(row.device_macs, lambda macs: quantity(macs, "MAC"))
         if self.has_energy:
             yield "energy", _or_dash(row.energy_j, lambda energy_j: quantity(energy_j, "J"))
+
+    @property
+    def _target(self) -> str:
+        return percent(self.target, 0) if self.metric.is_accuracy else self.metric.show(self.target)
+
+    def _judged(self, row: Row) -> Estimate | None:
+        """Return what a row is judged by."""
+        return row.accuracy if self.metric.is_accuracy else row.metric
+
+    def _shown(self, value: Estimate | None) -> str:
+        if self.metric.is_accuracy or value is None:
+            return accuracy(value)
+        spread = "" if value.half_width is None else f" ± {self.metric.show(value.half_width)}"
+        return f"{self.metric.show(value.mean)}{spread}"
 
     def _time(self, row: Row) -> str:
         """Return the time to the target, and how many seeds reach it if not all do."""
@@ -105,11 +128,11 @@ class Comparison:
         return f"only {some}" if row.time_to_target_s is None else f"{seconds(row.time_to_target_s)} ({some})"
 
     def _final(self, row: Row) -> str:
-        """Return the accuracy after the last round, and what became of seeds that never got there."""
+        """Return the metric after the last round, and what became of seeds that never got there."""
         if not row.diverged:
-            return accuracy(row.accuracy)
+            return self._shown(self._judged(row))
         if len(row.diverged) < len(self.seeds):
-            return f"{accuracy(row.accuracy)} ({len(row.diverged)} of {len(self.seeds)} diverged)"
+            return f"{self._shown(self._judged(row))} ({len(row.diverged)} of {len(self.seeds)} diverged)"
         rounds = sorted(set(row.diverged.values()))
         return f"diverged in round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
 
@@ -128,22 +151,27 @@ class Comparison:
         return " ".join([*self._finals(), *self._times(), *self._divergences()])
 
     def _finals(self) -> Iterator[str]:
-        """The accuracies after the last round, the highest first."""
-        if not self.has_accuracy:
+        """The metrics after the last round, the best first."""
+        if not self.has_metric:
             return
-        finals = sorted((-row.accuracy.mean, title_of(row.algorithm)) for row in self.rows if row.accuracy is not None)
-        (best, first), rest = finals[0], finals[1:]
-        others = [f", {name} {percent(-mean)}" for mean, name in rest]
-        yield f"After the last round {first} gets {percent(-best)} right{''.join(others)}."
+        sign = -1 if self.metric.goal == "max" else 1
+        judged = ((self._judged(row), title_of(row.algorithm)) for row in self.rows)
+        finals = sorted((sign * value.mean, name) for value, name in judged if value is not None)
+        shown = [(self.metric.show(sign * mean), name) for mean, name in finals]
+        if not self.metric.is_accuracy:
+            yield f"After the last round {self.metric.name} is {', '.join(f'{value} with {name}' for value, name in shown)}."
+            return
+        (best, first), *rest = shown
+        yield f"After the last round {first} gets {best} right{''.join(f', {name} {value}' for value, name in rest)}."
 
     def _times(self) -> Iterator[str]:
         """Who is first to the target, how much longer the others take, and who never gets there."""
         if not self.finished:
             return
-        if not self.has_accuracy:
+        if not self.has_metric:
             yield "There is no accuracy that all of them reach."
             return
-        right = f"{percent(self.target, 0)} right"
+        right = f"{self._target} right" if self.metric.is_accuracy else f"to {self.metric.name} {self._target}"
         timed = sorted((row.time_to_target_s, title_of(row.algorithm)) for row in self.rows if row.time_to_target_s is not None)
         if not timed:
             yield f"None of them gets {right}."
@@ -178,6 +206,8 @@ class Comparison:
             accuracy=estimate(trials.last("test_accuracy")),
             worst_accuracy=estimate(trials.last("test_accuracy_worst")),
             own_accuracy=estimate(trials.last("own_accuracy")),
+            metric=estimate(trials.last("test_metric")),
+            worst_metric=estimate(trials.last("test_metric_worst")),
             time_to_target_s=median if np.isfinite(median) else None,
             reached=int(np.isfinite(times).sum()),
             virtual_time_s=_mean(trials.last("virtual_time_s")),
@@ -191,7 +221,9 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         rows = [asdict(row) for row in self.rows]
-        return {"headline": self.headline, "target": self.target, "seeds": list(self.seeds), "algorithms": rows}
+        training = self.scenario.training
+        about = {"metric": training.metric, "metric_goal": training.metric_goal, "target": self.target, "seeds": list(self.seeds)}
+        return {"headline": self.headline} | about | {"algorithms": rows}
 
 
 def comparison_in(
@@ -201,8 +233,12 @@ def comparison_in(
 
     Args:
         scenario: What was compared; None: that of the first run.
-        target: None: the highest whole percentage that all runs reach.
+        target: None: the best round number that all runs reach, whole percent of accuracy.
     """
+    first = RunFolder(Path(folder) / folder_of(algorithms[0], seeds[0]))
+    if scenario is None:
+        scenario = Scenario.from_toml(first.scenario())
+    metric = metric_of(scenario.training)
     trials, diverged = dict[str, Trials](), dict[str, dict[int, Divergence]]()
     for algorithm in algorithms:
         runs = {seed: RunFolder(Path(folder) / folder_of(algorithm, seed)) for seed in seeds}
@@ -212,11 +248,8 @@ def comparison_in(
         if records and (not records[0] or len({len(each) for each in records}) != 1):
             way = "airsplit compare … --resume finishes them"
             raise FileProblem(f"runs of {algorithm} in {os.fspath(folder)!r} are not all there; {way}")
-        trials[algorithm] = Trials(tuple(records))
+        trials[algorithm] = Trials(tuple(records), metric)
 
-    first = RunFolder(Path(folder) / folder_of(algorithms[0], seeds[0]))
-    if scenario is None:
-        scenario = Scenario.from_toml(first.scenario())
     if target is None:
         target = common_target(list(trials.values()))
     return Comparison(scenario, seeds, target, trials, diverged, has_energy(first.plan(), scenario))

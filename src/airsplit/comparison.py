@@ -14,6 +14,7 @@ from airsplit.compared import Comparison, comparison_in, folder_of
 from airsplit.errors import Diverged, InvalidValue, require_integer, require_number
 from airsplit.files import write_text
 from airsplit.learn.parallel import in_parallel
+from airsplit.metric import metric_of
 from airsplit.quantities import seconds
 from airsplit.references import require_choice_or_path
 from airsplit.report.side_by_side import write_comparison
@@ -37,7 +38,8 @@ def compare(
 ) -> Comparison:
     """Train a scenario with each algorithm and with `seeds` seeds, from training.seed on, each into a folder of its own in `out`.
 
-    target   a test accuracy; None: the highest whole percentage that all reach whose training does not diverge
+    target   a test accuracy, or a value of training.metric; None: the best round number, whole percent of accuracy, that all
+             reach whose training does not diverge
     resume   take up what is there
     jobs     runs at the same time; None: as many as there are cores
     tell     is told now and then how far it is
@@ -46,7 +48,8 @@ def compare(
     if jobs is not None:
         require_integer("jobs", jobs, low=1)
     if target is not None:
-        require_number("target", target, above=0, high=1)
+        low, high = (0, 1) if metric_of(scenario.training).is_accuracy else (None, None)
+        require_number("target", target, above=low, high=high)
     chosen = [require_choice_or_path("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
     if not chosen:
         raise InvalidValue("algorithms must name at least one, got none")

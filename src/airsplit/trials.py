@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from airsplit.metric import Metric
 from airsplit.results import RoundRecord
 from airsplit.units import Floats
 
@@ -40,9 +41,10 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """The records of several runs that differ in their seed only."""
+    """The records of several runs that differ in their seed only, and the metric by which they are judged."""
 
     runs: tuple[tuple[RoundRecord, ...], ...]
+    metric: Metric = field(default_factory=Metric)
 
     def last(self, field: str) -> list[float]:
         """A field in the last round that has it, of each run that has one."""
@@ -54,38 +56,42 @@ class Trials:
         return [float(sum(sum(getattr(record, field)) for record in run)) for run in self.runs]
 
     def evaluated(self) -> list[list[tuple[float, float]]]:
-        """Virtual time and test accuracy wherever that was measured, of each run."""
-        return [[(r.virtual_time_s, r.test_accuracy) for r in run if r.test_accuracy is not None] for run in self.runs]
+        """Virtual time and metric wherever that was measured, of each run."""
+        found = ([(r.virtual_time_s, self.metric.of(r)) for r in run] for run in self.runs)
+        return [[(time_s, value) for time_s, value in run if value is not None] for run in found]
 
-    def best_accuracy(self) -> list[float]:
-        """The highest test accuracy of each run."""
-        return [max((accuracy for _, accuracy in run), default=0.0) for run in self.evaluated()]
+    def best(self) -> list[float]:
+        """The best metric of each run; 0 where it was never measured."""
+        return [self.metric.best([value for _, value in run] or [0.0]) for run in self.evaluated()]
 
     def time_to(self, target: float) -> list[float | None]:
-        """The virtual time at which each run first has this test accuracy; None where it never has."""
-        return [next((time_s for time_s, accuracy in run if accuracy >= target), None) for run in self.evaluated()]
+        """The virtual time at which each run first is as good as this; None where it never is."""
+        return [next((time_s for time_s, value in run if self.metric.reaches(value, target)), None) for run in self.evaluated()]
 
     def accuracy_by(self, deadline_s: float, untrained: float) -> list[float]:
         """The highest test accuracy that each run has by a virtual time; before it has any, that of an untrained model."""
         return [max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=untrained) for run in self.evaluated()]
 
     def curve(self) -> tuple[Floats, Floats, Floats]:
-        """Rounds that were evaluated, runs × virtual times, runs × test accuracies."""
-        rounds = [r.round for r in self.runs[0] if r.test_accuracy is not None]
+        """Rounds that were evaluated, runs × virtual times, runs × metrics."""
+        rounds = [r.round for r in self.runs[0] if self.metric.of(r) is not None]
         wanted = set(rounds)
         chosen = [[r for r in run if r.round in wanted] for run in self.runs]
         times = np.array([[r.virtual_time_s for r in run] for run in chosen])
-        accuracies = np.array([[r.test_accuracy for r in run] for run in chosen], dtype=np.float64)
-        return np.array(rounds, dtype=np.float64), times, accuracies
+        values = np.array([[self.metric.of(r) for r in run] for run in chosen], dtype=np.float64)
+        return np.array(rounds, dtype=np.float64), times, values
 
 
 def common_target(several: Sequence[Trials]) -> float:
-    """The highest whole percentage that every run of every algorithm reaches; 0 where there are no runs.
+    """The best round number that every run of every algorithm reaches, whole percent of accuracy; 0 where there are no runs.
 
     >>> def run(accuracy):
     ...     return (RoundRecord(round=1, virtual_time_s=1.0, latency_s=1.0, train_loss=0.0, test_accuracy=accuracy),)
     >>> common_target([Trials((run(0.987), run(0.95))), Trials((run(0.938),))])
     0.93
     """
-    least = min((best for trials in several for best in trials.best_accuracy()), default=0.0)
-    return float(np.floor(100 * least + 1e-9) / 100)
+    found = [best for trials in several for best in trials.best()]
+    if not found:
+        return 0.0
+    metric = several[0].metric
+    return metric.round_target(metric.worst(found))

@@ -91,3 +91,25 @@ def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
     assert told.startswith("airsplit: training.metric 'a_net_with_error:broken' failed: ZeroDivisionError: division by zero")
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
+
+
+def test_compare_shows_who_first_has_so_little_of_it(run, scenario, tmp_path):
+    out = tmp_path / "compared"
+    code, printed, told = run("compare", scenario, "--seeds", 1, "--algorithms", "sfl,fedavg", "--jobs", 1, "--out", out, "--json")
+    assert code == 0, told
+    found = json.loads(printed)
+    assert (found["metric"], found["metric_goal"]) == ("a_net_with_error:error", "min")
+    last = {row["algorithm"]: row["metric"]["mean"] for row in found["algorithms"]}
+    assert last == {algorithm: metrics(out / f"{algorithm}-seed0")[-1] for algorithm in ("sfl", "fedavg")}
+    assert max(min(metrics(out / f"{algorithm}-seed0")) for algorithm in last) <= found["target"]
+    assert all(row["reached"] == 1 for row in found["algorithms"])
+    assert "After the last round error is" in found["headline"]
+    assert (out / "compared.png").exists()
+    assert "error over rounds" in (out / "report.html").read_text()
+
+    code, printed, _ = run("compare", scenario, "--seeds", 1, "--algorithms", "sfl,fedavg", "--out", out, "--resume", "--target", 3.5)
+    assert code == 0
+    assert "final error" in printed
+    assert "time to 3.5" in printed
+    assert run("report", out)[0] == 0
+    assert "to error 3.5" in (out / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")

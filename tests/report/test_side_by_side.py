@@ -11,6 +11,7 @@ import pytest
 
 from airsplit.compared import Comparison
 from airsplit.errors import FileProblem
+from airsplit.metric import metric_of
 from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 from airsplit.results import Divergence, RunFolder
 from airsplit.trials import Trials
@@ -138,3 +139,31 @@ def test_runs_that_are_not_all_there_are_named(tmp_path: Path) -> None:
     RunFolder(folder / "fedavg-seed1").keep([a_record(1)])
     with pytest.raises(FileProblem, match="runs of fedavg"):
         read_comparison(folder)
+
+
+# ---- a metric of the user's own -----------------------------------------------------------------------------------------------
+def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> None:
+    """Less is better, and FedAvg is better and slower."""
+    scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
+    runs = {
+        algorithm: Trials(
+            (tuple(a_record(n, virtual_time_s=slow * n, test_metric=start / n) for n in range(1, 5)),), metric_of(scenario.training)
+        )
+        for algorithm, slow, start in (("sfl", 1.0, 8.0), ("fedavg", 9.0, 4.0))
+    }
+    found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
+    page = write_comparison(found, tmp_path).read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert "After the last round mean_error is 1 with FedAvg, 2 with SFL." in page
+    assert "The first to get to mean_error 2 is SFL, after 4.00 s; FedAvg takes 4.5 times as long." in page
+    assert "mean_error over rounds" in page
+    assert "FedAvg: 1 at the end" in page
+    assert found.columns[:3] == ["final mean_error", "worst device", "time to 2"]
+    assert [found.cells(row)[0] for row in found.rows] == ["2", "1"]
+
+
+def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
+    scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
+    runs = {"sfl": Trials(((a_record(1, test_metric=4.0),),), metric_of(scenario.training))}
+    found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
+    assert found.headline == "After the last round mean_error is 4 with SFL. None of them gets to mean_error 2."
+    assert found.cells(found.rows[0])[2] == "never"

@@ -93,7 +93,7 @@ def compare(
     scenario: Scenario,
     seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
     algorithms: Annotated[str | None, typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES")] = None,
-    target: Annotated[float | None, typer.Option(help="Accuracy whose time is compared; else what all reach.", metavar="A")] = None,
+    target: Annotated[float | None, typer.Option(help="Accuracy, or metric, to time; else what all reach.", metavar="A")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take up the runs in that folder.")] = False,
     jobs: Annotated[int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")] = None,
@@ -104,9 +104,9 @@ def compare(
 ) -> None:
     """Train with each algorithm on the same data, seeds and clock.
 
-    Prints the final accuracy, virtual time to a target, bytes, work and, with
-    joules_per_mac, energy; draws accuracy over rounds and over time
-    (compared.png and .svg).
+    Prints the final accuracy (or training.metric), virtual time to a target,
+    bytes, work and, with joules_per_mac, energy; draws it over rounds and over
+    time (compared.png and .svg).
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def compare(
     from airsplit.cli.compare_tables import comparison_report
     from airsplit.cli.progress import now_and_then
     from airsplit.comparison import compare as compare_algorithms
-    from airsplit.figures.accuracy_picture import draw_accuracy
+    from airsplit.figures.accuracy_picture import draw_metric
     from airsplit.figures.picture_files import save_picture
     from airsplit.results import RunFolder
 
@@ -134,8 +134,8 @@ def compare(
     except KeyboardInterrupt:
         note(f"stopped; what was trained is in {folder}, and the same command with --resume goes on")
         raise
-    if found.has_accuracy:
-        picture = draw_accuracy(found.finished, found.target, found.about("lines are means, bands ranges"))
+    if found.has_metric:
+        picture = draw_metric(found.finished, found.target, found.about("lines are means, bands ranges"))
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
     for algorithm, ends in found.diverged.items():

@@ -1,4 +1,4 @@
-"""Accuracy over rounds and over virtual time, for several ways to train: what `airsplit compare` draws."""
+"""Accuracy, or another metric, over rounds and over virtual time, for several ways to train: what `airsplit compare` draws."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ COLOURS = dict(zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE,
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
 
-def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: str) -> Canvas:
+def draw_metric(several: Mapping[str, Trials], target: float | None, caption: str) -> Canvas:
     """A panel over rounds and one over virtual time; lines are means over seeds, bands their range."""
+    metric = next(iter(several.values())).metric
+    unit = 100 if metric.is_accuracy else 1
     with style.look():
         figure, axes = style.canvas(1, 2, 2.5, sharey=True)
         by_round, by_time = axes[0]
         for algorithm, trials in several.items():
-            rounds, times, accuracies = trials.curve()
-            _curve(by_round, rounds, accuracies, algorithm)
-            _curve(by_time, times.mean(axis=0), accuracies, algorithm)
+            rounds, times, values = trials.curve()
+            _curve(by_round, rounds, unit * values, algorithm)
+            _curve(by_time, times.mean(axis=0), unit * values, algorithm)
         for cell in (by_round, by_time):
             if target is not None:
-                cell.axhline(100 * target, color=style.FAINT, linewidth=0.6, linestyle=":")
+                cell.axhline(unit * target, color=style.FAINT, linewidth=0.6, linestyle=":")
             cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
         by_round.set_xlabel("round")
         by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        by_round.set_ylabel("test accuracy [%]")
+        by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
         by_time.set_xlabel("virtual time [s]")
         style.log_axis(by_time.xaxis)
         handles, labels = by_round.get_legend_handles_labels()
@@ -48,8 +50,8 @@ def draw_accuracy(several: Mapping[str, Trials], target: float | None, caption: 
     return figure
 
 
-def _curve(axes: Axes, x: Floats, accuracies: Floats, algorithm: str) -> None:
+def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
     colour, title = COLOURS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
-    style.ranged(axes, x, 100 * accuracies, colour, label=title, marker=marker, **options)
+    style.ranged(axes, x, values, colour, label=title, marker=marker, **options)

@@ -11,13 +11,14 @@ import numpy as np
 from airsplit.compared import Comparison, Row, comparison_in, folder_of
 from airsplit.errors import FileProblem
 from airsplit.files import write_text
+from airsplit.metric import Metric
 from airsplit.parsing import read_json
-from airsplit.quantities import counted, percent, unit_of_time
+from airsplit.quantities import counted, unit_of_time
 from airsplit.references import require_choice_or_path
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
-from airsplit.report.scales import log_scale, span_scale, tick, value_scale
+from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
 from airsplit.results import RunFolder
 from airsplit.units import Floats
 from airsplit.words import ALGORITHMS, NO_ENERGY, title_of
@@ -77,8 +78,8 @@ def _main(found: Comparison) -> Html:
 
 
 def _curves(found: Comparison) -> Html:
-    """Accuracy over time and over rounds, in the mean over seeds."""
-    if not found.has_accuracy:
+    """The metric over time and over rounds, in the mean over seeds."""
+    if not found.has_metric:
         return Html()
     curves = {algorithm: trials.curve() for algorithm, trials in found.finished.items()}
     ends = [float(times.mean(axis=0)[-1]) for _, times, _ in curves.values()]
@@ -95,21 +96,27 @@ def _curves(found: Comparison) -> Html:
         ("virtual time", {a: times.mean(axis=0) / unit_s for a, (_, times, _) in curves.items()}, across_time),
         ("rounds", {a: rounds for a, (rounds, _, _) in curves.items()}, Axis(span_scale(last, whole=True), "round", tick)),
     ]
-    means = {algorithm: accuracies.mean(axis=0) for algorithm, (_, _, accuracies) in curves.items()}
-    figures = [_panel(f"Accuracy over {over}", x, means, axis) for over, x, axis in panels]
+    means = {algorithm: values.mean(axis=0) for algorithm, (_, _, values) in curves.items()}
+    name = "Accuracy" if found.metric.is_accuracy else found.metric.name
+    figures = [_panel(f"{name} over {over}", x, means, axis, found.metric) for over, x, axis in panels]
     keys = legend([Line(title_of(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0)) for algorithm in curves])
     return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
 
 
-def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis) -> Html:
+def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis, metric: Metric) -> Html:
     points = np.unique(np.concatenate(list(x.values())))
     lines = []
     for algorithm, values in means.items():
         spread = np.full(len(points), np.nan)
         spread[np.searchsorted(points, x[algorithm])] = values
         lines.append(Line(title_of(algorithm), KINDS.get(algorithm, "ink"), spread))
-    alt = f"{caption}. " + " ".join(f"{title_of(a)}: {percent(float(values[-1]))} at the end." for a, values in means.items())
-    up = Axis(value_scale(max(float(values.max()) for values in means.values()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
+    alt = f"{caption}. " + " ".join(f"{title_of(a)}: {metric.show(float(values[-1]))} at the end." for a, values in means.items())
+    every = np.concatenate(list(means.values()))
+    if metric.is_accuracy:
+        up = Axis(value_scale(float(every.max()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
+    else:
+        scale = loss_scale(every)
+        up = Axis(scale, "logarithmic" if scale.log else "", tick)
     return tag("figure", tag("figcaption", caption), line_chart(points, across, up, lines, alt=alt))
 
 
