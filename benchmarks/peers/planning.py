@@ -61,8 +61,8 @@ def shares(section: Section, K: int) -> None:
 
 def joint(section: Section, K: int) -> None:
     profile, crowd = shipped_profile("alexnet"), fleet(K)
-    plan = air.plan(profile, crowd)
-    ours = seconds(lambda: air.plan(profile, crowd), 20)
+    plan = air.plan(profile, crowd, method="exact")
+    ours = seconds(lambda: air.plan(profile, crowd, method="exact"), 20)
     section.rows.append(["joint: Airsplit's `plan`", f"{K:,}", duration(ours), "", "1", ""])
     busy, air_time = tables(problem_of(profile, crowd))
     peer(section, "joint: cvxpy with SCIP", K, "scip", {"busy": busy, "air": air_time}, ours, plan.objective_s)

@@ -15,6 +15,8 @@ from airsplit.errors import AirsplitError, Diverged, FileProblem, Infeasible, In
 from airsplit.fleet import Cell, Device, Fleet
 from airsplit.planning.methods import METHODS, plan
 from airsplit.planning.plans import Plan
+from airsplit.planning.problem import Problem
+from airsplit.planning.proposals import Proposal
 from airsplit.planning.stopping import StoppingTable, stopping_table
 from airsplit.profiles import Profile
 from airsplit.traces import Trace
@@ -42,7 +44,9 @@ __all__ = [
     "Infeasible",
     "InvalidValue",
     "Plan",
+    "Problem",
     "Profile",
+    "Proposal",
     "RoundRecord",
     "Scenario",
     "StoppingTable",

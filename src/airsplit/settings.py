@@ -22,7 +22,7 @@ from airsplit.errors import (
 )
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
-from airsplit.planning.methods import METHOD_OF, METHODS
+from airsplit.planning.methods import DEFAULT_METHOD, METHOD_OF, METHODS
 from airsplit.profiles import require_raw_inputs
 from airsplit.references import require_choice_or_path
 
@@ -218,7 +218,7 @@ class PlanSettings(Section):
     """The arguments of airsplit.plan."""
 
     table = "plan"
-    method: str = "exact"
+    method: str = DEFAULT_METHOD
     max_split: Splits = None
     min_split: Annotated[Split, PlainValidator(_tuple)] = 1
     split: Splits = None

@@ -51,7 +51,7 @@ def test_a_round_at_one_split_is_the_planners_fixed_plan():
 
 
 def test_an_sfl_round_is_the_planners_optimum():
-    best = air.plan(ALEXNET, FLEET, max_split=8, batch_size=BATCH_SIZE)
+    best = air.plan(ALEXNET, FLEET, method="exact", max_split=8, batch_size=BATCH_SIZE)
     assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(ITERATIONS * best.objective_s, rel=1e-9)
 
 

@@ -18,7 +18,7 @@ from .problems import ALEXNET, Case, Reference, cases, examples, make_profile
 
 def both(seed: int, distance_m: float, limit: int) -> tuple[Plan, Plan]:
     fleet = Fleet.sample(20, seed=seed, mean_distance_m=distance_m)
-    return plan(ALEXNET, fleet, method="paper", max_split=limit), plan(ALEXNET, fleet, max_split=limit)
+    return plan(ALEXNET, fleet, method="paper", max_split=limit), plan(ALEXNET, fleet, method="exact", max_split=limit)
 
 
 def test_with_a_limit_of_8_the_paper_is_nearly_optimal_on_every_fleet() -> None:

@@ -12,11 +12,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import gamma
 
-from airsplit import Cell, Clock, Fleet, Plan, Profile
+from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
 from airsplit.planning.baselines import exhaustive
 
 from .problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, nothing_averaged, powers
-from .problems import plan as planned
+
+
+def planned(profile: Profile, fleet: Fleet, *, method: str = "exact", **options: Any) -> Plan:
+    """Return a plan, by "exact" unless another method is named."""
+    return plan(profile, fleet, method=method, **options)
 
 
 def measured(rates_bps: Any, pace: Any = 0.5, fluctuation: Any = 2.0, **more: Any) -> Fleet:

@@ -262,5 +262,5 @@ def test_every_method_is_registered_once_and_says_what_it_does() -> None:
 
 def test_a_plan_is_shown_in_a_line_however_many_devices_it_has() -> None:
     made = plan(ALEXNET, Fleet.sample(1000, seed=0), max_split=8)
-    assert repr(made).startswith(f"Plan('exact', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s=")
+    assert repr(made).startswith(f"Plan('expected-max', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s=")
     assert len(repr(made)) < 140

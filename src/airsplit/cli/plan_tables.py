@@ -117,34 +117,25 @@ def split_table(planned: Planned) -> Table:
 def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
     plan, settings = planned.plan, planned.scenario.plan
     each = _iteration(plan)
-    yield "slowest device", f"{seconds(plan.mean_latency_s)} for {each}: the largest mean, max E"
-    yield "all devices", f"{seconds(plan.expected_latency_s)} for {each}: the mean until the last is done, E[max]"
+    yield "slowest device", f"{seconds(plan.mean_latency_s)} for {each}: largest mean, max E"
+    yield "all devices", f"{seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]"
     if settings.quantile is not None:
         kept = seconds(plan.quantile_s(settings.quantile))
         yield f"{100 * settings.quantile:g} % quantile", f"{kept} or less for {each}, all devices together"
     if settings.device_quantile is not None:
         kept = seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
         yield f"{100 * settings.device_quantile:g} % quantile", f"{kept} or less for {each}, each device by itself"
-    yield "bound", _bound(planned)
+    yield "objective", f"{plan.objective}, {seconds(plan.objective_s)}"
+    yield "bound", f"at most {at_most_percent(plan.gap)} longer than the best possible plan, in this objective"
+    yield "", f"holds against {plan.bound}"
     yield "averaged", _averaged(planned)
     little = little_averaged(planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum()))
     if little is not None:
         yield "", little
     if (held := _held_by_memory(planned)) is not None:
         yield "memory", held
-    yield plan.method, f"{plan.status}; planned in {seconds(planned.planning_s)}"
-
-
-def _bound(planned: Planned) -> str:
-    return f"at most {at_most_percent(planned.plan.gap)} longer than the best possible plan takes, in {_objective(planned)}"
-
-
-def _objective(planned: Planned) -> str:
-    """What the method minimised."""
-    settings = planned.scenario.plan
-    if settings.quantile is not None or settings.device_quantile is not None:
-        return "this quantile"
-    return "E[max]" if planned.plan.method == "expected-max" else "max E"
+    ended = f"{plan.status}; " if plan.status else ""
+    yield plan.method, f"{ended}planned in {seconds(planned.planning_s)}"
 
 
 def _averaged(planned: Planned) -> str:
@@ -188,13 +179,16 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
     """One row a method; the best of each latency in bold."""
     plans = [planned.plan for planned in all_planned]
     caption = Text(f"Latencies of {_iteration(plans[0])}")
-    made = table("method", "max E", "E[max]", "gap", "planned in", "splits used", words=("method",), prose=("splits used",))
+    made = table(
+        "method", "max E", "E[max]", "objective", "gap", "planned in", "splits used", words=("method", "objective"), prose=("splits used",)
+    )
     best_mean, best_max = min(p.mean_latency_s for p in plans), min(p.expected_latency_s for p in plans)
     for planned, plan in zip(all_planned, plans, strict=True):
         made.add_row(
             plan.method,
             _marked(plan.mean_latency_s, best_mean),
             _marked(plan.expected_latency_s, best_max),
+            plan.objective,
             at_most_percent(plan.gap),
             seconds(planned.planning_s),
             _splits_used(planned),
@@ -204,7 +198,8 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
         caption,
         made,
         Text(
-            "* best of its column.  gap: how much longer than the best possible plan it takes at most, in what the method minimises",
+            "* best of its column. max E: largest mean; E[max]: mean of the largest. gap: at most this much longer than the best possible "
+            "plan in the method's objective, among any splits and shares of the band that are fixed for the whole iteration",
             style="dim",
         ),
     ]

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike
 
 from airsplit import __version__
 from airsplit.fleet import Cell, Fleet
-from airsplit.planning.methods import METHODS
+from airsplit.planning.methods import plan
 from airsplit.planning.plans import Plan
-from airsplit.planning.problem import problem_of
 from airsplit.profiles import Profile
 
 DEVICES = 20
@@ -59,8 +58,7 @@ def planner(profile: Profile, methods: Iterable[str], max_split: int | None) -> 
     chosen = tuple(methods)
 
     def plans(fleet: Fleet) -> dict[str, Plan]:
-        problem = problem_of(profile, fleet, max_split=max_split, batch_size=BATCH_SIZE)
-        return {method: METHODS[method](problem) for method in chosen}
+        return {method: plan(profile, fleet, method=method, max_split=max_split, batch_size=BATCH_SIZE) for method in chosen}
 
     return plans
 

@@ -10,9 +10,9 @@ from airsplit.planning import exact
 from airsplit.planning.bandwidth import within_budget
 from airsplit.planning.branching import Candidate, Node, Objective, branch_and_bound
 from airsplit.planning.chance import QuantileOfMax
-from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.polishing import MOST_TO_POLISH
 from airsplit.planning.problem import Problem
+from airsplit.planning.proposals import Bound, ProvenProposal
 from airsplit.planning.search import ExpectedMax, Rivals, rivals_of, rounded_candidates, starting_candidates
 from airsplit.planning.tables import SplitTable
 from airsplit.planning.whole_blocks import to_whole_blocks
@@ -28,12 +28,12 @@ MOST_TO_BRANCH = 100
 
 JENSEN = "Jensen's inequality"
 DEVICE_QUANTILE = "the exact optimum of the largest device quantile"
-Bound = tuple[float, str]
+Proof = tuple[float, str]
 """Seconds that no plan can beat, and why."""
 
 
-def minimise_expected_max(problem: Problem) -> Plan:
-    """The plan with the least E[max_k τ_k], or quantile of max_k τ_k, that the search finds, and a proven bound on the least there is."""
+def minimize_max(problem: Problem) -> ProvenProposal:
+    """Return the plan with the least E[max_k τ_k], or quantile of max_k τ_k, that the search finds, with a proven bound."""
     from threadpoolctl import threadpool_limits
 
     search = _search_mean if problem.quantile is None else _search_quantile
@@ -41,22 +41,17 @@ def minimise_expected_max(problem: Problem) -> Plan:
     with threadpool_limits(1, user_api="blas"):
         table, rivals = SplitTable.of(problem), rivals_of(problem)
         best, bound, how, history = search(problem, table, rivals)
-    rows = table.rows_of(best.choice)
-    shares = within_budget(best.shares)
+    value, rows, shares = best.value_s, table.rows_of(best.choice), within_budget(best.shares)
     if problem.blocks is not None:
         options = [(rows, to_whole_blocks(problem, rows, shares)), *rivals.plans]
-        rows, shares = min(options, key=lambda option: problem.max_s(*option))
-        how += "; the plan is in whole blocks"
-    value = problem.max_s(rows, shares)
-    return make_plan(
-        problem,
-        rows,
+        value, rows, shares = min(((problem.max_s(*option), *option) for option in options), key=lambda option: option[0])
+    return ProvenProposal(
+        rows + 1,
         shares,
-        method="expected-max",
-        objective_s=value,
-        lower_bound_s=bound,
-        status=f"bound: {how}",
+        objective="expected-max" if problem.quantile is None else "quantile",
+        status="swaps of splits, then refined shares" + ("" if problem.blocks is None else ", in whole resource blocks"),
         history=(*history, value),
+        bound=Bound(bound, how),
     )
 
 
@@ -107,12 +102,12 @@ def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candid
     return Candidate(choice, shares, table.law(choice, shares).max_quantile_s(p))
 
 
-def _larger(bound: Bound, other: Bound) -> Bound:
+def _larger(bound: Proof, other: Proof) -> Proof:
     """The better of two lower bounds; where they are equal, the first."""
     return other if other[0] > bound[0] else bound
 
 
-def _certify(objective: Objective, best: Candidate, root: Node, other: Bound, at_root: str) -> tuple[Candidate, float, str]:
+def _certify(objective: Objective, best: Candidate, root: Node, other: Proof, at_root: str) -> tuple[Candidate, float, str]:
     most_nodes = min(MOST_NODES, NODES_TIMES_DEVICES // len(best.choice))
     done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=most_nodes)
     how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from airsplit.clock import Clock
-from airsplit.errors import InvalidValue, show
+from airsplit.errors import InvalidValue
 from airsplit.fleet import Fleet
 from airsplit.planning import baselines
 from airsplit.planning.alternating import Alternation, alternate
 from airsplit.planning.exact import solve
-from airsplit.planning.expected_max import minimise_expected_max
+from airsplit.planning.expected_max import minimize_max
 from airsplit.planning.plans import Plan, make_plan
 from airsplit.planning.problem import Problem, problem_of
+from airsplit.planning.proposals import Bound, Proposal, ProvenProposal, check_proposal
 from airsplit.profiles import Profile, RawInputs
 from airsplit.references import factory, require_choice_or_path
-from airsplit.units import Floats, Ints
 
-Method = Callable[[Problem], Plan]
+Method = Callable[[Problem], Proposal]
 
 
-def exact(problem: Problem) -> Plan:
+def exact(problem: Problem) -> ProvenProposal:
     """The global optimum of max_k E[τ_k], or with `device_quantile` of the largest device quantile."""
-    best = solve(problem, problem.risk)
+    objective = "largest-mean" if problem.device_quantile is None else "device-quantile"
     unit = "whole resource blocks" if problem.blocks is not None else "all splits and shares"
-    return make_plan(
-        problem,
-        best.rows,
-        best.shares,
-        method="exact",
-        objective_s=problem.worst_s(best.rows, best.shares, problem.risk),
-        lower_bound_s=best.lower_s,
-        status=f"optimal over {unit}",
-        history=best.history,
-    )
+    return _solve_exactly(problem, objective, f"optimal over {unit}")
 
 
-def paper(problem: Problem) -> Plan:
+def expected_max(problem: Problem) -> ProvenProposal:
+    """The least E[max_k τ_k] that the search finds, or with `quantile` the least quantile of max_k τ_k."""
+    return minimize_max(problem)
+
+
+def paper(problem: Problem) -> Proposal:
     """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
     found = alternate(problem)
-    return against_exact(problem, "paper", found.rows, found.shares, _alternation_status(found), found.history)
+    return Proposal(found.rows + 1, found.shares, objective="largest-mean", status=_alternation_status(found), history=found.history)
 
 
 def _alternation_status(found: Alternation) -> str:
@@ -52,42 +49,59 @@ def _alternation_status(found: Alternation) -> str:
     return f"cycles: {found.cycle} plans repeat after {visited} alternations; the best plan seen is kept"
 
 
-def _baseline(name: str, choose: Callable[[Problem], tuple[Ints, Floats]], status: str) -> Method:
-    def method(problem: Problem) -> Plan:
-        rows, shares = choose(problem)
-        return against_exact(problem, name, rows, shares, status)
-
-    method.__doc__ = choose.__doc__
-    return method
+def equal(problem: Problem) -> Proposal:
+    """Equal shares, and each device's best split for its share."""
+    rows, shares = baselines.equal(problem)
+    return Proposal(rows + 1, shares, objective="largest-mean", status="equal shares, each device's best split")
 
 
-def against_exact(problem: Problem, name: str, rows: Ints, shares: Floats, status: str, history: tuple[float, ...] = ()) -> Plan:
-    """The plan of a method that aims at max_k E[τ_k], bounded by the exact optimum of it.
+def fixed(problem: Problem) -> Proposal:
+    """The splits that are given, with the best shares for them."""
+    rows, shares = baselines.fixed(problem)
+    return Proposal(rows + 1, shares, objective="largest-mean", status="given splits, optimal shares")
 
-    rows    splits, counted from zero
-    status  how the method ended, in a few words
-    """
-    return make_plan(
-        problem,
-        rows,
-        shares,
-        method=name,
-        objective_s=problem.worst_s(rows, shares, 1.0),
-        lower_bound_s=solve(problem, 1.0).lower_s,
-        status=f"{status}; bound: the exact optimum",
-        history=history,
-    )
+
+def random(problem: Problem) -> Proposal:
+    """Splits drawn evenly from those that each device may take, with the best shares for them."""
+    rows, shares = baselines.random(problem)
+    return Proposal(rows + 1, shares, objective="largest-mean", status="random splits, optimal shares")
+
+
+def exhaustive(problem: Problem) -> Proposal:
+    """Every combination of splits, and of resource blocks: for tiny problems only."""
+    rows, shares = baselines.exhaustive(problem)
+    return Proposal(rows + 1, shares, objective="largest-mean", status="every combination tried")
 
 
 METHODS: dict[str, Method] = {
-    "paper": paper,
+    "expected-max": expected_max,
     "exact": exact,
-    "expected-max": minimise_expected_max,
-    "equal": _baseline("equal", baselines.equal, "equal shares, each device's best split"),
-    "fixed": _baseline("fixed", baselines.fixed, "given splits, optimal shares"),
-    "random": _baseline("random", baselines.random, "random splits, optimal shares"),
-    "exhaustive": _baseline("exhaustive", baselines.exhaustive, "every combination tried"),
+    "paper": paper,
+    "equal": equal,
+    "fixed": fixed,
+    "random": random,
+    "exhaustive": exhaustive,
 }
+
+DEFAULT_METHOD = "expected-max"
+
+
+def _solve_exactly(problem: Problem, objective: str, status: str = "") -> ProvenProposal:
+    """Return the optimum of the largest mean, or of the largest device quantile."""
+    risk = problem.risk if objective == "device-quantile" else 1.0
+    best = solve(problem, risk)
+    bound = Bound(best.lower_s, "exact search", whole_blocks=problem.blocks is not None)
+    return ProvenProposal(best.rows + 1, best.shares, objective=objective, status=status, history=best.history, bound=bound)
+
+
+def lower_bound(problem: Problem, objective: str) -> Bound:
+    """Return a bound on an objective from our own solvers."""
+    if objective in ("largest-mean", "device-quantile"):
+        return _solve_exactly(problem, objective).bound
+    if objective == "expected-max":
+        problem = dataclasses.replace(problem, quantile=None)
+    return minimize_max(problem).bound
+
 
 METHOD_OF = {"split": "fixed", "quantile": "expected-max", "device_quantile": "exact"}
 """Options that belong to one method."""
@@ -97,7 +111,7 @@ def plan(
     profile: Profile,
     fleet: Fleet,
     *,
-    method: str = "exact",
+    method: str = DEFAULT_METHOD,
     max_split: object = None,
     min_split: object = 1,
     batch_size: int = 1,
@@ -113,13 +127,13 @@ def plan(
 ) -> Plan:
     """Choose every device's split and share of the band.
 
-    method           "exact", "expected-max", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"; or your own,
-                     "package.module:function": it takes a Problem and returns a Plan
+    method           "expected-max", "exact", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"; or your own,
+                     "package.module:function": it takes a Problem and returns a Proposal
     max_split        deepest split allowed: a number, a name, or one for each device; None: the deepest that leaves a parameter
                      to be averaged
     split            what "fixed" takes: one for all or one for each device, numbers or names
-    quantile         with "expected-max": minimise this quantile of max_k τ_k instead of its mean
-    device_quantile  with "exact": minimise the largest device quantile instead of the largest mean
+    quantile         with "expected-max", or for your own method: minimize this quantile of max_k τ_k instead of its mean
+    device_quantile  with "exact", or for your own method: minimize the largest device quantile instead of the largest mean
     optimiser_slots  numbers of optimiser state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
                      with momentum 1, Adam 2
     raw_inputs       splits that would send an input of the model as it is: "refuse" leaves them out, "allow" does not; or a list
@@ -129,10 +143,10 @@ def plan(
     >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
     >>> fleet = Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=[128.0, 128.0])
     >>> p = plan(profile, fleet)
-    >>> p.splits.tolist(), p.shares.round(6).tolist(), round(p.mean_latency_s, 6)
-    ([1, 1], [0.5, 0.5], 10.0)
+    >>> p.splits.tolist(), p.shares.round(6).tolist(), p.objective, round(p.objective_s, 6)
+    ([1, 1], [0.5, 0.5], 'mean of the largest', 12.0)
     """
-    planner = method_of(method)
+    propose = method_of(method)
     _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
     problem = problem_of(
         profile,
@@ -150,19 +164,23 @@ def plan(
         raw_inputs=raw_inputs,
         seed=seed,
     )
-    made = planner(problem)
-    if not isinstance(made, Plan):
-        raise InvalidValue(f"method {method!r} must return a Plan, got {show(made)}; airsplit.planning.plans.make_plan makes one")
-    return made
+    proposal = propose(problem)
+    checked = check_proposal(problem, method, proposal)
+    # Only our own solvers are believed: a method by path cannot state a bound.
+    if method in METHODS and isinstance(proposal, ProvenProposal):
+        bound = proposal.bound
+    else:
+        bound = lower_bound(problem, checked.objective)
+    return make_plan(problem, method, checked, bound)
 
 
 def method_of(name: str) -> Method:
     """A method by its name, or the function that "package.module:function" names."""
     require_choice_or_path("method", name, METHODS)
-    return factory(name, "method", "a Plan") if ":" in name else METHODS[name]
+    return factory(name, "method", "a Proposal") if ":" in name else METHODS[name]
 
 
 def _require_match(method: str, **options: Any) -> None:
     for option, owner in METHOD_OF.items():
-        if options[option] is not None and method != owner:
+        if options[option] is not None and method != owner and not (":" in method and option != "split"):
             raise InvalidValue(f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them')

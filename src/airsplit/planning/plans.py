@@ -1,4 +1,4 @@
-"""Plan: what every planning method returns."""
+"""Plan: a checked proposal with its latencies, its objective and a bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import numpy as np
 
 from airsplit.latency import LatencyLaw
 from airsplit.planning.problem import Problem
+from airsplit.planning.proposals import Bound, CheckedProposal, objective_s, objective_words
 from airsplit.units import Floats, Ints
+
+# A bound may exceed the optimum by the rounding of both, and by no more.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,7 +21,13 @@ class Plan:
     """Splits and shares of a fleet, what they cost, and how far from the best possible that can be.
 
     All latencies are seconds of one iteration of `batch_size` samples, for the clock that was planned with.
-    `objective_s` is what the method minimised; no plan within the limits, by any method, has less than `lower_bound_s`.
+
+    Attributes:
+        objective: What the method aims at, in words: "mean of the largest", "largest mean", ….
+        objective_s: The value of that objective.
+        lower_bound_s: No plan within the limits has a smaller objective, whatever its method.
+        bound: What the bound holds against, and how it was proven, in words. It never holds against a
+            radio that divides the band anew within an iteration.
     """
 
     method: str
@@ -27,8 +37,10 @@ class Plan:
     compute_s: Floats
     transmit_s: Floats
     server_s: Floats
+    objective: str
     objective_s: float
     lower_bound_s: float
+    bound: str
     averaged_parameters: int
     batch_size: int
     status: str
@@ -43,7 +55,7 @@ class Plan:
     def __repr__(self) -> str:
         """In a line: arrays of a million devices are for those who ask for them."""
         cuts = f"splits {self.splits.min()} to {self.splits.max()}"
-        seconds = f"mean_latency_s={self.mean_latency_s:.6g}, objective_s={self.objective_s:.6g}, gap={self.gap:.2g}"
+        seconds = f"mean_latency_s={self.mean_latency_s:.6g}, objective_s={self.objective_s:.6g} ({self.objective}), gap={self.gap:.2g}"
         return f"Plan({self.method!r}, {len(self)} devices, {cuts}, {seconds})"
 
     @property
@@ -73,42 +85,44 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists under the names of the attributes, ready for JSON."""
         arrays = {n: getattr(self, n).tolist() for n in ("splits", "shares", "compute_s", "transmit_s", "server_s")}
-        plain = ("method", "mean_latency_s", "expected_latency_s", "objective_s", "lower_bound_s", "gap", "averaged_parameters",
-                 "batch_size", "status", "iterations", "profile_fingerprint")  # fmt: skip
+        plain = ("method", "mean_latency_s", "expected_latency_s", "objective", "objective_s", "lower_bound_s", "bound",
+                 "gap", "averaged_parameters", "batch_size", "status", "iterations", "profile_fingerprint")  # fmt: skip
         lists = {"split_names": list(self.split_names), "history": list(self.history)}
         return {n: getattr(self, n) for n in plain} | arrays | lists
 
 
-def make_plan(
-    problem: Problem,
-    rows: Ints,
-    shares: Floats,
-    *,
-    method: str,
-    objective_s: float,
-    lower_bound_s: float,
-    status: str,
-    history: tuple[float, ...] = (),
-) -> Plan:
-    """Work out what rows and shares cost.  A lower bound above the objective by rounding is lowered to it."""
+def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: Bound) -> Plan:
+    """Return the plan of a checked proposal: its latencies and objective are computed here and nowhere else."""
+    rows, shares = proposal.rows, proposal.shares
+    law = problem.law(rows, shares)
+    value = objective_s(problem, proposal.objective, law)
+    if bound.lower_s > value * (1 + ROUNDING):
+        raise RuntimeError(
+            f"the bound {bound.lower_s!r} s ({bound.how}) is above a plan of {value!r} s by method {method!r}, so it is false: "
+            "this is a bug in Airsplit; please report it with the scenario"
+        )
+
     names = np.array(problem.profile.names, dtype=object)
+    against = "whole resource blocks" if bound.whole_blocks else "fixed shares"
     return Plan(
         method=method,
         splits=_frozen(rows + 1),
         split_names=tuple(names[rows]),
         shares=_frozen(shares),
-        compute_s=_frozen(problem.compute_s(rows)),
+        compute_s=_frozen(problem.compute_s(rows + 1)),
         transmit_s=_frozen(problem.transmit_s(rows, shares)),
         server_s=_frozen(problem.server_s[rows]),
-        objective_s=objective_s,
-        lower_bound_s=min(lower_bound_s, objective_s),
+        objective=objective_words(problem, proposal.objective),
+        objective_s=value,
+        lower_bound_s=min(bound.lower_s, value),
+        bound=f"any splits and {against}; {bound.how}",
         averaged_parameters=problem.profile.averaged_parameters(int(rows.max()) + 1),
         batch_size=problem.batch_size,
-        status=status,
-        iterations=len(history),
-        history=history,
+        status=proposal.status,
+        iterations=len(proposal.history),
+        history=proposal.history,
         profile_fingerprint=problem.profile.fingerprint,
-        law=problem.law(rows, shares),
+        law=law,
     )
 
 

@@ -58,6 +58,16 @@ class Problem:
         return len(self.fleet)
 
     @property
+    def min_split(self) -> int:
+        """The shallowest split that a device may take."""
+        return self.shallowest + 1
+
+    @property
+    def max_splits(self) -> Ints:
+        """The deepest split that each device may take."""
+        return self.deepest + 1
+
+    @property
     def blocks(self) -> int | None:
         """How many equal blocks the band comes in; None: it divides at will."""
         return self.fleet.cell.resource_blocks
@@ -146,8 +156,9 @@ class Problem:
     def transmit_s(self, rows: Ints, shares: Floats) -> Floats:
         return self.link.seconds(self.up_bits[rows], self.down_bits[rows], shares)
 
-    def compute_s(self, rows: Ints) -> Floats:
-        return mean_compute_s(self.work[rows], self.fleet.seconds_per_mac, self.fleet.fluctuation)
+    def compute_s(self, splits: Ints) -> Floats:
+        """Return the mean compute time of each device at its split, counted from one."""
+        return mean_compute_s(self.work[np.asarray(splits) - 1], self.fleet.seconds_per_mac, self.fleet.fluctuation)
 
     def law(self, rows: Ints, shares: Floats) -> LatencyLaw:
         """The law of an iteration's latency under a plan."""

@@ -40,19 +40,13 @@ def _not_used(run: History) -> Iterator[str]:
 
 
 def _bound(run: History) -> str:
+    """Return how the plan was made, and how far from the best possible it is."""
     plan = run.plan
-    longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan, in {_aim(run)}"
-    return f"Method {plan.get('method')}: {plan.get('status')}. It takes at most {longer}."
-
-
-def _aim(run: History) -> str:
-    """What the method minimised."""
-    settings = run.scenario.plan
-    if settings.quantile is not None:
-        return f"the time that {100 * settings.quantile:g} % of iterations keep to"
-    if settings.device_quantile is not None:
-        return f"the time that each device keeps to in {100 * settings.device_quantile:g} % of iterations"
-    return "the mean time of an iteration" if run.plan.get("method") == "expected-max" else "the mean time of the slowest device"
+    status = f": {plan['status']}" if plan.get("status") else ""
+    objective = plan.get("objective", "what its method minimizes")
+    against = plan.get("bound", "any splits and fixed shares")
+    longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan in its objective, {objective}"
+    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}."
 
 
 def _times(run: History) -> str:

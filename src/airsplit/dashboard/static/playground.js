@@ -16,10 +16,10 @@ const SLIDERS = {
   batch: { values: [1, 2, 4, 8, 16, 32, 64, 128, 256], first: 32, say: (v) => v },
   iterations: { values: [1, 2, 5, 10, 20, 50, 100, 200], first: 50, say: (v) => v },
 };
-const FIRST = { model: "vgg16-3x32x32", method: "exact", order: "speed", limit: null, device: null };
+const FIRST = { model: "vgg16-3x32x32", method: "expected-max", order: "speed", limit: null, device: null };
 const state = { ...FIRST };
 const brought = { csv: null, profile: null };
-let offered, latest, asking, lookingAhead, again = false;
+let offered, latest, asking, again = false;
 
 // ---- controls -----------------------------------------------------------------------------------------------------------------
 async function begin() {
@@ -136,11 +136,11 @@ function output(name, text) {
   say(document.querySelector(`output[for="${name}"]`), String(text));
 }
 
-function request(method = state.method) {
+function request() {
   const settings = {
     "fleet.devices": state.devices, "fleet.mean_distance_m": state.distance, "fleet.distance_spread": state.spread,
     "fleet.seconds_per_mac": [state.fastest * 1e-9, state.slowest * 1e-9], "fleet.seed": state.seed, "cell.bandwidth_hz": state.bandwidth * 1e6,
-    "plan.method": method, "training.batch_size": state.batch, "training.iterations_per_round": state.iterations,
+    "plan.method": state.method, "training.batch_size": state.batch, "training.iterations_per_round": state.iterations,
   };
   if (state.limit !== null) settings["plan.max_split"] = state.limit;
   return { model: state.model, settings, ...(brought.csv === null ? {} : { csv: brought.csv }), ...(brought.profile ? { profile: brought.profile.text } : {}) };
@@ -149,30 +149,26 @@ function request(method = state.method) {
 // ---- planning -----------------------------------------------------------------------------------------------------------------
 /** One plan is asked for at a time: while one is on its way, only the newest settings wait. */
 async function replan() {
-  clearTimeout(lookingAhead);
   $("result").classList.add("outdated");
   if (asking) {
     again = true;
     return;
   }
   asking = true;
-  let planned;
   do {
-    again = planned = false;
+    again = false;
     try {
       const found = await ask("/api/plan", { ...request(), device: state.device });
       if (!again) {
         latest = found;
         complain(null);
         show();
-        planned = true;
       }
     } catch (error) {
       if (!again) complain(error);
     }
   } while (again);
   asking = false;
-  if (planned && !("expected-max" in latest.round_s)) lookingAhead = setTimeout(lookAhead, 400);
 }
 
 /** Say what is wrong beside what it is about, or that nothing is. */
@@ -181,15 +177,6 @@ function complain(error) {
   for (const place of ["error", "csv-error", "profile-error"]) say($(place), place === about ? (error.line ? "Your CSV has a mistake:" : error.message) : "");
   $("result").classList.toggle("outdated", error !== null);
   shownRows(error);
-}
-
-/** The method that takes longest is asked for when the sliders rest. */
-async function lookAhead() {
-  const mine = latest;
-  const found = await ask("/api/plan", request("expected-max")).catch(() => null);
-  if (found === null || mine !== latest) return;
-  latest.round_s["expected-max"] = found.round_s["expected-max"];
-  showRounds();
 }
 
 /** The lines of a CSV with an error under the one that it is about. */
@@ -211,14 +198,14 @@ function shownRows(error) {
 const METHOD_NAMES = { exact: "exact", "expected-max": "expected-max", paper: "the paper's algorithm", equal: "equal shares", random: "random splits", fedavg: "FedAvg, no split" };
 
 function show() {
-  const { plan, said, round_s, planning_s, export: exported } = latest;
+  const { plan, best_possible: best, said, round_s, planning_s, export: exported } = latest;
   say($("said"), `${said.result} ${said.gain}`);
   $("bound").textContent = `${said.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
   const tiles = [
     ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, on average until the last device is done; a device's own mean, as drawn, is shorter`],
     [`A round of ${state.iterations}`, seconds(round_s[plan.method]), `equal shares: ${seconds(round_s.equal)}`],
     ["FedAvg's round", seconds(round_s.fedavg), `${(round_s.fedavg / round_s[plan.method]).toFixed(1)} times as long`],
-    ["Best possible", plan.gap < 1e-6 ? "proven" : `within ${percent(plan.gap, 2)}`, plan.gap < 1e-6 ? `no plan lowers ${plan.method === "expected-max" ? "the mean of the slowest" : "the slowest device's mean"}` : "of a time that no plan can beat"],
+    ["Best possible", best.gap < 1e-6 ? "proven" : `within ${best.at_most}`, `of ${seconds(best.lower_bound_s)} an iteration, which no plan beats with shares of the band that stay fixed`],
   ];
   $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, more)))));
@@ -309,8 +296,8 @@ function summary(values) {
 
 function showRounds() {
   const { round_s, plan } = latest;
-  const shown = ["exact", "expected-max", "paper", "equal", "random", "fedavg"].filter((name) => name in round_s).sort((a, b) => round_s[a] - round_s[b]);
-  $("round-note").textContent = `mean seconds until the last of ${latest.devices.names.length} devices is done with ${state.iterations} iterations of ${plan.batch_size} samples; expected-max minimises this, exact and the paper's algorithm the slowest device's mean`;
+  const shown = ["expected-max", "exact", "paper", "equal", "random", "fedavg"].filter((name) => name in round_s).sort((a, b) => round_s[a] - round_s[b]);
+  $("round-note").textContent = `mean seconds until the last of ${latest.devices.names.length} devices is done with ${state.iterations} iterations of ${plan.batch_size} samples; expected-max minimizes this (the mean of the largest), exact and the paper's algorithm the largest mean`;
   const longest = Math.max(...shown.map((name) => round_s[name])), log = longest > 30 * round_s[shown[0]];
   draw("rounds", () => ({
     grid: { left: 140, right: 80, top: 4, bottom: 24 },

@@ -1,0 +1,211 @@
+"""Proposals: what a planning method returns, and the check that it passes before it becomes a plan.
+
+A method proposes splits and shares and says what it aims at. It states no latency, no objective and
+no bound: the package computes those, so that a plan's certificate never rests on a method's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from airsplit.errors import InvalidValue, require_choice, require_numbers, show
+from airsplit.latency import LatencyLaw
+from airsplit.planning.blocks import block_shares
+from airsplit.planning.problem import MOST_S, Problem
+from airsplit.units import Floats, Ints
+
+# What a method may aim at, and what the option of the problem is that it needs.
+OBJECTIVES: dict[str, str | None] = {
+    "expected-max": None,
+    "largest-mean": None,
+    "quantile": "quantile",
+    "device-quantile": "device_quantile",
+}
+
+# A sum of shares that exceeds one by this little was meant to be one.
+SUM_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """Splits and shares that a planning method proposes, and what it aims at.
+
+    Attributes:
+        splits: The split of each device, counted from one, or its name.
+        shares: Each device's share of the band; together at most one.
+        objective: "expected-max", "largest-mean", "quantile" or "device-quantile".
+        status: How the method ended, in a few words.
+        history: The objective after each iteration of the method, if it iterates.
+    """
+
+    splits: Sequence[int | str] | Ints
+    shares: Sequence[float] | Floats
+    objective: str = field(default="expected-max", kw_only=True)
+    status: str = field(default="", kw_only=True)
+    history: Sequence[float] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A time that no plan beats in an objective, and how that was proven.
+
+    Attributes:
+        whole_blocks: Whether it holds among shares in whole resource blocks only.
+    """
+
+    lower_s: float
+    how: str
+    whole_blocks: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ProvenProposal(Proposal):
+    """A proposal of one of our own solvers, whose search has proven a bound on the way."""
+
+    bound: Bound = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedProposal:
+    """A proposal that satisfies every rule, in the solvers' terms: rows count from zero."""
+
+    rows: Ints
+    shares: Floats
+    objective: str
+    status: str
+    history: tuple[float, ...]
+
+
+def objective_words(problem: Problem, objective: str) -> str:
+    """Return an objective as people read it, where "the largest" is the latency of the last device.
+
+    "mean of the largest" is E[max_k τ_k], "largest mean" is max_k E[τ_k].
+    """
+    words = {
+        "expected-max": "mean of the largest",
+        "largest-mean": "largest mean",
+        "quantile": f"{problem.quantile} quantile of the largest",
+        "device-quantile": f"largest {problem.device_quantile} quantile",
+    }
+    return words[objective]
+
+
+def objective_s(problem: Problem, objective: str, law: LatencyLaw) -> float:
+    """Return the value of an objective under the law of an iteration's latency."""
+    if objective == "largest-mean":
+        return float(law.mean_s.max())
+    if objective == "quantile" and problem.quantile is not None:
+        return law.max_quantile_s(problem.quantile)
+    if objective == "device-quantile" and problem.device_quantile is not None:
+        return float(law.device_quantile_s(problem.device_quantile).max())
+    return law.expected_max_s
+
+
+def check_proposal(problem: Problem, method: str, proposal: object) -> CheckedProposal:
+    """Raise one line with method, device, field, value and rule if a proposal breaks a rule."""
+    who = f"method {method!r}"
+    if not isinstance(proposal, Proposal):
+        raise InvalidValue(f"{who} must return an airsplit.Proposal(splits, shares), got {show(proposal)}")
+    option = OBJECTIVES[require_choice(f"{who}: objective", proposal.objective, OBJECTIVES)]
+    if option is not None and getattr(problem, option) is None:
+        raise InvalidValue(f'{who}: objective "{proposal.objective}" needs {option}, which is not given')
+    if not isinstance(proposal.status, str):
+        raise InvalidValue(f"{who}: status must be text, got {show(proposal.status)}")
+
+    history = require_numbers(f"{who}: history", proposal.history)
+    if history.ndim != 1:
+        raise InvalidValue(f"{who}: history must be a list of numbers, got {show(proposal.history)}")
+    rows = _checked_rows(problem, who, proposal.splits)
+    shares = _checked_shares(problem, who, proposal.shares)
+    _require_finite_latency(problem, who, rows, shares)
+    return CheckedProposal(rows, shares, proposal.objective, proposal.status, tuple(history.tolist()))
+
+
+def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
+    """Return one allowed row for each device."""
+    entries = _one_for_each(problem, who, "splits", splits)
+    if _are_splits(problem, entries):
+        rows = np.asarray(entries).astype(np.int64) - 1
+    else:
+        fields = (f"{who}: split of device {problem.fleet.device_name(k)}" for k in range(problem.devices))
+        rows = np.array([problem.profile.split_of(*pair) for pair in zip(entries, fields, strict=True)]) - 1
+
+    refused = np.flatnonzero(~problem.allowed(rows))
+    if len(refused):
+        k = int(refused[0])
+        raise InvalidValue(
+            f"{who}: split of device {problem.fleet.device_name(k)} must be from {problem.shallowest + 1} to {problem.deepest[k] + 1}, "
+            f"got {rows[k] + 1}; see min_split, max_split and memory_bytes"
+        )
+    return rows
+
+
+def _are_splits(problem: Problem, entries: Any) -> bool:
+    """Return whether these are splits in numbers, told without a look at each: a fleet may have a million devices."""
+    if not isinstance(entries, np.ndarray) or entries.dtype.kind not in "iu" or entries.ndim != 1:
+        return False
+    return bool(entries.min() >= 1 and entries.max() <= len(problem.profile))
+
+
+def _checked_shares(problem: Problem, who: str, shares: Any) -> Floats:
+    """Return shares that sum to at most one in whatever order they are added up."""
+    entries = _one_for_each(problem, who, "shares", shares)
+    try:
+        found = np.array(entries, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.shape != (problem.devices,):
+        raise InvalidValue(f"{who}: shares must be one number for each device, got {show(shares)}")
+
+    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(bad):
+        k = int(bad[0])
+        raise InvalidValue(f"{who}: share of device {problem.fleet.device_name(k)} must be a finite number ≥ 0, got {show(found[k])}")
+    with np.errstate(over="ignore"):
+        total = float(found.sum())
+    if total > 1 + SUM_TOLERANCE:
+        raise InvalidValue(f"{who}: shares must sum to at most 1, got {total:.12g}; divide them by their sum")
+    if problem.blocks is not None:
+        return _whole_blocks(problem, who, found, problem.blocks)
+    room = 1 - problem.devices * float(np.finfo(np.float64).eps)
+    return found if total <= room else found * (room / total)
+
+
+def _whole_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Floats:
+    """Return shares that are whole resource blocks exactly."""
+    counts = np.round(shares * blocks)
+    bad = np.flatnonzero(np.abs(shares * blocks - counts) > SUM_TOLERANCE * blocks)
+    if len(bad):
+        k = int(bad[0])
+        raise InvalidValue(
+            f"{who}: share of device {problem.fleet.device_name(k)} must be a multiple of 1/{blocks}, because the cell has {blocks} "
+            f"resource blocks, got {show(shares[k])}"
+        )
+    return block_shares(counts.astype(np.int64), blocks)
+
+
+def _one_for_each(problem: Problem, who: str, field: str, given: Any) -> Any:
+    """Return a sequence with one entry for each device."""
+    listed = isinstance(given, list | tuple | range) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    if not listed:
+        raise InvalidValue(f"{who}: {field} must be a list or an array with one entry for each device, got {show(given)}")
+    if len(given) != problem.devices:
+        raise InvalidValue(f"{who}: {field} has {len(given)} entries for {problem.devices} devices; it needs one for each")
+    return given
+
+
+def _require_finite_latency(problem: Problem, who: str, rows: Ints, shares: Floats) -> None:
+    """Raise if a device would never be done, such as with no share of the band."""
+    with np.errstate(all="ignore"):
+        latency = problem.transmit_s(rows, shares) + problem.busy_s(rows, 1.0)
+        never = np.flatnonzero(~(latency < MOST_S))
+    if len(never):
+        k = int(never[0])
+        raise InvalidValue(
+            f"{who}: share of device {problem.fleet.device_name(k)} must be enough to send its activations within {MOST_S:g} s, "
+            f"got {show(shares[k])}"
+        )
