@@ -238,10 +238,10 @@ WRONG = [
     ("[cell]\nresource_blocks = 0", r"cell\.resource_blocks must be a whole number >= 1"),
     ('[plan]\nmethod = "exat"', r"plan\.method 'exat' is not known; did you mean 'exact'"),
     ('[plan]\nmethod = "fixed"', r'plan\.split must be given for method = "fixed"'),
-    ("[plan]\nsplit = 4", r"plan\.split belongs to plan\.method = \"fixed\", but that is 'exact'"),
+    ("[plan]\nsplit = 4", r"plan\.split belongs to plan\.method = \"fixed\", but that is 'expected-max'"),
     ('[plan]\nmethod = "paper"\nquantile = 0.9', r"plan\.quantile belongs to plan\.method = \"expected-max\""),
     ('[plan]\nmethod = "paper"\ndevice_quantile = 0.9', r"plan\.device_quantile belongs to plan\.method = \"exact\""),
-    ("[plan]\ndevice_quantile = 1.0", r"plan\.device_quantile must be a finite number > 0 and < 1"),
+    ('[plan]\nmethod = "exact"\ndevice_quantile = 1.0', r"plan\.device_quantile must be a finite number > 0 and < 1"),
     ("[plan]\nmax_split = 0", r"plan\.max_split must be a split's number, from 1, or its name"),
     ("[plan]\nmax_split = []", r"plan\.max_split must have one split for each device"),
     ("[plan]\nmax_split = [1, true]", r"plan\.max_split must be a split's number"),
@@ -469,3 +469,9 @@ def test_a_metric_of_ones_own_comes_with_arguments_and_a_goal() -> None:
 def test_a_metric_that_cannot_be_is_refused(training: dict[str, Any], why: str) -> None:
     with pytest.raises(air.AirsplitError, match=why):
         Scenario(model={"name": "alexnet32"}, training=training)
+
+
+def test_quantiles_go_with_a_method_by_path() -> None:
+    text = '[model]\nname = "alexnet"\n[plan]\nmethod = "mine:method"\nquantile = 0.9\ndevice_quantile = 0.8\n'
+    arguments = Scenario.from_toml(text).plan_arguments()
+    assert (arguments["quantile"], arguments["device_quantile"]) == (0.9, 0.8)

@@ -19,7 +19,7 @@ from airsplit.errors import AirsplitError, FileProblem, InvalidValue, show, unkn
 from airsplit.files import read_text
 from airsplit.fleet import Cell, Fleet
 from airsplit.parsing import parse_toml
-from airsplit.planning.methods import METHOD_OF
+from airsplit.planning.methods import foreign_options
 from airsplit.profiles import Profile
 from airsplit.references import find_code_paths
 from airsplit.settings import (
@@ -150,7 +150,7 @@ class Scenario(Section):
     def plan_arguments(self, method: str | None = None) -> dict[str, Any]:
         """The keyword arguments for airsplit.plan; for another method than the scenario's, only those that it takes."""
         wanted = self.plan.method if method is None else method
-        others = {key for key, owner in METHOD_OF.items() if owner != wanted}
+        others = foreign_options(wanted)
         chosen = {"optimiser_slots": self.training.optimiser_slots, "raw_inputs": self.model.raw_inputs}
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
         always = {"element_bits": self.element_bits, "batch_size": self.training.batch_size, "clock": self.make_clock()}

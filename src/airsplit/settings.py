@@ -22,7 +22,7 @@ from airsplit.errors import (
 )
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
-from airsplit.planning.methods import DEFAULT_METHOD, METHOD_OF, METHODS
+from airsplit.planning.methods import DEFAULT_METHOD, METHODS, foreign_options
 from airsplit.profiles import require_raw_inputs
 from airsplit.references import require_choice_or_path
 
@@ -231,7 +231,8 @@ class PlanSettings(Section):
 
     @classmethod
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        return _options_of_others("plan.method", given.get("method", cls.model_fields["method"].default), METHOD_OF)
+        method = given.get("method", cls.model_fields["method"].default)
+        return _options_of_others("plan.method", method, foreign_options(str(method)))
 
     def check(self) -> None:
         require_choice_or_path("plan.method", self.method, METHODS)

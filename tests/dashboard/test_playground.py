@@ -10,7 +10,7 @@ import pytest
 
 import airsplit as air
 from airsplit.dashboard import playground
-from airsplit.dashboard.playground import METHODS, MODELS, QUICK, SLIDERS, BadRow, offered, planned
+from airsplit.dashboard.playground import METHODS, MODELS, SLIDERS, BadRow, offered, planned
 from airsplit.errors import AirsplitError, InvalidValue
 from airsplit.profiles import shipped_names, shipped_profile
 from airsplit.scenario import Scenario
@@ -57,15 +57,32 @@ def test_every_method_and_every_slider_is_known_to_the_planner() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_slider_makes_each_plan_once_and_none_that_is_slow_unless_it_is_asked_for(method: str, count_calls: Any) -> None:
+def test_a_slider_makes_each_plan_once(method: str, count_calls: Any) -> None:
     made = count_calls(playground, "plan")
     found = planned(asked(fleet__devices=4, plan__method=method) | {"device": 2})
-    assert len(made) == len({*QUICK, method})
-    assert found["round_s"].keys() == {*QUICK, method, "fedavg"}
+    assert len(made) == len(METHODS)
+    assert found["round_s"].keys() == {*METHODS, "fedavg"}
+
+
+def test_headline_bars_and_best_possible_are_the_mean_of_the_largest_whatever_the_method() -> None:
+    for method in METHODS:
+        found = planned(asked(fleet__devices=200, plan__method=method, training__iterations_per_round=10))
+        best, iteration_s = found["best_possible"], found["plan"]["expected_latency_s"]
+        assert best["objective"] == "mean of the largest"
+        assert found["round_s"][method] == pytest.approx(10 * iteration_s)
+        assert min(found["round_s"].values()) >= 10 * best["lower_bound_s"]
+        assert best["gap"] == pytest.approx(iteration_s / best["lower_bound_s"] - 1)
+        assert f"at most {best['at_most']} longer than the best possible plan (mean of the largest)" in found["said"]["bound"]
+        assert "any splits and fixed shares" in found["said"]["bound"]
+
+
+def test_the_default_method_is_expected_max() -> None:
+    found = planned(asked(fleet__devices=3))
+    assert (found["plan"]["method"], found["plan"]["objective"]) == ("expected-max", "mean of the largest")
 
 
 def test_sentences_compare_with_equal_shares_and_fedavg() -> None:
-    found = planned(asked(training__iterations_per_round=10))
+    found = planned(asked(plan__method="exact", training__iterations_per_round=10))
     assert "times as long" in found["said"]["gain"]
     assert "longer than the best possible plan" in found["said"]["bound"]
     assert found["round_s"]["exact"] == pytest.approx(10 * found["plan"]["expected_latency_s"])

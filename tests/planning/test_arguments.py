@@ -66,7 +66,14 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
     refused(InvalidValue, "^max_split of device 0 is 3, below min_split 5", max_split=3, min_split=5)
     refused(InvalidValue, "^max_split of device 1 is 4, below min_split 5", max_split=[9, 4], min_split=5)
     refused(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
-    refused(InvalidValue, "^split of device 1 must be from 2 to 8, got 9", method="fixed", split=[2, 9], min_split=2, max_split=8)
+    refused(
+        InvalidValue,
+        "^method 'fixed': split of device 1 must be from 2 to 8, got 9",
+        method="fixed",
+        split=[2, 9],
+        min_split=2,
+        max_split=8,
+    )
     refused(InvalidValue, "^split of device 0 must be from 1 to 19, got 20", method="fixed", split=20)
 
 

@@ -12,7 +12,7 @@ from airsplit.errors import Infeasible, InvalidValue
 from airsplit.planning.bandwidth import best_shares, within_budget
 from airsplit.planning.blocks import block_shares
 from airsplit.planning.exact import best_at_shares
-from airsplit.planning.problem import Problem, allowing, name_inputs
+from airsplit.planning.problem import Problem
 from airsplit.randomness import generator
 from airsplit.units import Floats, Ints
 
@@ -30,22 +30,6 @@ def fixed(problem: Problem) -> tuple[Ints, Floats]:
     """The splits that were given, with the best shares for them."""
     if problem.split is None:
         raise InvalidValue('split must be given for the method "fixed": one for all or one for each device, numbers or names')
-    raw = np.flatnonzero(~problem.permitted[problem.split])
-    if len(raw):
-        k = int(raw[0])
-        row = int(problem.split[k])
-        names = problem.profile.raw_inputs[row]
-        raise InvalidValue(
-            f"split of device {k}, {row + 1} ({problem.profile.names[row]}), would send {name_inputs(names)} of the model to the "
-            f"server as it is; take another split, or {allowing(names)}"
-        )
-    outside = np.flatnonzero(~problem.allowed(problem.split))
-    if len(outside):
-        k = int(outside[0])
-        raise InvalidValue(
-            f"split of device {k} must be from {problem.shallowest + 1} to {problem.deepest[k] + 1}, got {problem.split[k] + 1}; "
-            "see min_split, max_split and memory_bytes"
-        )
     return problem.split, best_shares(problem, problem.split, 1.0)
 
 

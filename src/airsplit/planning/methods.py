@@ -181,6 +181,18 @@ def method_of(name: str) -> Method:
 
 
 def _require_match(method: str, **options: Any) -> None:
-    for option, owner in METHOD_OF.items():
-        if options[option] is not None and method != owner and not (":" in method and option != "split"):
+    for option, owner in foreign_options(method).items():
+        if options[option] is not None:
             raise InvalidValue(f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them')
+
+
+def foreign_options(method: str) -> dict[str, str]:
+    """Return the options that a method does not take, each with the method that does.
+
+    >>> foreign_options("exact")
+    {'split': 'fixed', 'quantile': 'expected-max'}
+    >>> foreign_options("package.module:function")
+    {'split': 'fixed'}
+    """
+    taken = ("quantile", "device_quantile") if ":" in method else ()
+    return {option: owner for option, owner in METHOD_OF.items() if owner != method and option not in taken}

@@ -95,7 +95,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
     """Return the plan of a checked proposal: its latencies and objective are computed here and nowhere else."""
     rows, shares = proposal.rows, proposal.shares
     law = problem.law(rows, shares)
-    value = objective_s(problem, proposal.objective, law)
+    value = objective_s(problem, proposal, law)
     if bound.lower_s > value * (1 + ROUNDING):
         raise RuntimeError(
             f"the bound {bound.lower_s!r} s ({bound.how}) is above a plan of {value!r} s by method {method!r}, so it is false: "

@@ -15,7 +15,7 @@ import numpy as np
 from airsplit.errors import InvalidValue, require_choice, require_numbers, show
 from airsplit.latency import LatencyLaw
 from airsplit.planning.blocks import block_shares
-from airsplit.planning.problem import MOST_S, Problem
+from airsplit.planning.problem import MOST_S, Problem, allowing, name_inputs
 from airsplit.units import Floats, Ints
 
 # What a method may aim at, and what the option of the problem is that it needs.
@@ -94,14 +94,14 @@ def objective_words(problem: Problem, objective: str) -> str:
     return words[objective]
 
 
-def objective_s(problem: Problem, objective: str, law: LatencyLaw) -> float:
-    """Return the value of an objective under the law of an iteration's latency."""
-    if objective == "largest-mean":
-        return float(law.mean_s.max())
-    if objective == "quantile" and problem.quantile is not None:
+def objective_s(problem: Problem, checked: CheckedProposal, law: LatencyLaw) -> float:
+    """Return the value of a proposal's objective; `law` is that of an iteration's latency."""
+    if checked.objective == "largest-mean":
+        return problem.worst_s(checked.rows, checked.shares, 1.0)
+    if checked.objective == "device-quantile":
+        return problem.worst_s(checked.rows, checked.shares, problem.risk)
+    if checked.objective == "quantile" and problem.quantile is not None:
         return law.max_quantile_s(problem.quantile)
-    if objective == "device-quantile" and problem.device_quantile is not None:
-        return float(law.device_quantile_s(problem.device_quantile).max())
     return law.expected_max_s
 
 
@@ -134,14 +134,26 @@ def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
         fields = (f"{who}: split of device {problem.fleet.device_name(k)}" for k in range(problem.devices))
         rows = np.array([problem.profile.split_of(*pair) for pair in zip(entries, fields, strict=True)]) - 1
 
-    refused = np.flatnonzero(~problem.allowed(rows))
-    if len(refused):
-        k = int(refused[0])
-        raise InvalidValue(
-            f"{who}: split of device {problem.fleet.device_name(k)} must be from {problem.shallowest + 1} to {problem.deepest[k] + 1}, "
-            f"got {rows[k] + 1}; see min_split, max_split and memory_bytes"
-        )
+    _require_allowed(problem, who, rows)
     return rows
+
+
+def _require_allowed(problem: Problem, who: str, rows: Ints) -> None:
+    """Raise if a device may not take its row, and say why."""
+    refused = np.flatnonzero(~problem.allowed(rows))
+    if not len(refused):
+        return
+    k = int(refused[0])
+    split, field = int(rows[k]) + 1, f"{who}: split of device {problem.fleet.device_name(k)}"
+    if not problem.permitted[rows[k]]:
+        names = problem.profile.raw_inputs[rows[k]]
+        raise InvalidValue(
+            f"{field}, {split} ({problem.profile.names[rows[k]]}), would send {name_inputs(names)} of the model to the server as it is; "
+            f"take another split, or {allowing(names)}"
+        )
+    raise InvalidValue(
+        f"{field} must be from {problem.shallowest + 1} to {problem.deepest[k] + 1}, got {split}; see min_split, max_split and memory_bytes"
+    )
 
 
 def _are_splits(problem: Problem, entries: Any) -> bool:
