@@ -224,7 +224,9 @@ def test_plan_names_everything_that_was_planned(run):
     for part in ("alexnet", "20 devices", "20 MHz", "-114 dBm", "splits up to 8 (pool2)", "batch of 32", "iteration"):
         assert part in title
     assert "s for an iteration of 32 samples" in out
-    assert "at most 0.0001 % longer than the best possible plan takes, in max E" in out
+    assert "largest mean, " in out
+    assert "at most 0.0001 % longer than the best possible plan, in this objective" in out
+    assert "any splits and fixed shares; exact search" in out
     assert "of 62,378,344 parameters" in out
 
 
@@ -286,7 +288,7 @@ def test_plan_as_json_has_the_attributes_of_plan(document):
     for key, value in found.items():
         assert np.array_equal(np.asarray(value), np.asarray(getattr(plan, key))), key
     promised = {"splits", "split_names", "shares", "compute_s", "transmit_s", "mean_latency_s", "expected_latency_s"}
-    more = {"objective_s", "lower_bound_s", "gap", "averaged_parameters", "method", "status", "iterations", "history"}
+    more = {"objective", "bound", "objective_s", "lower_bound_s", "gap", "averaged_parameters", "method", "status", "iterations", "history"}
     assert promised | more <= found.keys()
 
 
@@ -309,7 +311,8 @@ def test_a_method_on_the_command_line_replaces_the_scenarios(document):
 def test_plan_draws_a_quantile_into_its_conclusions(run):
     _, out, _ = run("plan", "paper-alexnet", "--set", "plan.device_quantile=0.9")
     assert "90 % quantile" in out
-    assert "longer than the best possible plan takes, in this quantile" in out
+    assert "largest 0.9 quantile, " in out
+    assert "longer than the best possible plan, in this objective" in out
 
 
 def test_plan_counts_a_built_in_model_with_other_arguments(document):
@@ -373,7 +376,7 @@ def test_a_plan_file_holds_what_json_prints(run, document, tmp_path):
     assert json.loads((tmp_path / "deep" / "plan.json").read_text()) == found
     code, out, _ = run("plan", "paper-alexnet", "--out", tmp_path / "plan.json")
     assert code == 0
-    assert "longer than the best possible plan takes" in out
+    assert "longer than the best possible plan, in this objective" in out
     assert json.loads((tmp_path / "plan.json").read_text()) == found
 
 

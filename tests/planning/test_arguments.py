@@ -68,13 +68,13 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
     refused(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
     refused(
         InvalidValue,
-        "^method 'fixed': split of device 1 must be from 2 to 8, got 9",
+        "split of device 1 must be from 2 to 8, got 9",
         method="fixed",
         split=[2, 9],
         min_split=2,
         max_split=8,
     )
-    refused(InvalidValue, "^split of device 0 must be from 1 to 19, got 20", method="fixed", split=20)
+    refused(InvalidValue, "split of device 0 must be from 1 to 19, got 20", method="fixed", split=20)
 
 
 @pytest.mark.parametrize("bad", [0, -3, 1.5, math.nan, "8", None, True, [8]])
