@@ -417,7 +417,7 @@ def test_toml_round_trips_to_an_equal_scenario(changes):
     assert Scenario.from_toml(scenario.to_toml()).to_toml() == scenario.to_toml()
 
 
-scalars = st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(scalars | texts, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
 
@@ -428,6 +428,11 @@ def test_whatever_a_factory_takes_round_trips_to_the_last_bit(arguments):
     scenario = Scenario(model=ModelSettings(name="alexnet", arguments=arguments))
     again = Scenario.from_toml(scenario.to_toml())
     assert repr(again.model.arguments) == repr(arguments)
+
+
+def test_an_integer_that_toml_cannot_hold_is_refused_before_it_is_written():
+    with pytest.raises(air.InvalidValue, match=r"model\.arguments\.a must be an integer of at most 64 bits, got 18446744073709551616"):
+        ModelSettings(name="alexnet", arguments={"a": 2**64})
 
 
 def test_all_settings_that_another_makes_moot_are_named_at_once():

@@ -22,6 +22,7 @@ from airsplit.errors import (
 )
 from airsplit.fleet import Cell, Fleet
 from airsplit.inputs import DTYPES, InputSpec, input_spec, require_shape
+from airsplit.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
 from airsplit.planning.methods import DEFAULT_METHOD, METHODS, foreign_options
 from airsplit.profiles import require_raw_inputs
 from airsplit.references import require_choice_or_path
@@ -461,5 +462,7 @@ def require_plain(field: str, value: object) -> None:
     elif isinstance(value, dict):
         for key, entry in value.items():
             require_plain(f"{field}.{key}", entry)
+    elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
     elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidValue(f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}")
