@@ -45,6 +45,11 @@ def narrow(browser: Browser) -> Iterator[Page]:
     yield from _pages(browser, width=390)
 
 
+@pytest.fixture(params=[1280, 1024, 400])
+def any_width(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    yield from _pages(browser, width=request.param)
+
+
 def _pages(browser: Browser, *, width: int) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": width, "height": 900})
     context.set_default_timeout(15_000)

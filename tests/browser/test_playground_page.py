@@ -190,11 +190,99 @@ def test_what_is_exported_is_a_scenario(play: Page) -> None:
     assert scenario["model"]["name"] == "vgg16"
 
 
-@pytest.mark.parametrize("width", ["page", "narrow"])
-def test_nothing_sticks_out_at_either_width(request: pytest.FixtureRequest, dashboard: Dashboard, width: str) -> None:
-    page: Page = request.getfixturevalue(width)
-    for path in ("", "runs"):
-        page.goto(dashboard.address + path)
-        page.wait_for_load_state()
-        expect(page.locator("canvas").first).to_be_visible()
-        assert page.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+def test_nothing_sticks_out_at_any_width(any_width: Page, dashboard: Dashboard) -> None:
+    for path in ("", "?device=3", "runs"):
+        any_width.goto(dashboard.address + path)
+        any_width.wait_for_load_state()
+        expect(any_width.locator("canvas").first).to_be_visible()
+        assert any_width.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_chosen_text_of_a_menu_is_shown_whole_however_long_it_is(any_width: Page, dashboard: Dashboard) -> None:
+    any_width.goto(dashboard.address)
+    expect(any_width.locator("#said")).to_contain_text("20 devices")
+    for name in ("model", "method", "order"):
+        menu = any_width.locator(f"#{name}")
+        for value in menu.locator("option").evaluate_all("(all) => all.map((option) => option.value)"):
+            long = menu.locator(f'option[value="{value}"]').evaluate("(option) => option.textContent += ', as long as some text may be'")
+            menu.select_option(value)
+            text = any_width.locator(f".choice:has(#{name}) > span")
+            expect(text).to_have_text(long)
+            assert text.evaluate(IS_WHOLE)
+
+
+IS_WHOLE = """(text) => {
+  const inner = text.getBoundingClientRect(), outer = text.parentElement.getBoundingClientRect();
+  return inner.left >= outer.left && inner.right <= outer.right && inner.top >= outer.top && inner.bottom <= outer.bottom
+    && outer.right <= document.documentElement.clientWidth;
+}"""
+
+
+def test_every_text_in_a_chart_is_whole_at_any_width(any_width: Page, dashboard: Dashboard, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.csv"
+    file.write_text(CSV.format(pace="2e-10").replace("phone", "a telephone with a name as long as nobody would give it"))
+    for address in ("?device=3", "?model=vit&device=3", "?devices=200"):
+        any_width.goto(dashboard.address + address)
+        expect(any_width.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+        assert any_width.evaluate(TEXTS_CUT_OFF) == []
+    any_width.locator("#csv").set_input_files(file)
+    expect(any_width.locator("#said")).to_contain_text("2 devices")
+    assert any_width.evaluate(TEXTS_CUT_OFF) == []
+
+
+TEXTS_CUT_OFF = """async () => {
+  const { chartOf } = await import("/static/common.js"), found = [];
+  for (const id of ["cuts", "times", "shares", "rounds", "device-cuts"]) {
+    const chart = chartOf(id);
+    if (!chart || document.getElementById("device").contains(chart.getDom()) && document.getElementById("device").hidden) continue;
+    for (const part of chart.getZr().storage.getDisplayList(true)) {
+      if (part.type !== "tspan" || part.invisible) continue;
+      const box = part.getBoundingRect().clone();
+      if (part.transform) box.applyTransform(part.transform);
+      const inside = box.x >= -1 && box.y >= -1 && box.x + box.width <= chart.getWidth() + 1 && box.y + box.height <= chart.getHeight() + 1;
+      if (!inside || part.style.text.includes("...")) found.push([id, part.style.text]);
+    }
+  }
+  return found;
+}"""
+"""Texts that reach beyond the edge of their chart, or were shortened."""
+
+
+def test_the_axes_of_charts_have_their_units(page: Page, dashboard: Dashboard) -> None:
+    page.goto(dashboard.address + "?device=3")
+    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    named = page.evaluate(AXES)
+    assert named == {
+        "cuts": ["cut after layer", "device"],
+        "times": ["seconds", "device"],
+        "shares": ["percent of the band", "device"],
+        "device-cuts": ["cut after layer", "seconds"],
+        "rounds": ["seconds", ""],
+    }
+
+
+AXES = """async () => {
+  const { chartOf } = await import("/static/common.js"), found = {};
+  for (const id of ["cuts", "times", "shares", "device-cuts", "rounds"]) {
+    const { xAxis: [x], yAxis: [y] } = chartOf(id).getOption();
+    found[id] = [x.name, y.name];
+  }
+  return found;
+}"""
+
+
+def test_rounds_that_are_far_apart_are_points_and_no_bars(page: Page, dashboard: Dashboard) -> None:
+    """A bar on a logarithmic axis has a length that means nothing."""
+    page.goto(dashboard.address + "?model=vit&devices=40&distance=2000&method=random")
+    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    option = page.evaluate("async () => (await import('/static/common.js')).chartOf('rounds').getOption()")
+    assert (option["xAxis"][0]["type"], option["series"][0]["type"]) == ("log", "scatter")
+
+
+def test_a_cut_that_takes_longer_than_the_chart_is_high_is_marked(page: Page, dashboard: Dashboard) -> None:
+    page.goto(dashboard.address + "?device=3&limit=20")
+    expect(page.locator("#device-cuts-note")).to_contain_text("longer than the chart is high")
+    taken = page.locator("#device-cuts").get_attribute("aria-label") or ""
+    long = [cut for cut in taken.split(", ") if "conv1" in cut or "relu1" in cut]
+    series = page.evaluate("async () => (await import('/static/common.js')).chartOf('device-cuts').getOption().series")
+    assert [at for at, _ in series[2]["data"]] == list(range(len(long)))

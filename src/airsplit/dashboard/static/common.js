@@ -106,13 +106,16 @@ export function lineSample(number) {
 
 const pen = document.createElement("canvas").getContext("2d");
 
+/** The name of an axis, with its unit, in the middle of its side, that far from it. */
+export const named = (name, nameGap) => ({ name, nameLocation: "middle", nameGap });
+
 /** Labels of an axis that are written in full: what is wider than `most` pixels wraps.  Also how wide they are, in how many lines. */
 export function wrapped(texts, most, fontSize = 11) {
   pen.font = `${fontSize}px ${FONT}`;
   const widest = Math.max(...texts.map((text) => pen.measureText(text).width), 0);
-  const lines = Math.max(1, Math.ceil(widest / (0.95 * most)));
-  const width = lines > 1 ? most : Math.ceil(widest) + 1;
-  return { width, lines, axisLabel: { width, overflow: "breakAll", interval: 0, fontSize, lineHeight: 1.3 * fontSize } };
+  const lines = widest <= most ? 1 : Math.ceil(widest / (0.8 * most)); // words leave lines unfilled
+  const width = Math.min(most, Math.ceil(widest) + 1);
+  return { width, lines, axisLabel: { width, overflow: "break", interval: 0, hideOverlap: false, fontSize, lineHeight: 1.3 * fontSize } };
 }
 
 /** What all charts have: no animation while sliders move, tooltips that are drawn and not HTML. */
@@ -133,7 +136,7 @@ function base(option) {
 function axes(given, text) {
   const styled = (axis) => ({
     axisLine: { lineStyle: { color: colour("grey") } }, axisTick: { show: false }, splitLine: { lineStyle: { color: colour("rule") } },
-    nameTextStyle: text, ...axis, axisLabel: { ...text, ...axis.axisLabel },
+    nameTextStyle: text, ...axis, axisLabel: { ...text, hideOverlap: true, ...axis.axisLabel },
   });
   return Array.isArray(given) ? given.map(styled) : styled(given ?? {});
 }

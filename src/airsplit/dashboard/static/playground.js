@@ -1,5 +1,5 @@
 // The playground: sliders in, a plan out.  The address holds what the sliders are set to.
-import { $, ask, chartOf, colour, digits, draw, element, fill, percent, quantity, say, seconds, tick } from "./common.js";
+import { $, ask, chartOf, colour, digits, draw, element, fill, named, percent, quantity, say, seconds, tick, wrapped } from "./common.js";
 
 const counting = (low, high) => Array.from({ length: high - low + 1 }, (_, at) => low + at);
 const PACES = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50]; // ns/MAC
@@ -121,7 +121,10 @@ function changed() {
     $(name).setAttribute("aria-valuetext", slider.say(state[name]));
     output(name, slider.say(state[name]));
   }
-  for (const name of ["model", "method", "order"]) $(name).value = state[name];
+  for (const name of ["model", "method", "order"]) {
+    $(name).value = state[name];
+    say($(name).previousElementSibling, $(name).selectedOptions[0].textContent);
+  }
   $("drawn").disabled = brought.csv !== null;
   $("csv-away").hidden = brought.csv === null;
   $("profile-away").hidden = brought.profile === null;
@@ -229,10 +232,17 @@ function ordered() {
 
 function showDevices() {
   const { devices, layers } = latest, order = ordered(), few = order.length <= 40;
-  const height = Math.max(220, Math.min(order.length * 20, 620)) + 50;
   const names = order.map((k) => devices.names[k]);
-  const grid = { left: few ? 34 : 8, right: 14, top: 18, bottom: 44 };
-  const down = { type: "category", data: names, inverse: true, axisLabel: { show: few, width: 60, overflow: "truncate" }, splitLine: { show: false } };
+  const device = few ? wrapped(names, 110) : { width: 0, lines: 1, axisLabel: { show: false } };
+  const layer = wrapped(layers.names, 120);
+  const below = { seconds: 44, layers: 30 + Math.ceil(0.75 * (layer.width + 12 * layer.lines)) };
+  const rows = Math.max(220, Math.min(order.length * 20, 620), few ? order.length * (15 * device.lines + 1) : 0);
+  const height = rows + 26 + Math.max(below.seconds, below.layers);
+  const grid = { left: device.width + (few ? 14 : 24), right: 18, top: 26, bottom: Math.max(below.seconds, below.layers) };
+  const down = {
+    type: "category", data: names, inverse: true, axisLabel: device.axisLabel, splitLine: { show: false },
+    ...(few ? { name: "device", nameLocation: "start", nameGap: 8 } : named("devices", 8)),
+  };
   const who = (at) => `device ${names[at]}`;
   const bar = (name, values, shade, stack) => ({
     name, type: "bar", stack, data: values.map((value, at) => (order[at] === state.device ? { value, itemStyle: { borderColor: colour("ink"), borderWidth: 1.5 } } : value)),
@@ -241,8 +251,8 @@ function showDevices() {
   const cut = order.map((k) => devices.splits[k]);
   draw("cuts", () => ({
     grid, yAxis: down,
-    xAxis: { type: "value", min: 0, max: layers.names.length, interval: Math.max(1, Math.ceil(layers.names.length / 10)),
-      axisLabel: { rotate: 45, formatter: (v) => (v > 0 ? layers.names[Math.round(v) - 1] : "") } },
+    xAxis: { type: "value", min: 0, max: layers.names.length, interval: Math.max(1, Math.ceil(layers.names.length / 10)), ...named("cut after layer", below.layers - 16),
+      axisLabel: { ...layer.axisLabel, hideOverlap: true, rotate: 45, formatter: (v) => (v > 0 ? layers.names[Math.round(v) - 1] : "") } },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)} cuts after ${layers.names[cut[at] - 1]}, layer ${cut[at]}` , trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
     series: [
       { ...bar("on the device", cut, "blue", "model"), markLine: limitLine(layers) },
@@ -251,7 +261,7 @@ function showDevices() {
   }), `Splits of ${names.length} devices: ${summary(cut.map((split) => layers.names[split - 1]))}.`, height);
   const compute = order.map((k) => devices.compute_s[k]), transmit = order.map((k) => devices.transmit_s[k]);
   draw("times", () => ({
-    grid, yAxis: down, xAxis: { type: "value", name: "s", axisLabel: { formatter: tick }, splitNumber: 4 },
+    grid, yAxis: down, xAxis: { type: "value", ...named("seconds", 26), axisLabel: { formatter: tick }, splitNumber: 4 },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)}: computes ${seconds(compute[at])},\nsends ${seconds(transmit[at])}`, trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
     series: [
       { ...bar("computing", compute, "blue", "time"), markLine: finishLine() },
@@ -260,7 +270,7 @@ function showDevices() {
   }), `Mean times of a batch: computing ${range(compute)}, sending ${range(transmit)}; the slowest device takes ${seconds(latest.plan.mean_latency_s)}.`, height);
   const share = order.map((k) => 100 * devices.shares[k]);
   draw("shares", () => ({
-    grid, yAxis: { ...down, axisLabel: { show: false } }, xAxis: { type: "value", axisLabel: { formatter: "{value} %" }, splitNumber: 3 },
+    grid, yAxis: down, xAxis: { type: "value", ...named("percent of the band", 26), axisLabel: { formatter: tick }, splitNumber: 3 },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)}: ${share[at].toFixed(2)} % of the band`, trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
     series: [bar("share", share, "orange", "share")],
   }), `Shares of the band from ${Math.min(...share).toFixed(2)} to ${Math.max(...share).toFixed(2)} %.`, height);
@@ -299,16 +309,17 @@ function showRounds() {
   const shown = ["expected-max", "exact", "paper", "equal", "random", "fedavg"].filter((name) => name in round_s).sort((a, b) => round_s[a] - round_s[b]);
   $("round-note").textContent = `mean seconds until the last of ${latest.devices.names.length} devices is done with ${state.iterations} iterations of ${plan.batch_size} samples; expected-max minimizes this (the mean of the largest), exact and the paper's algorithm the largest mean`;
   const longest = Math.max(...shown.map((name) => round_s[name])), log = longest > 30 * round_s[shown[0]];
+  const ways = wrapped(shown.map((name) => METHOD_NAMES[name]), 130, 12);
   draw("rounds", () => ({
-    grid: { left: 140, right: 80, top: 4, bottom: 24 },
-    yAxis: { type: "category", inverse: true, data: shown.map((name) => METHOD_NAMES[name]), axisLabel: { fontSize: 12, color: colour("ink") }, splitLine: { show: false } },
-    xAxis: { type: log ? "log" : "value", axisLabel: { formatter: tick }, splitNumber: 4 },
+    grid: { left: ways.width + 12, right: 80, top: 4, bottom: 42 },
+    yAxis: { type: "category", inverse: true, data: shown.map((name) => METHOD_NAMES[name]), axisLabel: { ...ways.axisLabel, color: colour("ink") }, splitLine: { show: log, lineStyle: { color: colour("rule") } } },
+    xAxis: { type: log ? "log" : "value", ...named(log ? "seconds, on a logarithmic axis" : "seconds", 26), axisLabel: { formatter: tick }, splitNumber: 4 },
     tooltip: { show: false },
     series: [{
-      type: "bar", barWidth: "60%", data: shown.map((name) => ({ value: round_s[name], itemStyle: { color: colour(name === plan.method ? "blue" : name === "fedavg" ? "orange" : "grey") } })),
+      ...(log ? { type: "scatter", symbolSize: 11 } : { type: "bar", barWidth: "60%" }), data: shown.map((name) => ({ value: round_s[name], itemStyle: { color: colour(name === plan.method ? "blue" : name === "fedavg" ? "orange" : "grey") } })),
       label: { show: true, position: "right", color: colour("ink"), formatter: ({ value }) => seconds(value) },
     }],
-  }), shown.map((name) => `${METHOD_NAMES[name]}: ${seconds(round_s[name])}`).join("; "), 34 * shown.length + 40);
+  }), shown.map((name) => `${METHOD_NAMES[name]}: ${seconds(round_s[name])}`).join("; "), Math.max(34, 17 * ways.lines) * shown.length + 58);
 }
 
 // ---- one device -----------------------------------------------------------------------------------------------------------------
@@ -326,15 +337,24 @@ function showDevice() {
   $("device-name").textContent = `Why device ${name} cuts after ${rows.names[split - 1]}`;
   $("device-said").textContent = said;
   const totals = rows.compute_s.map((value, at) => value + rows.transmit_s[at]);
+  const highest = 6 * Math.min(...totals);
+  const beyond = totals.flatMap((total, at) => (total > highest ? [[at, highest]] : []));
+  say($("device-cuts-note"), beyond.length ? "with a triangle: longer than the chart is high" : "");
+  const layer = wrapped(rows.names, 120, 10);
+  const below = 30 + Math.ceil(0.75 * (layer.width + 11 * layer.lines));
   draw("device-cuts", () => ({
-    grid: { left: 50, right: 10, top: 10, bottom: 60 },
-    xAxis: { type: "category", data: rows.names, axisLabel: { rotate: 45, fontSize: 10 }, splitLine: { show: false } },
-    yAxis: { type: "value", name: "s", max: Math.min(Math.max(...totals), 6 * Math.min(...totals)), axisLabel: { formatter: (v) => digits(v) } },
-    series: [["computing", "compute_s", "blue"], ["sending", "transmit_s", "orange"]].map(([title, key, shade]) => ({
-      name: title, type: "bar", stack: "time", itemStyle: { color: colour(shade) },
-      data: rows[key].map((value, at) => (at === split - 1 ? { value, itemStyle: { borderColor: colour("ink"), borderWidth: 2 } } : value)),
-    })),
-  }), rows.names.map((cut, at) => `${cut}: ${seconds(rows.compute_s[at] + rows.transmit_s[at])}`).join(", "));
+    grid: { left: 58, right: 10, top: 14, bottom: below },
+    xAxis: { type: "category", data: rows.names, ...named("cut after layer", below - 16), axisLabel: { ...layer.axisLabel, interval: "auto", hideOverlap: true, rotate: 45 }, splitLine: { show: false } },
+    yAxis: { type: "value", ...named("seconds", 42), max: beyond.length ? highest : undefined, axisLabel: { formatter: tick, showMaxLabel: !beyond.length } },
+    tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: ([{ dataIndex: at }]) => `cut after ${rows.names[at]}: computes ${seconds(rows.compute_s[at])},\nsends ${seconds(rows.transmit_s[at])}` },
+    series: [
+      ...[["computing", "compute_s", "blue"], ["sending", "transmit_s", "orange"]].map(([title, key, shade]) => ({
+        name: title, type: "bar", stack: "time", itemStyle: { color: colour(shade) },
+        data: rows[key].map((value, at) => (at === split - 1 ? { value, itemStyle: { borderColor: colour("ink"), borderWidth: 2 } } : value)),
+      })),
+      { name: "beyond", type: "scatter", symbol: "triangle", symbolSize: 8, symbolOffset: [0, 6], silent: true, tooltip: { show: false }, itemStyle: { color: colour("ink") }, data: beyond },
+    ],
+  }), rows.names.map((cut, at) => `${cut}: ${seconds(rows.compute_s[at] + rows.transmit_s[at])}`).join(", "), 260 + below);
   fill($("stopping"), [["after", true], ["threshold"], ["worth going on"], ["stops here"]],
     rows.names.map((cut, at) => [cut, stopsBelow(rows, at), seconds(rows.expected_s[at]), percent(rows.probabilities[at])]),
     (at) => at === split - 1);
