@@ -38,7 +38,7 @@ def test_a_slider_changes_the_plan_and_the_address(play: Page) -> None:
     expect(play.locator("#said")).to_contain_text("200 devices cut the model")
     assert play.locator("#tiles").inner_text() != before
     assert "devices=200" in play.url
-    expect(play.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))  # comes when the slider rests
+    expect(play.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
 
 
 def test_the_address_brings_a_view_back(play: Page) -> None:
@@ -73,7 +73,7 @@ def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(page: Page, das
     page.goto(dashboard.address + "?device=3")
     expect(page.locator("#device-name")).to_contain_text("Why device 3")
     expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
-    assert [url.rpartition("/")[2] for url in asked] == ["offered", "plan", "plan"]  # the last looks ahead
+    assert [url.rpartition("/")[2] for url in asked] == ["offered", "plan"]
     page.locator("#devices").focus()
     page.keyboard.press("Home")
     expect(page.locator("#said")).to_contain_text("1 device")
