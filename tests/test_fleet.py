@@ -398,10 +398,20 @@ HEADER = "seconds_per_mac,fluctuation,distance_m\n"
     ("text", "message"),
     [
         ("", "is empty"),
-        ("\n1,2,3\n", "is empty"),
+        ("\n1,2,3\n", "line 1 is empty; it must name the columns"),
         (HEADER, "no devices"),
         (HEADER + "1e-9,2e9\n", "line 2: 2 entries, but the header names 3 columns"),
         (HEADER + "1e-9,2e9,100\n1e-9,2e9,100,7\n", "line 3: 4 entries"),
+        (HEADER + "1e-9,2e9,99,5\n", "line 2: 4 entries, but the header names 3 columns; a number must have a decimal point, not a comma"),
+        (HEADER + '1e-9,2e9,"99,5"\n', "line 2: distance_m must be a number, got '99,5'; write it with a decimal point"),
+        (
+            HEADER.replace(",", ";") + "1e-9;2e9;99,5\n",
+            "columns are separated by ';', must be ','; and numbers must",
+        ),
+        (HEADER.replace(",", "\t") + "1e-9\t2e9\t99\n", "columns are separated by tabs, must be ','"),
+        ("sep=;\n" + HEADER.replace(",", ";") + "1e-9;2e9;99\n", "columns are separated by ';', must be ','"),
+        ("name," + HEADER + "pi,1,1,1\n\nno,1,1,1\npi,1,1,1\n", "line 5: name must not repeat, got 'pi' as in line 2"),
+        ("name," + HEADER + "pi,1,1,1\n ,1,1,1\n", "line 3: name must not be empty"),
         (HEADER + "1e-9,2e9,100\n1e-9,fast,100\n", "line 3: fluctuation must be a number, got 'fast'"),
         (HEADER + "1e-9,,100\n", "line 2: fluctuation must be a number, got ''"),
         (HEADER + "1e-9,nan,100\n", r"line 2: fluctuation must be a finite number > 0, got nan"),
@@ -420,6 +430,11 @@ def test_every_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, m
     (tmp_path / "f.csv").write_text(text)
     with pytest.raises(AirsplitError, match=rf"fleet file .*f\.csv'.*{message}"):
         Fleet.read(tmp_path / "f.csv")
+
+
+def test_a_name_that_is_given_twice_is_told_with_both_devices() -> None:
+    with pytest.raises(InvalidValue, match=r"^fleet\.name must not repeat a name, got 'b' for devices 1 and 3$"):
+        Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=["a", "b", "c", "b"])  # type: ignore[arg-type]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,9 +47,60 @@ def parse_table(text: str, where: str) -> list[list[str]]:
     [['a', 'b'], ['1', '2']]
     """
     try:
-        return list(csv.reader(io.StringIO(text), strict=True))
+        rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         raise FileProblem(f"{where} is not CSV: {error}; was it cut short?") from None
+    _require_commas(next((row for row in rows if row), []), where)
+    return rows
+
+
+def _require_commas(header: list[str], where: str) -> None:
+    """Raise if columns are separated as spreadsheets do where numbers have a decimal comma.
+
+    >>> _require_commas(["name;seconds_per_mac"], "fleet file 'a.csv'")
+    Traceback (most recent call last):
+    ...
+    airsplit.errors.FileProblem: fleet file 'a.csv': columns are separated by ';', must be ','; and numbers must have a decimal point
+    """
+    if len(header) > 1:
+        return
+    for separator, shown in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
+        if header and separator in header[0]:
+            raise FileProblem(f"{where}: columns are separated by {shown}, must be ','; and numbers must have a decimal point")
+
+
+def wrong_length(row: list[str], header: list[str]) -> str:
+    """Return what is wrong with a row that has not as many entries as there are columns.
+
+    >>> wrong_length(["1", "5", "2"], ["a", "b"])
+    '3 entries, but the header names 2 columns; a number must have a decimal point, not a comma'
+    """
+    hint = "; a number must have a decimal point, not a comma" if len(row) > len(header) else ""
+    return f"{len(row)} entries, but the header names {len(header)} columns{hint}"
+
+
+def not_a_number(column: str, text: str) -> str:
+    """Return what is wrong with an entry that should be a number.
+
+    >>> not_a_number("fluctuation", "1,5")
+    "fluctuation must be a number, got '1,5'; write it with a decimal point"
+    """
+    hint = "; write it with a decimal point" if is_number(text.replace(",", ".")) else ""
+    return f"{column} must be a number, got {text!r}{hint}"
+
+
+def first_repeated(values: Sequence[str]) -> tuple[str, int, int] | None:
+    """Return the first value that is there again, and its first two places; None if all differ.
+
+    >>> first_repeated(["a", "b", "a"])
+    ('a', 0, 2)
+    """
+    places: dict[str, int] = {}
+    for place, value in enumerate(values):
+        if value in places:
+            return value, places[value], place
+        places[value] = place
+    return None
 
 
 def is_number(text: str) -> bool:

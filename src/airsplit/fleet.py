@@ -23,7 +23,7 @@ from airsplit.errors import (
     show,
     unknown_name,
 )
-from airsplit.files import is_number, parse_table, read_table, write_text
+from airsplit.files import first_repeated, is_number, not_a_number, parse_table, read_table, write_text, wrong_length
 from airsplit.radio import PATH_LOSS_DB, Direction, Link, channel_gain
 from airsplit.randomness import generator
 from airsplit.traces import Trace
@@ -295,8 +295,10 @@ class Fleet:
 
     @classmethod
     def _from_rows(cls, rows: list[list[str]], where: str, cell: Cell | None) -> Fleet:
-        if not rows or not rows[0]:
+        if not any(rows):
             raise FileProblem(f"{where} is empty; the first line must name the columns")
+        if not rows[0]:
+            raise FileProblem(f"{where}, line 1 is empty; it must name the columns")
         header = [h.strip() for h in rows[0]]
         for column in header:
             if column not in (*_COLUMNS, "name"):
@@ -359,8 +361,9 @@ def _names(names: Sequence[str]) -> tuple[str, ...]:
     listed = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
     if not listed or not all(isinstance(n, str) and n and n == n.strip() for n in names):
         raise InvalidValue(f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}")
-    if len(set(names)) != len(names):
-        raise InvalidValue("fleet.name must not repeat a name")
+    if (repeated := first_repeated(names)) is not None:
+        name, one, other = repeated
+        raise InvalidValue(f"fleet.name must not repeat a name, got {show(name)} for devices {one} and {other}")
     return tuple(str(n) for n in names)
 
 
@@ -377,16 +380,26 @@ def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, fl
 def _parse_columns(where: str, header: list[str], body: list[tuple[int, list[str]]]) -> dict[str, Any]:
     for number, row in body:
         if len(row) != len(header):
-            raise FileProblem(f"{where}, line {number}: {len(row)} entries, but the header names {len(header)} columns")
+            raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
     columns: dict[str, Any] = {}
     for at, column in enumerate(header):
         cells = [row[at].strip() for _, row in body]
         if column == "name":
+            _require_own_names(where, cells, [number for number, _ in body])
             columns[column] = cells
             continue
         try:
             columns[column] = np.array([float(c) for c in cells])
         except ValueError:
             bad = next((n, c) for (n, _), c in zip(body, cells, strict=True) if not is_number(c))
-            raise FileProblem(f"{where}, line {bad[0]}: {column} must be a number, got {bad[1]!r}") from None
+            raise FileProblem(f"{where}, line {bad[0]}: {not_a_number(column, bad[1])}") from None
     return columns
+
+
+def _require_own_names(where: str, names: list[str], lines: list[int]) -> None:
+    """Raise if a line has no name, or that of another line."""
+    if "" in names:
+        raise FileProblem(f"{where}, line {lines[names.index('')]}: name must not be empty; name every device, or leave the column out")
+    if (repeated := first_repeated(names)) is not None:
+        name, one, other = repeated
+        raise FileProblem(f"{where}, line {lines[other]}: name must not repeat, got {show(name)} as in line {lines[one]}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.errors import FileProblem, InvalidValue, require_number, require_numbers, show
-from airsplit.files import is_number, read_table
+from airsplit.files import first_repeated, is_number, not_a_number, read_table, wrong_length
 from airsplit.units import Floats
 
 
@@ -65,7 +65,10 @@ class Trace:
             raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")
         for number, row in rows[1:]:
             if len(row) != len(header):
-                raise FileProblem(f"{where}, line {number}: {len(row)} entries, but the header names {len(header)} columns")
+                raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
+        if (repeated := first_repeated(header)) is not None:
+            name, one, other = repeated
+            raise FileProblem(f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice")
         table = np.array([_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]])
         try:
             return cls(table[:, 0], table[:, 1:], tuple(header[1:]), loop)
@@ -78,4 +81,4 @@ def _floats(header: list[str], row: list[str], where: str) -> list[float]:
         return [float(entry) for entry in row]
     except ValueError:
         column, entry = next((c, e) for c, e in zip(header, row, strict=True) if not is_number(e))
-        raise FileProblem(f"{where}: {column} must be a number, got {entry.strip()!r}") from None
+        raise FileProblem(f"{where}: {not_a_number(column, entry.strip())}") from None
