@@ -24,10 +24,9 @@ class Broken(grpc.RpcError):
 @pytest.mark.parametrize(
     ("details", "words"),
     [
-        ("Socket closed", "it closes the connection; where it wants a certificate, give --identity"),
         (
             "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:7070: Socket closed",
-            "it closes the connection; where it wants a certificate, give --identity",
+            "it closes the connection at once; is this airsplit serve, and is it the only thing on this port?",
         ),
         (
             "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7071: Connection refused",

@@ -255,7 +255,7 @@ def _measured_link(address: str, credentials: grpc.ChannelCredentials | None) ->
     try:
         return measure_link(lambda probe: ask_probe(channel, probe.frame(), 60.0))
     except grpc.RpcError as error:
-        raise _unreachable(address, error) from None
+        raise _unreachable(address, error, is_secured=credentials is not None) from None
     finally:
         channel.close()
 
@@ -285,7 +285,7 @@ def status(
     try:
         state = _checked_state(ask_status(channel, 10.0))
     except grpc.RpcError as error:
-        raise _unreachable(address, error) from None
+        raise _unreachable(address, error, is_secured=credentials is not None) from None
     finally:
         channel.close()
     if as_json:
@@ -306,10 +306,10 @@ def _checked_state(text: str) -> dict[str, Any]:
     return state
 
 
-def _unreachable(address: str, error: grpc.RpcError) -> AirsplitError:
+def _unreachable(address: str, error: grpc.RpcError, *, is_secured: bool) -> AirsplitError:
     from airsplit.network.streams import told
 
-    found = told(error)
+    found = told(error, address, is_secured=is_secured)
     return found if isinstance(found, AirsplitError) else AirsplitError(f"server {address} cannot be reached: {found}")
 
 

@@ -93,7 +93,7 @@ class Device:
     def _run(self, address: str, credentials: grpc.ChannelCredentials | None) -> str:
         pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter
         while True:
-            stream = Stream(connect(address, credentials))
+            stream = Stream(connect(address, credentials), address, is_secured=credentials is not None)
             try:
                 return self._take_part(stream)
             except Lost as lost:

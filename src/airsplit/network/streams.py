@@ -13,6 +13,7 @@ from airsplit.errors import AirsplitError
 from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.codec import Incoming, Outgoing, joined, paced
 from airsplit.network.pacing import TokenBucket, burst_bytes
+from airsplit.network.reachability import explain
 from airsplit.network.transport import LARGEST_MESSAGE, LARGEST_PROBE, join_call
 from airsplit.units import bytes_to_bits
 
@@ -26,18 +27,6 @@ FINAL = {
 """Statuses after which trying again is of no use."""
 
 
-GRPC_PREFIX = "failed to connect to all addresses; last error: "
-
-MEANT = {
-    "WRONG_VERSION_NUMBER": "it speaks plain text, and this device TLS; leave --identity out here, or give the server one",
-    "Socket closed": "it closes the connection; where it wants a certificate, give --identity",
-    "Connection refused": "nobody listens there; is airsplit serve running, and is this its address and port?",
-    "Connection reset": "it resets the connection; where it wants a certificate, give --identity",
-    "DNS resolution failed": "its name cannot be resolved; is it spelt right?",
-}
-"""What gRPC says of connections that fail, and what that means."""
-
-
 class Rejected(AirsplitError):
     """The server wants nothing of this device, and says why."""
 
@@ -47,10 +36,14 @@ class Lost(Exception):
 
 
 class Stream:
-    """One connection to the server."""
+    """One connection to the server.
 
-    def __init__(self, channel: grpc.Channel) -> None:
-        self._channel = channel
+    address and is_secured  how it was dialled, to find out why that fails
+    """
+
+    def __init__(self, channel: grpc.Channel, address: str = "", *, is_secured: bool = False) -> None:
+        self._channel, self._address, self._is_secured = channel, address, is_secured
+        self._was_connected = False
         self._outbox: queue.SimpleQueue[Outgoing[pb.DeviceMessage] | None] = queue.SimpleQueue()
         self._bucket = TokenBucket(None, burst_bytes(None))
         self._call = join_call(channel, self._requests())
@@ -74,7 +67,8 @@ class Stream:
         except StopIteration:
             raise Lost("the server has closed the connection") from None
         except grpc.RpcError as error:
-            raise told(error) from None
+            raise told(error, self._address, is_secured=self._is_secured, was_connected=self._was_connected) from None
+        self._was_connected = True
         return answer
 
     def close(self) -> None:
@@ -92,14 +86,15 @@ def in_words(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def told(error: grpc.RpcError) -> AirsplitError | Lost:
-    """What a broken connection means: to try again, or not."""
+def told(error: grpc.RpcError, address: str = "", *, is_secured: bool = False, was_connected: bool = False) -> AirsplitError | Lost:
+    """What a broken connection means: to try again, or not; the arguments are those of `explain`."""
     code, details = error.code(), in_words(str(error.details() or ""))
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
     if code in FINAL or too_large:
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return Rejected(f"what answers there is not airsplit serve, or of another version ({details}); is the port right?")
         return Rejected(f"the server refuses: {details}")
-    meant = next((words for sign, words in MEANT.items() if sign in details), None)
-    return Lost(meant or details.removeprefix(GRPC_PREFIX) or str(code))
+    return Lost(explain(details, address, is_secured=is_secured, was_connected=was_connected) or str(code))
 
 
 def measure_link(

@@ -74,6 +74,8 @@ def listen(
 def connect(address: str, credentials: grpc.ChannelCredentials | None, limit_bytes: int = LARGEST_MESSAGE) -> grpc.Channel:
     """A channel to a server; in plain text where there are no credentials."""
     options = [*_options(limit_bytes), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    if is_loopback(split_address(address)[0]):
+        options.append(("grpc.enable_http_proxy", 0))  # a proxy's loopback is another
     if credentials is None:
         return grpc.insecure_channel(address, options=options)
     return grpc.secure_channel(address, credentials, options=options)
