@@ -16,7 +16,7 @@ from airsplit.compute import mean_compute_s
 from airsplit.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
 from airsplit.fleet import Fleet
 from airsplit.planning.methods import DEFAULT_METHOD, plan
-from airsplit.planning.plans import Plan
+from airsplit.planning.plans import FIXED_SHARES, Plan
 from airsplit.planning.rounds import fedavg_round
 from airsplit.planning.stopping import stopping_table
 from airsplit.profiles import Profile, RawInputs, shipped_profile
@@ -232,7 +232,7 @@ def _said(given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str
         "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
         f"on average until the last one is done.",
         "bound": f"It takes at most {best['at_most']} longer than the best possible plan ({best['objective']}). The bound holds against "
-        f"{best['bound']}. The method {made.method} minimizes the {made.objective}.",
+        f"{best['bound']}. {FIXED_SHARES} The method {made.method} minimizes the {made.objective}.",
         "gain": " ".join(
             _compared(name, ours, theirs)
             for name, theirs in (

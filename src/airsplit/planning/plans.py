@@ -12,6 +12,9 @@ from airsplit.planning.problem import Problem
 from airsplit.planning.proposals import Bound, CheckedProposal, objective_s, objective_words
 from airsplit.units import Floats, Ints
 
+# What "fixed shares" means, for everybody who is shown a bound.
+FIXED_SHARES = "Fixed: each device holds its share of the band for the whole iteration."
+
 # A bound may exceed the optimum by the rounding of both, and by no more.
 ROUNDING = 1e-6
 

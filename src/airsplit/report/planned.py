@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from airsplit.history import History, waiting_share
+from airsplit.planning.plans import FIXED_SHARES
 from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
@@ -46,7 +47,7 @@ def _bound(run: History) -> str:
     objective = plan.get("objective", "what its method minimizes")
     against = plan.get("bound", "any splits and fixed shares")
     longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan in its objective, {objective}"
-    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}."
+    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}. {FIXED_SHARES}"
 
 
 def _times(run: History) -> str:
