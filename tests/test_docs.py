@@ -78,3 +78,23 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 def test_the_reference_has_every_public_name() -> None:
     shown = re.findall(r"^::: airsplit\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(shown) == sorted(air.__all__)
+
+
+def test_the_readme_has_the_numbers_of_the_network_benchmark() -> None:
+    readme, results = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "benchmarks/results/network.md"))
+    ways = {
+        "planned splits and shares": "planned splits and shares, paced",
+        "equal shares, each device's best split": "equal shares, each device's best split",
+        "federated averaging (FedAvg), its own best shares": "FedAvg, its own best shares, paced",
+        "planned splits, unpaced TCP": "planned splits, unpaced TCP",
+    }
+    for said, way in ways.items():
+        row = re.search(rf"\| {re.escape(said)}[^|]*\| \**([\d.]+) s\** \| ([\d.]+)×? \|", readme)
+        measured = re.search(rf"\| {re.escape(way)} \|[^|]*\|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+)× \|", results)
+        assert row is not None
+        assert measured is not None
+        for short, whole in zip(row.groups(), measured.groups(), strict=True):
+            decimals = len(short.partition(".")[2])
+            assert float(short) == round(float(whole), decimals), said
+    planned, took, more = re.search(r"([\d.]+) s a round planned, ([\d.]+) s measured over 11 rounds \(\+([\d.]+)%", results).groups()  # type: ignore[union-attr]
+    assert f"took {more} % longer than planned ({took} s for {planned} s)" in " ".join(readme.split())

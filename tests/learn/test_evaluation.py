@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from airsplit import InvalidValue
 from airsplit.learn.data import Samples
 from airsplit.learn.engine import Training
-from airsplit.learn.evaluation import Score
+from airsplit.learn.evaluation import Score, summary
 from airsplit.learn.losses import cross_entropy, logits_of, loss_of
 from airsplit.learn.participation import evaluated_devices, evaluated_samples
 from airsplit.settings import TrainingSettings
@@ -108,6 +108,11 @@ def test_more_test_samples_than_are_scored_at_once_are_all_scored(monkeypatch: p
     _, parts = finished(splits=[2] * 5, rounds=1)
     assert parts[0].test_accuracy == whole[0].test_accuracy
     assert parts[0].test_loss == pytest.approx(whole[0].test_loss, rel=1e-6)
+
+
+def test_models_that_are_equally_good_have_no_spread() -> None:
+    assert summary("test_accuracy", [0.1, 0.1, 0.1])["test_accuracy_spread"] == 0.0  # numpy's deviation of them is 1e-17
+    assert summary("test_accuracy", [0.1, 0.3])["test_accuracy_spread"] == pytest.approx(0.1)
 
 
 def test_models_are_evaluated_as_often_as_asked_and_always_at_the_end() -> None:

@@ -206,6 +206,7 @@ def test_every_algorithm_has_a_page_that_names_it_in_words(tmp_path: Path, algor
     assert re.search("(SFL|FedAvg|split learning|SplitFed V[12]): ", said)
     assert ("so this plan was not used" in said) == (algorithm == "fedavg") == ("0 whole model" in said)
     assert ("its shares and times were not used" in said) == (algorithm == "split-learning")
+    assert ("the plan expects the devices to wait" in said) == (algorithm not in ("fedavg", "split-learning"))
 
 
 def test_a_run_without_a_finished_round_has_its_plan(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def summary(name: str, values: Sequence[float | None], worst: Callable[[Sequence
     known = [value for value in values if value is not None]
     if not known:
         return {}
-    return {name: float(np.mean(known)), f"{name}_spread": float(np.std(known)), f"{name}_worst": worst(known)}
+    # Of equal numbers numpy's standard deviation may be 1e-17, and a report would draw a worst model.
+    spread = float(np.std(known)) if max(known) > min(known) else 0.0
+    return {name: float(np.mean(known)), f"{name}_spread": spread, f"{name}_worst": worst(known)}
 
 
 def label_kinds(labels: Tensor, classes: int | None) -> int:

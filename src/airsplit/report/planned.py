@@ -87,7 +87,8 @@ def _planned_waiting(run: History) -> str:
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
     share = waiting_share(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
     expected = f"the plan expects the devices to wait {percent(share, 0)} of their time until the last of them is done"
-    return f"Times vary, and {expected}." if devices > 1 else ""
+    is_followed = not list(_not_used(run))
+    return f"Times vary, and {expected}." if devices > 1 and is_followed else ""
 
 
 def _picture_row(*cells: object, kind: str | None = None) -> Html:
