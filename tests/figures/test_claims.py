@@ -203,12 +203,12 @@ def test_nothing_drawn_nothing_claimed():
 
 
 TRAINED = {"model": "alexnet32", "arguments": {"width": 0.25}, "datasets": ["digits"], "rounds": 2, "iterations_per_round": 5}
-TRAINED |= {"seeds": [0, 1, 2], "devices": [5, 20]}
-SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1} for mean in (0.3, 0.05, -0.3))
+TRAINED |= {"devices": [5, 20]}
+SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1, "least": mean, "seeds": 3} for mean in (0.3, 0.05, -0.3))
 
 
 def accuracies(ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]) -> dict[int, dict[str, Any]]:
-    curve = {"virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
+    curve = {"seeds": 3, "virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
     panel = {"dataset": "digits", "sfl_ahead": ahead, "sfl": curve, "fedavg": curve}
     panels = [{"devices": devices} | panel for devices in (5, 20)]
     return {9: {"settings": TRAINED, "panels": panels, "fewer_devices_gains": [{"dataset": "digits"} | gains]}}
@@ -235,7 +235,7 @@ def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds
     [(SURE, SURE, SURE, True), (UNSURE, SURE, SURE, False), (SURE, AGAINST, SURE, False), (SURE, SURE, UNSURE, False)],
 )
 def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(iid, other, more, holds):
-    curves = [{"test_accuracy": [[0.5, accuracy]]} for accuracy in (0.9, 0.8)]
+    curves = [{"split": split, "seeds": 3, "test_accuracy": [[0.5, accuracy]]} for split, accuracy in ((4, 0.9), (15, 0.8))]
     parts = {"iid": iid, "non-iid": other}
     panels = [{"dataset": "digits", "partition": name, "curves": curves, "shallow_gain": gain} for name, gain in parts.items()]
     data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gains_over_iid": [{"dataset": "digits"} | more]}
@@ -246,7 +246,23 @@ def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_with
 
 @pytest.mark.parametrize(("mean", "holds"), [(0.5, True), (-0.5, False)])
 def test_with_one_seed_the_difference_itself_decides_and_it_is_said(mean, holds):
-    lone = {"mean": mean, "half_width": None}
+    lone = {"mean": mean, "half_width": None, "least": mean, "seeds": 1}
     measured, found = more_devices_are_worse(accuracies([], {"sfl": lone, "fedavg": lone}))
     assert found is holds
     assert "(one seed)" in measured
+
+
+@pytest.mark.parametrize(("least", "holds"), [(0.2, True), (-0.1, False)])
+def test_with_two_seeds_each_must_show_it(least, holds):
+    """Student's interval of two is nine times as wide as they are apart: a second seed that agrees must not undo the first."""
+    pair = {"mean": 0.3, "half_width": 1.3, "least": least, "seeds": 2}
+    measured, found = more_devices_are_worse(accuracies([], {"sfl": pair, "fedavg": pair}))
+    assert found is holds
+    assert f"30.0 points (two seeds, at least {100 * least:.1f})" in measured
+
+
+def test_curves_of_several_numbers_of_seeds_are_told_apart():
+    drawn = accuracies([SURE], {})
+    panel = drawn[9]["panels"][1]
+    panel["fedavg"] = panel["fedavg"] | {"seeds": 1}
+    assert "one seed (20 devices, digits, FedAvg), 3 seeds elsewhere" in faster_than_fedavg(drawn)[0]

@@ -164,7 +164,6 @@ def test_the_settings_say_what_the_numbers_depend_on(folder, number):
 @pytest.mark.parametrize("number", ACCURACY)
 def test_the_settings_say_what_was_trained(folder, number):
     given = numbers_of(folder, number)["settings"]
-    assert given["seeds"] == [0, 1]
     assert (given["datasets"], given["rounds"], given["iterations_per_round"]) == (["digits"], 2, 1)
     assert all(len(fingerprint) == 16 for fingerprint in given["models"].values())
 

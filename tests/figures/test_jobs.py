@@ -81,15 +81,30 @@ def test_what_the_figures_use_is_what_the_search_found() -> None:
     assert {key: best(*key, done) for key in jobs.TUNED} == jobs.TUNED
 
 
-def test_a_further_seed_counts_when_all_is_done_that_figures_show_with_it(tmp_path: Path) -> None:
-    done = Done(tmp_path / "runs.jsonl")
-    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0]
-    seeded = [job for job in of_figures("mnist", TUNED) if job.seed == 1]
-    for job in seeded[1:]:
-        done.add(job, {"records": [record(0.9, 1.0)]})
-    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0]
-    done.add(seeded[0], {"records": [record(0.9, 1.0)]})
-    assert jobs.complete_seeds(["mnist"], TUNED, done) == [0, 1]
+def test_a_curve_has_every_seed_that_is_done_in_order(tmp_path: Path) -> None:
+    done, job = Done(tmp_path / "runs.jsonl"), Job("mnist", "sfl", 0.1, 1, 5)
+
+    def seeds() -> list[int]:
+        return [each.seed for each in jobs.with_done_seeds(job, done)]
+
+    assert seeds() == [0]  # which is trained if it is missing
+    done.add(replace(job, seed=2), {"records": [record(0.9, 1.0)]})
+    assert seeds() == [0]  # else the second of this curve would be compared with the second of another
+    done.add(replace(job, seed=1), {"records": [record(0.9, 1.0)]})
+    assert seeds() == [0, 1, 2]
+
+
+def test_a_seed_that_diverged_is_as_good_as_guessing_all_along(tmp_path: Path) -> None:
+    done, (one, other) = Done(tmp_path / "runs.jsonl"), (Job("mnist", "sfl", 0.1, 1, 5, seed=seed) for seed in (0, 1))
+    done.add(one, {"records": [jobs._nothing()], "diverged": "training stopped"})
+    done.add(other, {"records": [record(0.8, 1.0, 3), record(0.9, 2.0, 6)]})
+    for again in (done, Done(tmp_path / "runs.jsonl")):
+        trials = again.trials([one, other])
+        rounds, times, accuracies = trials.curve()
+        assert rounds.tolist() == [3, 6]
+        assert times.tolist() == [[1.0, 2.0], [1.0, 2.0]]
+        assert accuracies.tolist() == [[0.1, 0.1], [0.8, 0.9]]
+        assert trials.last("own_accuracy") == [0.1, 0.9]
 
 
 def test_every_job_is_a_scenario_that_can_be_written_down() -> None:
@@ -186,6 +201,6 @@ def test_figures_at_the_scale_of_the_paper_are_drawn_from_what_is_kept(tmp_path:
     monkeypatch.setattr(jobs, "trained", lambda *_, **__: pytest.fail("nothing is missing"))
     claims = {claim.id: claim for claim in draw([9, 10], tmp_path, "paper", lambda _: None)}
     assert {name: claim.holds for name, claim in claims.items()} == {"C9": True, "C10": True, "C11": True}
-    assert "one elsewhere" in claims["C9"].measured
+    assert "3 seeds (20 devices), one seed elsewhere" in claims["C9"].measured
     drawn = json.loads((tmp_path / "fig09.json").read_text())
     assert [(panel["dataset"], panel["devices"]) for panel in drawn["panels"]] == [("mnist", 5), ("mnist", 20), ("mnist", 100)]

@@ -137,17 +137,19 @@ class Smoke(Study):
     def settings(self) -> dict[str, Any]:
         training = self.scenario(Case("digits")).training
         kept = ("iterations_per_round", "learning_rate", "evaluate_devices")
-        return self._common_settings() | {key: getattr(training, key) for key in ("rounds", *kept)} | {"seeds": list(range(SEEDS))}
+        return self._common_settings() | {key: getattr(training, key) for key in ("rounds", *kept)}
 
 
 class Paper(Study):
-    """The trainings of `jobs`.  What is missing in their file is trained, on a GPU where there is one; but of seeds only the first."""
+    """The trainings of `jobs`, with as many seeds each as are done.
+
+    What is missing in their file is trained, on a GPU where there is one; but of seeds only the first.
+    """
 
     def __init__(self, scale: Scale) -> None:
         datasets = tuple(dict.fromkeys(dataset for dataset, _ in jobs.TUNED))
         super().__init__(Sweep(datasets, jobs.DEVICES, jobs.SPLITS, (4, 8, 15), {"mnist": (0.97, 0.985), "cifar10": (0.6, 0.7)}))
         self._done, self._data = Done(scale.trainings or Path("runs.jsonl")), scale.data
-        self._seeds = jobs.complete_seeds(datasets, jobs.TUNED, self._done)
 
     def _job(self, case: Case) -> Job:
         given: dict[str, Any] = {"devices": case.devices, "partition": case.partition}
@@ -164,7 +166,7 @@ class Paper(Study):
         return self._job(case).scenario().replace(**changed)
 
     def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
-        wanted = {case: self._seeded(case) for case in cases}
+        wanted = {case: jobs.with_done_seeds(self._job(case), self._done) for case in cases}
         missing = [job for several in wanted.values() for job in several if job not in self._done]
         if missing:
             import torch
@@ -175,17 +177,10 @@ class Paper(Study):
                 progress(line)
         return {case: self._done.trials(several) for case, several in wanted.items()}
 
-    def _seeded(self, case: Case) -> list[Job]:
-        """All seeds, but one for the ways to train that only figure 14 shows."""
-        job = self._job(case)
-        ours = case.algorithm == "splitfed-v1" or case.average_fronts_every or case.split not in jobs.SPLITS
-        return [job] if ours or (case.algorithm == "fedavg" and case.partition != "iid") else jobs.with_seeds(job, self._seeds)
-
     def settings(self) -> dict[str, Any]:
         tuned = [{"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e} for (d, a), (rate, e) in jobs.TUNED.items()]
         epochs = {dataset: jobs.EPOCHS[dataset] for dataset in self.sweep.datasets}
-        seeds = {"seeds": self._seeds, "seeds_elsewhere": self._seeds[:1]}
-        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"} | seeds
+        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"}
 
 
 def study_of(scale: Scale) -> Study:
@@ -202,18 +197,21 @@ def _train(seeded: Scenario) -> tuple[RoundRecord, ...]:
 def curve(trials: Trials) -> dict[str, Any]:
     """Accuracy over rounds and time, of each seed."""
     rounds, times, accuracies = trials.curve()
-    return {"rounds": rounds, "virtual_time_s": times, "test_accuracy": accuracies}
+    return {"seeds": len(trials.runs), "rounds": rounds, "virtual_time_s": times, "test_accuracy": accuracies}
 
 
-def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float | None]:
-    """How much more one is than the other, seed by seed as far as both have them: the mean and half its 95 % interval.
+def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float | int | None]:
+    """How much more one is than the other, seed by seed as far as both have them.
 
-    >>> difference([0.9, 0.8], [0.7, 0.6])["mean"].__round__(6)
-    0.2
+    Gives the mean, half its 95 % interval, the least and the number of seeds.
+
+    >>> difference([0.75, 0.5, 0.75], [0.5, 0.25])
+    {'mean': 0.25, 'half_width': 0.0, 'least': 0.25, 'seeds': 2}
     """
-    found = estimate([a - b for a, b in zip(one, other, strict=False)])
+    pairs = [a - b for a, b in zip(one, other, strict=False)]
+    found = estimate(pairs)
     assert found is not None  # noqa: S101 - there is a seed
-    return {"mean": found.mean, "half_width": found.half_width}
+    return {"mean": found.mean, "half_width": found.half_width, "least": min(pairs), "seeds": len(pairs)}
 
 
 def round_ends(scenario: Scenario) -> Floats:

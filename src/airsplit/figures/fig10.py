@@ -13,7 +13,7 @@ from airsplit.figures.accuracies import DEVICES, Case, curve, difference, study_
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.jobs import PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.figures.wording import length_of_training, seeds_text
+from airsplit.figures.wording import length_of_training, means_text
 from airsplit.trials import Trials
 
 COLOURS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
@@ -51,7 +51,8 @@ def draw(data: Data) -> Canvas:
             percent = 100 * np.array(each["test_accuracy"])
             style.ranged(cell, each["rounds"], percent, COLOURS[each["split"]], marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
         cell.set_title(f"{style.DATASET_NAMES[panel['dataset']]}, {style.PARTITION_NAMES[panel['partition']]}", loc="left")
-        cell.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        cell.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+        cell.xaxis.set_major_formatter(FuncFormatter(style.plain))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     for cell in axes[-1]:
         cell.set_xlabel("round")
@@ -61,7 +62,7 @@ def draw(data: Data) -> Canvas:
     style.caption(
         figure,
         f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "
-        f"{given['batch_size']}. Mean over the evaluated devices' models on the common test set. {seeds_text(given)} "
+        f"{given['batch_size']}. Mean over the evaluated devices' models on the common test set. {means_text(data)} "
         f"Non-IID: {given['non_iid']}.",
     )
     return figure

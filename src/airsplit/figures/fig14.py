@@ -130,20 +130,23 @@ def draw(data: Data) -> Canvas:
     style.caption(
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
-        f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: the target was not reached. "
+        f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: not every seed reaches the target. "
         "FedAvg does not depend on L̂.",
     )
     return figure
 
 
 def _seeds_text(data: Data) -> str:
-    """Of how many seeds the marks are: what only this figure shows may have fewer than the rest.
+    """Return of how many seeds the marks are: what only this figure shows may have fewer than the rest.
 
     >>> _seeds_text({"points": [{"test_accuracy": [0.9, 0.8, 0.9]}, {"test_accuracy": [0.9]}]})
-    'Means of 1–3 seeds.'
+    'Means of 3 seeds with their range as a bar; marks without a bar are of one seed.'
     """
-    counts = [len(point["test_accuracy"]) for point in data["points"]]
-    return "One seed." if max(counts) == 1 else f"Means of {span(counts)} seeds."
+    counts = {len(point["test_accuracy"]) for point in data["points"]}
+    if counts == {1}:
+        return "One seed."
+    text = f"Means of {span(counts - {1}, 'd')} seeds with their range as a bar"
+    return f"{text}; marks without a bar are of one seed." if 1 in counts else f"{text}."
 
 
 def _highest_reached(points: list[dict[str, Any]]) -> int:
@@ -160,8 +163,10 @@ def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, 
     title, colour, _ = WAYS[way]
     drawn: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 2.5, "linestyle": "--" if way == "fedavg" else "-"}
     x = [limits.index(point["max_split"]) for point in points]
-    accuracy = [100 * np.mean(point["test_accuracy"]) for point in points]
-    above.plot(x, accuracy, label=title, **drawn)
+    above.plot(x, [100 * np.mean(point["test_accuracy"]) for point in points], label=title, **drawn)
+    for at, point in zip(x, points, strict=True):
+        if len(point["test_accuracy"]) > 1:
+            above.vlines(at, 100 * min(point["test_accuracy"]), 100 * max(point["test_accuracy"]), color=colour, linewidth=0.8)
     reached = [(at, point["time_to_s"][which]) for at, point in zip(x, points, strict=True) if point["time_to_s"][which] is not None]
     if reached:
         below.plot(*zip(*reached, strict=True), **drawn)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ FRONTS_EVERY = 10
 """Rounds after which SFL averages fronts, in figure 14."""
 GUESSING = 0.1
 """The accuracy of an untrained model on ten classes."""
+GUESSED: dict[str, Any] = {
+    "test_accuracy": GUESSING,
+    "test_accuracy_spread": 0.0,
+    "test_accuracy_worst": GUESSING,
+    "own_accuracy": GUESSING,
+}
 KEPT = (
     "round",
     "virtual_time_s",
@@ -103,6 +110,7 @@ class Done:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._found: dict[Job, tuple[RoundRecord, ...]] = {}
+        self._diverged = set[Job]()
         if file.exists():
             for number, line in enumerate(read_text(file, what="trainings", limit_bytes=1 << 28).splitlines(), start=1):
                 self._read(number, line)
@@ -110,7 +118,7 @@ class Done:
     def _read(self, number: int, line: str) -> None:
         try:
             data = parse_json(line, "a training")
-            self._found[Job(**data["job"])] = tuple(RoundRecord(**record) for record in data["records"])
+            self._keep(Job(**data["job"]), data)
         except (FileProblem, ValueError, TypeError, KeyError) as error:
             why = f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
             raise FileProblem(f"trainings {str(self.file)!r}, line {number} {why}; delete that line") from None
@@ -128,11 +136,18 @@ class Done:
             stream.write(json.dumps({"job": asdict(job)} | dict(result), allow_nan=False) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
+        self._keep(job, result)
+
+    def _keep(self, job: Job, result: Mapping[str, Any]) -> None:
         self._found[job] = tuple(RoundRecord(**record) for record in result["records"])
+        if "diverged" in result:
+            self._diverged.add(job)
 
     def trials(self, jobs: Sequence[Job]) -> Trials:
-        """The runs of jobs that differ in their seed only."""
-        return Trials(tuple(self[job] for job in jobs))
+        """The runs of jobs that differ in their seed only; one that diverged is as good as guessing wherever the others are evaluated."""
+        longest = max((self[job] for job in jobs), key=len)
+        guessed = tuple(replace(record, train_loss=None, **GUESSED) for record in longest)
+        return Trials(tuple(guessed if job in self._diverged else self[job] for job in jobs))
 
 
 def trained(
@@ -229,7 +244,7 @@ def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: fl
 
 def _nothing() -> dict[str, Any]:
     """The record of a training that went wrong: as good as guessing."""
-    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None, "test_accuracy": GUESSING}
+    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None} | GUESSED
 
 
 def _machine(device: str) -> dict[str, Any]:
@@ -254,10 +269,10 @@ def with_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
     return [replace(job, seed=seed) for seed in (seeds if job.devices == SEARCHED_DEVICES else seeds[:1])]
 
 
-def complete_seeds(datasets: Iterable[str], tuned: Tuned, done: Done) -> list[int]:
-    """The first, and those for which all is done that figures 9 and 10 show."""
-    several = [job for dataset in datasets for job in (*of_figure_9(dataset, tuned), *of_figure_10(dataset, tuned))]
-    return [seed for seed in SEEDS if seed == SEEDS[0] or all(job in done for job in several if job.seed == seed)]
+def with_done_seeds(job: Job, done: Done) -> list[Job]:
+    """The first seed, and the next ones as far as they are done: so the n-th of any two curves are of the same seed."""
+    further = [replace(job, seed=seed) for seed in SEEDS[1:]]
+    return [replace(job, seed=SEEDS[0]), *takewhile(lambda each: each in done, further)]
 
 
 TUNED: Tuned = {

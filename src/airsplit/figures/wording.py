@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, NAMES_WITH_INPUT, pace_label, plain
+from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, NAMES_WITH_INPUT, PARTITION_NAMES, pace_label, plain
 
 Numbers = dict[str, Any]
 
@@ -21,7 +21,7 @@ def setting(data: Numbers) -> str:
     return f"{MODEL_NAMES[data['settings']['model']]} with L̂ = {data['settings']['max_split']}"
 
 
-def span(values: Sequence[float], form: str = ",.3g") -> str:
+def span(values: Collection[float], form: str = ",.3g") -> str:
     """
     >>> span([0.25, 0.5]), span([8.7, 8.7004])
     ('0.25–0.5', '8.7')
@@ -119,31 +119,50 @@ def against_fedavg(data: Numbers, entry: Numbers) -> str:
     )
 
 
-def surely_above(difference: Numbers) -> bool:
-    """Whether the whole interval of a difference is above zero; with one seed there is no interval: then whether the difference is.
+FEWEST_FOR_AN_INTERVAL = 3
+"""With two seeds Student's interval is nine times as wide as they are apart: it says little."""
 
-    >>> surely_above({"mean": 0.1, "half_width": 0.2}), surely_above({"mean": 0.1, "half_width": None})
-    (False, True)
+
+def surely_above(difference: Numbers) -> bool:
+    """Return whether the whole 95 % interval of a difference is above zero; with fewer than three seeds, whether each of them is.
+
+    >>> surely_above({"mean": 0.1, "half_width": 0.2, "least": 0.05, "seeds": 3})
+    False
+    >>> surely_above({"mean": 0.1, "half_width": 0.6, "least": 0.05, "seeds": 2})
+    True
     """
-    return bool(difference["mean"] > (difference["half_width"] or 0.0))
+    if difference["seeds"] < FEWEST_FOR_AN_INTERVAL:
+        return bool(difference["least"] > 0)
+    return bool(difference["mean"] > difference["half_width"])
 
 
 def points(difference: Numbers) -> str:
-    """A difference of accuracies in percentage points.
+    """Return a difference of accuracies in percentage points, with what is known of its error.
 
-    >>> points({"mean": 0.123, "half_width": 0.05})
+    >>> points({"mean": 0.123, "half_width": 0.05, "least": 0.1, "seeds": 3})
     '12.3 ± 5.0 points'
+    >>> points({"mean": 0.123, "half_width": 0.2, "least": 0.1, "seeds": 3})
+    '12.3 ± 20.0 points (each seed at least 10.0)'
+    >>> points({"mean": 0.123, "half_width": 0.6, "least": 0.1, "seeds": 2})
+    '12.3 points (two seeds, at least 10.0)'
     """
-    within = " (one seed)" if difference["half_width"] is None else f" ± {100 * difference['half_width']:.1f}"
-    return f"{100 * difference['mean']:.1f}{within} points"
+    text = f"{100 * difference['mean']:.1f}"
+    if difference["seeds"] == 1:
+        return f"{text} points (one seed)"
+    if difference["seeds"] < FEWEST_FOR_AN_INTERVAL:
+        return f"{text} points (two seeds, at least {100 * difference['least']:.1f})"
+    text += f" ± {100 * difference['half_width']:.1f} points"
+    if not surely_above(difference) and difference["least"] > 0:
+        text += f" (each seed at least {100 * difference['least']:.1f})"
+    return text
 
 
 def trained_on(data: Numbers) -> str:
     """What an accuracy figure was trained on."""
     given = data["settings"]
     model = f"{given['model']} at width {given['arguments']['width']}"
-    count = "one seed" if len(given["seeds"]) == 1 else f"{len(given['seeds'])} seeds{_elsewhere(given)}"
-    return f"{model} on {' and '.join(DATASET_NAMES[each] for each in given['datasets'])}, {length_of_training(given)}, {count}."
+    datasets = " and ".join(DATASET_NAMES[each] for each in given["datasets"])
+    return f"{model} on {datasets}, {length_of_training(given)}, {seeds_text(data)}."
 
 
 def length_of_training(given: Numbers) -> str:
@@ -157,16 +176,48 @@ def length_of_training(given: Numbers) -> str:
     return " and ".join(f"{passes} passes over {DATASET_NAMES[dataset]}" for dataset, passes in given["epochs"].items())
 
 
-def seeds_text(given: Numbers) -> str:
-    """Of how many seeds lines and bands are.
+def seeds_text(data: Numbers) -> str:
+    """Return how many seeds the curves of a figure have, and which of them have more than others.
 
-    >>> seeds_text({"seeds": [0, 1, 2]}), seeds_text({"seeds": [0]})
-    ('Means and ranges of 3 seeds.', 'One seed.')
+    >>> curves = {5: 1, 20: 3}
+    >>> panels = [{"dataset": "mnist", "devices": k, "sfl": {"seeds": n}, "fedavg": {"seeds": n}} for k, n in curves.items()]
+    >>> seeds_text({"panels": panels}), seeds_text({"panels": panels[1:]})
+    ('3 seeds (20 devices), one seed elsewhere', '3 seeds')
     """
-    if len(given["seeds"]) == 1:
-        return "One seed."
-    return f"Means and ranges of {len(given['seeds'])} seeds{_elsewhere(given)}."
+    found = [(where, _count_text(seeds)) for panel in data["panels"] for where, seeds in _seeds_of(panel)]
+    # name as little of where a curve is as tells its number of seeds
+    for length in range(1 + len(found[0][0])):
+        named = {(", ".join(where[:length]), count) for where, count in found}
+        if len({name for name, _ in named}) == len(named):
+            break
+    groups = dict[str, list[str]]()
+    for where, count in found:
+        names = groups.setdefault(count, [])
+        name = ", ".join(where[:length])
+        if name not in names:
+            names.append(name)
+    *several, usual = sorted(groups, key=lambda count: (len(groups[count]), count))
+    if not several:
+        return usual
+    return ", ".join(f"{count} ({'; '.join(groups[count])})" for count in several) + f", {usual} elsewhere"
 
 
-def _elsewhere(given: Numbers) -> str:
-    return " for 20 devices, one elsewhere" if "seeds_elsewhere" in given else ""
+def _seeds_of(panel: Numbers) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield where each curve of a panel is, the most telling part first, and its number of seeds."""
+    dataset = DATASET_NAMES[panel["dataset"]]
+    if "devices" in panel:
+        for scheme, name in (("sfl", "SFL"), ("fedavg", "FedAvg")):
+            yield (f"{panel['devices']} devices", dataset, name), panel[scheme]["seeds"]
+    else:
+        for each in panel["curves"]:
+            yield (f"ℓ = {each['split']}", dataset, PARTITION_NAMES[panel["partition"]]), each["seeds"]
+
+
+def _count_text(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def means_text(data: Numbers) -> str:
+    """Return what lines and bands are means and ranges of, as a sentence."""
+    seeds = seeds_text(data)
+    return "One seed." if seeds == "one seed" else f"Means and ranges of {seeds}."
