@@ -180,7 +180,9 @@ class Paper(Study):
     def settings(self) -> dict[str, Any]:
         tuned = [{"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e} for (d, a), (rate, e) in jobs.TUNED.items()]
         epochs = {dataset: jobs.EPOCHS[dataset] for dataset in self.sweep.datasets}
-        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"}
+        training = self.scenario(Case(self.sweep.datasets[0])).training
+        tested = {"evaluate_devices": training.evaluate_devices, "evaluate_samples": training.evaluate_samples}
+        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"} | tested
 
 
 def study_of(scale: Scale) -> Study:

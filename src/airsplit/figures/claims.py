@@ -13,7 +13,7 @@ import numpy as np
 
 from airsplit.figures import wording
 from airsplit.figures.comparison import SCHEMES
-from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, PARTITION_NAMES
+from airsplit.figures.style import DATASET_NAMES, MODEL_NAMES, PARTITION_NAMES, plain
 from airsplit.figures.wording import Numbers
 
 Drawn = Mapping[int, Numbers]
@@ -199,8 +199,8 @@ def faster_than_fedavg(drawn: Drawn) -> Verdict:
     """C9 holds if on every data set and for every number of devices SFL is ahead, in the mean over seeds, whenever it is evaluated,
     and surely so at its end.
 
-    Surely: the 95 % interval of the difference, seed by seed, is above zero; where there is one seed, the difference is.  FedAvg counts
-    with the best that it has had by then, and with guessing before its first round is over.
+    Surely: the 95 % interval of the difference, seed by seed, is above zero; where there are fewer than three seeds, the difference of
+    each is.  FedAvg counts with the best that it has had by then, and with guessing before its first round is over.
     """
     parts, holds = [], True
     for panel in drawn[9]["panels"]:
@@ -209,11 +209,20 @@ def faster_than_fedavg(drawn: Drawn) -> Verdict:
         times = [np.mean(panel[scheme]["virtual_time_s"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
         last = [100 * np.mean(panel[scheme]["test_accuracy"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
         parts.append(
-            f"{DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices: SFL ends after {times[0]:.3g} s at {last[0]:.1f} %, and is "
-            f"then {wording.points(end)} ahead of FedAvg (at the least {100 * min(ahead):.1f} before), which ends after {times[1]:.3g} s "
-            f"at {last[1]:.1f} %."
+            f"{DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices: SFL ends after {_seconds(times[0])} at {last[0]:.1f} %, and "
+            f"is then {wording.points(end)} ahead of FedAvg (at the least {100 * min(ahead):.1f} before), which ends after "
+            f"{_seconds(times[1])} at {last[1]:.1f} %."
         )
     return f"{wording.trained_on(drawn[9])} {' '.join(parts)}", holds
+
+
+def _seconds(time_s: float) -> str:
+    """Return a time in three digits.
+
+    >>> _seconds(28165.8)
+    '28,200 s'
+    """
+    return f"{plain(float(f'{time_s:.3g}'))} s"
 
 
 def more_devices_are_worse(drawn: Drawn) -> Verdict:

@@ -14,7 +14,7 @@ from airsplit.figures.comparison import SCHEMES
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.jobs import GUESSING
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.figures.wording import length_of_training, means_text
+from airsplit.figures.wording import length_of_training, means_text, tested_text
 from airsplit.trials import Trials
 
 SPLIT = 4
@@ -68,7 +68,8 @@ def draw(data: Data) -> Canvas:
     style.caption(
         figure,
         f"alexnet32 at width {given['arguments']['width']}, split ℓ = {given['split']}, {length_of_training(given)}, batch "
-        f"{given['batch_size']}, the training set dealt to the devices. {means_text(data)} FedAvg has its own optimal shares.",
+        f"{given['batch_size']}, the training set dealt to the devices. {means_text(data)} {tested_text(given)} "
+        "FedAvg has its own optimal shares.",
     )
     return figure
 

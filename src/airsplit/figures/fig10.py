@@ -13,7 +13,7 @@ from airsplit.figures.accuracies import DEVICES, Case, curve, difference, study_
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.jobs import PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.figures.wording import length_of_training, means_text
+from airsplit.figures.wording import length_of_training, means_text, tested_text
 from airsplit.trials import Trials
 
 COLOURS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
@@ -62,7 +62,7 @@ def draw(data: Data) -> Canvas:
     style.caption(
         figure,
         f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "
-        f"{given['batch_size']}. Mean over the evaluated devices' models on the common test set. {means_text(data)} "
+        f"{given['batch_size']}. Mean over devices' models on the common test set. {means_text(data)} {tested_text(given)} "
         f"Non-IID: {given['non_iid']}.",
     )
     return figure

@@ -19,7 +19,7 @@ from airsplit.figures.accuracies import DEVICES, Case, Study, round_ends, study_
 from airsplit.figures.declaration import Data, Figure
 from airsplit.figures.jobs import FRONTS_EVERY, PARTITIONS
 from airsplit.figures.sweeps import Progress, Scale
-from airsplit.figures.wording import length_of_training, span
+from airsplit.figures.wording import length_of_training, tested_text
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
 from airsplit.trials import Trials
@@ -131,7 +131,7 @@ def draw(data: Data) -> Canvas:
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
         f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: not every seed reaches the target. "
-        "FedAvg does not depend on L̂.",
+        f"{tested_text(given)} FedAvg does not depend on L̂.",
     )
     return figure
 
@@ -139,14 +139,36 @@ def draw(data: Data) -> Canvas:
 def _seeds_text(data: Data) -> str:
     """Return of how many seeds the marks are: what only this figure shows may have fewer than the rest.
 
-    >>> _seeds_text({"points": [{"test_accuracy": [0.9, 0.8, 0.9]}, {"test_accuracy": [0.9]}]})
-    'Means of 3 seeds with their range as a bar; marks without a bar are of one seed.'
+    >>> points = [{"way": "sfl", "deepest_split": split, "partition": "iid", "test_accuracy": [0.9] * n} for split, n in ((4, 3), (8, 1))]
+    >>> _seeds_text({"points": points}), _seeds_text({"points": points[1:]})
+    ('Means and ranges (bars) of 3 seeds for SFL at ℓ = 4; one seed elsewhere.', 'One seed.')
     """
     counts = {len(point["test_accuracy"]) for point in data["points"]}
     if counts == {1}:
         return "One seed."
-    text = f"Means of {span(counts - {1}, 'd')} seeds with their range as a bar"
-    return f"{text}; marks without a bar are of one seed." if 1 in counts else f"{text}."
+    if len(counts) == 1:
+        return f"Means and ranges (bars) of {counts.pop()} seeds."
+    several = sorted(counts - {1}, reverse=True)
+    named = "; ".join(f"{count} seeds for {_with_seeds(data['points'], count)}" for count in several)
+    return f"Means and ranges (bars) of {named}" + ("; one seed elsewhere." if 1 in counts else ".")
+
+
+def _with_seeds(points: list[dict[str, Any]], count: int) -> str:
+    """Return which marks have so many seeds, by way to train, and by split or partition where those of a way differ."""
+    names = []
+    for way, (title, _, _) in WAYS.items():
+        whole = [point for point in points if point["way"] == way]
+        chosen = [point for point in whole if len(point["test_accuracy"]) == count]
+        if not chosen:
+            continue
+        splits, parts = ({point[key] for point in chosen} for key in ("deepest_split", "partition"))
+        if len(chosen) == len(whole):
+            names.append(title)
+        elif len(chosen) == sum(point["partition"] in parts for point in whole):
+            names.append(f"{title} with {' and '.join(style.PARTITION_NAMES[part] for part in sorted(parts))} data")
+        else:
+            names.append(f"{title} at ℓ = {', '.join(map(str, sorted(splits)))}")
+    return " and ".join(names)
 
 
 def _highest_reached(points: list[dict[str, Any]]) -> int:

@@ -1,6 +1,6 @@
 """Jobs: the trainings behind the figures of accuracy at the scale of the paper, and the file in which those that are done are kept.
 
-Together they take an hour or two of a large GPU, so each is appended to the file as it ends, and never done twice.
+Eight at a time they take about half an hour of an H200, so each is appended to the file as it ends, and never done twice.
 """
 
 from __future__ import annotations

@@ -221,3 +221,17 @@ def means_text(data: Numbers) -> str:
     """Return what lines and bands are means and ranges of, as a sentence."""
     seeds = seeds_text(data)
     return "One seed." if seeds == "one seed" else f"Means and ranges of {seeds}."
+
+
+def tested_text(given: Numbers) -> str:
+    """Return how many models are tested on how much, as a sentence.
+
+    >>> tested_text({"evaluate_devices": 5})
+    'Tested: up to 5 models.'
+    >>> tested_text({"evaluate_devices": 10, "evaluate_samples": 2000})
+    'Tested: up to 10 models on 2,000 samples each, at the end all on all.'
+    """
+    models = f"Tested: up to {given['evaluate_devices']} models"
+    if "evaluate_samples" not in given:
+        return f"{models}."
+    return f"{models} on {given['evaluate_samples']:,} samples each, at the end all on all."
