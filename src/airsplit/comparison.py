@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from airsplit.compared import Comparison, comparison_in, folder_of
 from airsplit.errors import Diverged, InvalidValue, require_integer, require_number
 from airsplit.files import write_text
+from airsplit.learn.batches import short_devices_in
 from airsplit.learn.parallel import in_parallel
 from airsplit.metric import metric_of
 from airsplit.quantities import seconds
@@ -54,7 +56,8 @@ def compare(
     if not chosen:
         raise InvalidValue("algorithms must name at least one, got none")
     numbers = tuple(range(scenario.training.seed, scenario.training.seed + seeds))
-    pieces = [_Piece(_variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data) for a in chosen for s in numbers]
+    runs = [(algorithm, seed) for algorithm in chosen for seed in numbers]
+    pieces = [_Piece(_variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data, (a, s) == runs[0]) for a, s in runs]
     if not resume:
         for piece in pieces:
             RunFolder(piece.out).require_new()
@@ -76,6 +79,7 @@ class _Piece:
     out: Path
     resume: bool
     data: str | os.PathLike[str] | None
+    is_first: bool
 
 
 def _variant(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
@@ -85,8 +89,18 @@ def _variant(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
 def _train(piece: _Piece) -> None:
     """Train a run into its folder; where it diverges, the folder says so, and the others go on."""
     with suppress(Diverged):
-        for _ in simulate(piece.scenario, out=piece.out, resume=piece.resume, data=piece.data):
+        records = simulate(piece.scenario, out=piece.out, resume=piece.resume, data=piece.data)
+        if piece.is_first:
+            _warn_of_short_devices(piece.out)
+        for _ in records:
             pass
+
+
+def _warn_of_short_devices(folder: Path) -> None:
+    """Warn of devices that hold less than a batch: the data are loaded, and nothing is charged yet."""
+    short = short_devices_in(RunFolder(folder).plan())
+    if short is not None:
+        warnings.warn(short, stacklevel=2)
 
 
 def _rounds_in(pieces: Sequence[_Piece]) -> int:

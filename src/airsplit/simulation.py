@@ -105,6 +105,7 @@ def _written_plan(training: Training) -> dict[str, Any]:
     about: dict[str, Any] = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
     about["parameters"] = int(training.profile.parameters.sum())
     about[ENERGY_INCLUDES_COMPUTING] = training.fleet.joules_per_mac is not None
+    about["samples"] = training.sample_counts.tolist()
     return training.plan.to_dict() | about | made_by()
 
 

@@ -100,7 +100,7 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
-    "changes", [("fleet.devices=3",), ("fleet.devices=100", "training.participation=0.2"), ("training.algorithm=fedavg",)]
+    "changes", [("fleet.devices=3",), ("fleet.devices=80", "training.participation=0.2"), ("training.algorithm=fedavg",)]
 )
 def test_a_picture_is_drawn(run, tmp_path, changes, rounds):
     words = [word for change in changes for word in ("--set", change)]
@@ -197,3 +197,25 @@ def test_few_devices_have_their_names_in_the_picture(run, tmp_path):
     drawn = (tmp_path / "clock.svg").read_text()
     assert [name[:10] in drawn for name in names] == [True] * 3
     assert names[2] not in drawn
+
+
+# ---- devices with less than a batch ----------------------------------------------------------------------------------------
+def test_a_batch_larger_than_what_devices_hold_is_said(run):
+    """Of 1,437 samples of digits, 17 of 20 devices hold 72."""
+    code, _, told = run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=72")
+    assert code == 0
+    assert told.splitlines() == [
+        "airsplit: note: training.batch_size is 72, but 3 of 20 devices hold fewer samples (17: 71, 18: 71, 19: 71); "
+        "they use all of them in every iteration, while plan and clock count a whole batch"
+    ]
+    assert run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=71")[2] == ""
+    assert "(0: 50, 1: 50, 2: 50, …)" in run("clock", "demo", "--rounds", 1, *sets("batch_size=51", "samples_per_device=50"))[2]
+
+
+def test_what_is_not_known_without_the_data_is_not_said(run):
+    assert run("clock", "demo", "--rounds", 1, *sets("batch_size=1000000", "dataset=not_there:at_all"))[2] == ""
+    assert run("clock", "demo", "--rounds", 1, "--set", "fleet.devices=2000", *sets("batch_size=100"))[2] == ""  # more than samples
+
+
+def sets(*settings):
+    return [part for each in settings for part in ("--set", f"training.{each}")]

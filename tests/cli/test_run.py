@@ -310,3 +310,30 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     assert "95 % interval" in printed
     assert " ".join(printed.split()).startswith(found["headline"])
     assert found["headline"].startswith("After the last round ")
+
+
+# ---- devices with less than a batch ----------------------------------------------------------------------------------------
+SHORT = (
+    "airsplit: note: training.batch_size is 100, but 3 of 3 devices hold fewer samples (0: 8, 1: 8, 2: 8); "
+    "they use all of them in every iteration, while plan and clock count a whole batch"
+)
+
+
+def test_a_batch_larger_than_what_devices_hold_is_said_before_anything_is_charged(run, scenario, tmp_path):
+    code, _, told = run("run", scenario, "--out", tmp_path / "run", "--set", "training.batch_size=100")
+    lines = told.splitlines()
+    assert code == 0
+    assert [line for line in lines if "training.batch_size" in line] == [SHORT]
+    assert lines.index(SHORT) < next(at for at, line in enumerate(lines) if "round 1 of 3" in line)
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["samples"] == [8, 8, 8]
+
+
+def test_a_batch_that_devices_can_fill_is_not_spoken_of(run, scenario, tmp_path):
+    assert "training.batch_size" not in run("run", scenario, "--out", tmp_path / "run")[2]
+
+
+def test_compare_says_it_once(run, scenario, tmp_path):
+    options = ("--seeds", 2, "--algorithms", "sfl,fedavg", "--jobs", 1, "--set", "training.batch_size=100", "--set", "training.rounds=1")
+    code, _, told = run("compare", scenario, "--out", tmp_path / "compared", *options)
+    assert code == 0
+    assert [line for line in told.splitlines() if "training.batch_size" in line] == [SHORT]

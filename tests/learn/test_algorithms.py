@@ -79,7 +79,7 @@ def test_one_device_is_plain_training_bit_for_bit(algorithm: str, optimiser: str
 
 def training_order(pair: Any, training: Training) -> Any:
     """One device holds every sample, in the order of the data set."""
-    assert training._sizes.tolist() == [len(pair[1])]
+    assert training.sample_counts.tolist() == [len(pair[1])]
     return [pair]
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from airsplit.learn.batches import Batches
+from airsplit.learn.batches import Batches, describe_short_devices, short_devices_in
+from airsplit.learn.partition import dealt, sizes_without_data
+from airsplit.settings import TrainingSettings
 
 PARTS = [np.arange(100, 111), np.array([7, 3, 5]), np.arange(40, 44), np.array([9])]
 
@@ -69,3 +73,38 @@ def test_a_batch_larger_than_the_data_is_all_the_data(batch_size: int) -> None:
     batches = Batches([np.arange(12)], batch_size, seed=0)
     assert sorted(batches.rows(0, 5).tolist()) == list(range(12))
     assert batches.size(0) == 12
+
+
+# ---- devices with less than a batch ----------------------------------------------------------------------------------------
+def test_devices_that_hold_less_than_a_batch_are_named_with_their_numbers() -> None:
+    said = describe_short_devices(np.array([3, 4, 1_500, 2, 1]), 4, lambda k: f"pi{k}")
+    assert said is not None
+    assert said.startswith("training.batch_size is 4, but 3 of 5 devices hold fewer samples (pi0: 3, pi3: 2, pi4: 1); they use")
+    many = describe_short_devices(np.full(1000, 2), 4)
+    assert many is not None
+    assert "but 1,000 of 1,000 devices hold fewer samples (0: 2, 1: 2, 2: 2, …)" in many
+    assert describe_short_devices(np.array([4, 5]), 4) is None
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {},
+        {"samples": 3, "device_names": ["a"], "batch_size": 9},
+        {"samples": [3, 4], "device_names": ["a"], "batch_size": 9},
+        {"samples": ["3"], "device_names": ["a"], "batch_size": 9},
+        {"samples": [3], "device_names": ["a"], "batch_size": "9"},
+    ],
+)
+def test_a_plan_that_does_not_say_what_devices_hold_is_passed_over(plan: dict[str, Any]) -> None:
+    assert short_devices_in({"samples": [3], "device_names": ["a"], "batch_size": 9}) is not None
+    assert short_devices_in(plan) is None
+
+
+@pytest.mark.parametrize(("kind", "devices"), [("iid", 7), ("dirichlet", 7), ("shards", 7), ("iid", 1437)])
+def test_sizes_that_are_known_without_the_data_are_those_of_the_partition(kind: str, devices: int) -> None:
+    settings = TrainingSettings(partition=kind)
+    labels = np.arange(1437) % 10
+    found = sizes_without_data(settings, devices)
+    assert found is not None
+    assert found.tolist() == [len(rows) for rows in dealt(settings, labels, devices)]

@@ -480,6 +480,16 @@ def test_devices_bring_data_of_their_own(tmp_path: Path) -> None:
     assert not torch.equal(made.state(0)["model:0.weight"], made.state(1)["model:0.weight"])
 
 
+def test_a_server_says_who_holds_less_than_a_batch_before_it_plans(tmp_path: Path) -> None:
+    made, _ = trained(scenario(rounds=1), tmp_path)
+    events = [name for name, _ in made.told]
+    assert events.index("short of samples") < events.index("planned")
+    assert [facts["note"] for _, facts in made.events("short of samples")] == [
+        "training.batch_size is 4, but 1 of 3 devices holds fewer samples (1: 2); "
+        "it uses all of them in every iteration, while the plan counts a whole batch"
+    ]
+
+
 def test_labels_may_be_large(tmp_path: Path) -> None:
     wanted = scenario(splits=[1], data="wide_labels", batch_size=64, loss="learn.tiny:squared_error", rounds=1)
     wanted = wanted.replace(**{"model.name": "network.fleets:wide"})

@@ -36,6 +36,7 @@ TOLD = {
     "refused": "{device} is refused: {why}",
     "begins anew": "{device} has not what it had after round {lost}, and begins anew",
     "dropped": "round {round} goes on without {device}: {why}",
+    "short of samples": "note: {note}",
     "repeated": "round {round} is repeated: {finished} devices finished, {needed} are needed",
     "planned": "planned: a round takes about {latency_s:.3g} s",
     "replanned": "planned anew: a round takes about {latency_s:.3g} s, {gain:.0%} less",

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
+from airsplit.learn.batches import describe_short_devices
+from airsplit.learn.partition import sizes_without_data
 from airsplit.quantities import bar, counted, percent, quantity, seconds
 from airsplit.what_if import ClockRun
 from airsplit.words import NO_ENERGY, TIME
@@ -34,6 +36,13 @@ def clock_report(found: ClockRun) -> list[Text | Table]:
     if len(found.devices) > 1 and found.devices.last.max() > 1:
         parts += [Text(_last_in_words(found)), last_table(found)]
     return [*parts, facts(_conclusions(found))]
+
+
+def short_devices(found: ClockRun) -> str | None:
+    """Return what is to be said of devices that hold less than a batch, as far as that is known without the data."""
+    fleet = found.schedule.fleet
+    held = sizes_without_data(found.schedule.settings, len(fleet))
+    return None if held is None else describe_short_devices(held, found.batch_size, fleet.device_name)
 
 
 def headline(found: ClockRun, what: str) -> str:

@@ -136,6 +136,9 @@ def clock(
     tell = clock_tables.after_a_while(now_and_then(note))
     with sources.what_is_printed_as_notes():
         found = clock_run(chosen, rounds=rounds, tell=tell)
+    short = clock_tables.short_devices(found)
+    if short is not None:
+        note(f"note: {short}")
     if plot is not None:
         save_plot(clock_tables.drawn(found), plot)
     if as_json:

@@ -47,6 +47,7 @@ def run(
     from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
     from airsplit.cli.run_tables import averaged_of, folder_for, run_report, run_summary, stopped
+    from airsplit.learn.batches import short_devices_in
     from airsplit.metric import metric_of
     from airsplit.results import RunFolder
     from airsplit.simulation import simulate_among
@@ -74,6 +75,9 @@ def run(
         note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
         if ranks.is_first and (little := little_averaged(chosen, *averaged_of(folder))) is not None:
             note(f"note: {little}")
+        short = short_devices_in(RunFolder(folder).plan()) if ranks.is_first else None
+        if short is not None:
+            note(f"note: {short}")
         try:
             for _ in follower.through(records):
                 pass

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from airsplit.randomness import generator
 from airsplit.units import Ints
@@ -43,3 +46,35 @@ class Batches:
             known = epoch, generator(self._seed, "mini-batches", device, epoch).permutation(self._parts[device])
             self._last[device] = known
         return known[1]
+
+
+def describe_short_devices(
+    samples: Ints, batch_size: int, name: Callable[[int], str] = str, counted: str = "plan and clock count"
+) -> str | None:
+    """Return what is to be said of devices that hold fewer samples than a batch; None if there is none.
+
+    >>> describe_short_devices(np.array([71, 72]), 72)
+    'training.batch_size is 72, but 1 of 2 devices holds fewer samples (0: 71); it uses all of them in every iteration, \
+while plan and clock count a whole batch'
+    """
+    short = np.flatnonzero(samples < batch_size)
+    if not len(short):
+        return None
+    some = [f"{name(int(k))}: {samples[k]:,}" for k in short[:3]]
+    if len(short) > len(some):
+        some.append("…")
+    holds, use = ("holds", "it uses") if len(short) == 1 else ("hold", "they use")
+    return (
+        f"training.batch_size is {batch_size:,}, but {len(short):,} of {len(samples):,} devices {holds} fewer samples "
+        f"({', '.join(some)}); {use} all of them in every iteration, while {counted} a whole batch"
+    )
+
+
+def short_devices_in(plan: Mapping[str, Any]) -> str | None:
+    """Return the same of the devices in the plan.json of a run; None if it does not say what they hold."""
+    samples, names, batch_size = (plan.get(key) for key in ("samples", "device_names", "batch_size"))
+    if not isinstance(samples, list) or not isinstance(names, list) or not isinstance(batch_size, int):
+        return None
+    if len(samples) != len(names) or not all(isinstance(count, int) for count in samples):
+        return None
+    return describe_short_devices(np.array(samples), batch_size, lambda k: str(names[k]))

@@ -72,7 +72,7 @@ class Training:
             self.round = 0
             dataset = dataset_of(settings, inputs_to(scenario, self.replica.model), data)
             parts = parts_of(settings, dataset, len(self.fleet))
-            self._sizes = np.array([len(part) for part in parts])
+            self.sample_counts = np.array([len(part) for part in parts])
             self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
             compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
             self._tested_at_once = Halving("test samples")
@@ -177,7 +177,7 @@ class Training:
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
-        weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self._sizes, 0.0)
+        weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self.sample_counts, 0.0)
         total = weights.sum()
         return weights / total if total else weights
 

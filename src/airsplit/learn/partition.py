@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airsplit.errors import InvalidValue, require_choice, require_integer, require_number, show
+from airsplit.learn.image_sets import image_set
 from airsplit.randomness import generator
 from airsplit.settings import TrainingSettings
 from airsplit.units import Floats, Ints
@@ -65,6 +66,25 @@ def dealt(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> lis
     said = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
     options = {key: value for key, value in said.items() if value is not None}
     return partition(settings.partition, labels, devices, seed=settings.seed, **options)
+
+
+def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
+    """Return how many samples each device holds, as far as that is known without the data; None if it is not.
+
+    >>> sizes_without_data(TrainingSettings(dataset="digits"), 4).tolist()  # of 1,437 samples
+    [360, 359, 359, 359]
+    """
+    if settings.samples_per_device is not None:
+        return np.full(devices, settings.samples_per_device)
+    if ":" in settings.dataset:
+        return None
+    samples = image_set(settings.dataset).train
+    if samples < devices:
+        return None  # which cannot be trained
+    sizes = np.full(devices, samples // devices)
+    if settings.partition == "iid":
+        sizes[: samples % devices] += 1
+    return sizes
 
 
 def label_counts(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:

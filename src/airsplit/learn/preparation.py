@@ -30,6 +30,9 @@ from airsplit.scenario import Scenario
 from airsplit.settings import ModelSettings, TrainingSettings
 from airsplit.units import Ints
 
+# Samples with which a metric is tried before the training: a batch may be larger than memory.
+MOST_TRIED = 64
+
 
 def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[Replica, Profile]:
     """The scenario's model on a device, ready to be trained, and its profile.
@@ -117,10 +120,10 @@ def require_labels(replica: Replica, samples: Samples, dataset: str) -> str | No
 
 
 def require_metric(replica: Replica, samples: Samples, batch_size: int) -> None:
-    """Raise where a metric of the user's own fails on a batch."""
+    """Raise where a metric of the user's own fails on a batch, or on the beginning of a large one."""
     if replica.metric is None:
         return
-    inputs, labels = samples.batch(slice(0, batch_size))
+    inputs, labels = samples.batch(slice(0, min(batch_size, MOST_TRIED)))
     try:
         output = _output_of(replica, inputs)
     except Exception:  # whatever a model cannot do is told where it is trained

@@ -14,6 +14,7 @@ import numpy as np
 
 from airsplit.errors import Diverged, FileProblem, InvalidValue, UserCodeError
 from airsplit.fleet import Fleet
+from airsplit.learn.batches import describe_short_devices
 from airsplit.learn.checkpoint import Progress
 from airsplit.learn.participation import evaluated_devices, is_evaluated, participants
 from airsplit.learn.preparation import replica_of
@@ -146,6 +147,10 @@ class Server:
         if self.forecast is not None:
             return
         self._wait_for(self.all_here, self._missing)
+        held = np.array([member.samples for member in self.members])
+        short = describe_short_devices(held, self.settings.batch_size, lambda k: self.members[k].name, "the plan counts")
+        if short is not None:
+            self._tell("short of samples", note=short)
         if self.network.measure:
             names = [member.name for member in self.members]
             self._fleet = measured_fleet(self.scenario, names, [member.measurement for member in self.members])
