@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from airsplit.dashboard.serving import Dashboard
 from airsplit.report.page import write_report
-from airsplit.results import RunFolder
+from airsplit.results import Divergence, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.simulation import simulate
 from dashboard.servers import a_dashboard
@@ -34,6 +34,16 @@ def test_runs_are_listed_and_compared(page: Page, dashboard: Dashboard) -> None:
     assert "over=round" in page.url
     page.reload()
     expect(page.locator("#compared tbody tr")).to_have_count(2)
+
+
+def test_a_run_that_diverged_says_so_in_the_list_and_beside_others(page: Page, tmp_path: Path) -> None:
+    a_run(tmp_path / "fine", [a_record(1)])
+    RunFolder(a_run(tmp_path / "bad", [a_record(1)])).write_divergence(Divergence(2, "the loss is not finite"))
+    with a_dashboard(tmp_path) as dashboard:
+        page.goto(dashboard.address + "runs?run=fine&run=bad")
+        expect(page.locator("#list tbody tr", has_text="bad")).to_contain_text("1 of 4, diverged in round 2")
+        expect(page.locator("#compared tbody tr", has_text="bad")).to_contain_text("diverged in round 2")
+        expect(page.locator("#compared tbody tr", has_text="fine")).not_to_contain_text("diverged")
 
 
 def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(page: Page, dashboard: Dashboard) -> None:
