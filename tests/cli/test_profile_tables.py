@@ -120,3 +120,38 @@ def test_long_reasons_wrap_and_lose_nothing():
     lines = printed(explanation(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80)
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()).count("by tokens and by head") >= 1
+
+
+# ---- inputs that cross as they are ---------------------------------------------------------------------------------------
+RAW = {"raw_inputs": [[], ["image", "context"], ["context"]], "other_inputs": [["mask"], ["mask", "lengths"], []]}
+
+
+@pytest.mark.parametrize("width", [60, 90, 200])
+def test_a_table_names_the_raw_inputs_of_each_split(width):
+    lines = printed(profile_table(made(["a", "b", "c"], **RAW), width), width)
+    assert [word for word in header(lines) if word in ("raw", "inputs")] == ["raw", "inputs"]
+    assert [row.count("image, context") for row in rows(lines)] == [0, 1, 0]
+    assert [row.count("context") for row in rows(lines)] == [0, 1, 1]
+    told = " ".join(lines)
+    assert "Raw inputs would be sent as they are; plans leave such splits out, unless model.raw_inputs lets these" in told
+    assert "mask and lengths cross some cuts as they are, which plans allow" in told
+
+
+def test_a_table_of_a_model_that_sends_no_input_says_nothing_of_it():
+    told = " ".join(printed(profile_table(made(["a"]), 200)))
+    assert "raw" not in told
+    assert "plans" not in told
+
+
+def test_an_explanation_names_the_splits_that_plans_leave_out():
+    names = ["a", "b", "c", "d", "e"]
+    raw = [["context"]] * 3 + [[], ["image", "context"]]
+    assert printed(explanation(made(names, raw_inputs=raw), [])) == [
+        "The model can be cut after every layer",
+        "4 of 5 splits would send an input as it is, which plans leave out by default, those after",
+        "  a … c (3)   sends context",
+        "  e           sends image and context",
+    ]
+    both = printed(explanation(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
+    assert both[:2] == ["1 of 6 cuts are left out, those after", "  f   torn"]
+    assert both[2].startswith("4 of 5 splits would send an input as it is")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,18 @@ def test_a_profile_of_ones_own_is_planned_with() -> None:
     found = planned(asked() | {"profile": text})
     assert found["layers"]["names"] == list(shipped_profile("resnet20").names)
     assert found["export"]["toml"] == ""
+
+
+def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> None:
+    alexnet = shipped_profile("alexnet")
+    pools = [name.startswith("pool") for name in alexnet.names]
+    raw = replace(alexnet, raw_inputs=[["context"] if pool else [] for pool in pools])
+    everywhere = planned(asked(fleet__devices=6, plan__method="equal") | {"profile": alexnet.to_json()})
+    assert any(pools[split - 1] for split in everywhere["devices"]["splits"])
+    for device in range(6):
+        found = planned(asked(fleet__devices=6, plan__method="equal") | {"profile": raw.to_json(), "device": device})
+        assert not any(pools[split - 1] for split in found["devices"]["splits"])
+        assert "No other cut would let it finish sooner with this share." in found["device"]["said"]
 
 
 # ---- one device ----------------------------------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from airsplit.network.forecast import (
     forecast,
     measured_fleet,
     message_limit,
+    possible_splits,
     real_clock,
     require_memory,
     require_plannable,
     server_memory_bytes,
-    split_range,
 )
 from airsplit.network.members import Member, Work
 from airsplit.network.replanning import Watch, moving
@@ -111,10 +111,11 @@ def test_a_device_that_says_how_much_memory_it_has_is_held_to_it_also_if_others_
 # ---- what must fit -----------------------------------------------------------------------------------------------------------
 def test_the_splits_that_a_plan_may_choose() -> None:
     _, profile = replica_of(scenario())
-    assert split_range(scenario(), profile) == (1, 3)
+    assert possible_splits(scenario(), profile).tolist() == [1, 2, 3]
     free = scenario().replace(**{"plan.method": "exact", "plan.max_split": 4, "plan.min_split": 2})
-    assert split_range(free, profile) == (2, 4)
-    assert split_range(free.replace(**{"plan.max_split": None}), profile) == (2, profile.deepest_averaging_split())
+    assert possible_splits(free, profile).tolist() == [2, 3, 4]
+    deepest = possible_splits(free.replace(**{"plan.max_split": None}), profile)[-1]
+    assert deepest == profile.deepest_averaging_split()
 
 
 def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,9 @@ def join(
     model: Annotated[str | None, typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL")] = None,
     weights: Annotated[Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")] = None,
     metric: Annotated[str | None, typer.Option(help="package.module:function; only where the device evaluates.", metavar="METRIC")] = None,
+    raw_inputs: Annotated[
+        str, typer.Option(help="Inputs that may leave it as they are, with commas between; or allow.", metavar="NAMES")
+    ] = "refuse",
     name: Annotated[str | None, typer.Option(help="Its name; else its certificate's or host's.", metavar="NAME")] = None,
     out: Annotated[Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")] = None,
     memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)] = 0,
@@ -168,6 +171,7 @@ def join(
     """
     from airsplit.network.device import Device
     from airsplit.network.names import require_name
+    from airsplit.profiles import RAW_INPUTS
 
     if name is not None:
         require_name("--name", name)  # the server would refuse it, and a folder is made of it first
@@ -185,6 +189,7 @@ def join(
         model=model,
         weights=None if weights is None else str(weights),
         metric=metric,
+        raw_inputs=raw_inputs if raw_inputs in RAW_INPUTS else [each.strip() for each in raw_inputs.split(",")],
         memory_bytes=memory,
         probe_s=probe_seconds,
         patience_s=patience,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
-from typing import Protocol
+from itertools import chain, groupby, pairwise
+from typing import NamedTuple, Protocol
 
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +17,7 @@ from airsplit.units import BYTES_PER_FLOAT32, Ints
 WIDEST, GAP = 120, 2
 LONG = 40  # rows from which a table has gaps between the model's blocks, and its header again at its foot
 SHORTEST_NAME, LONGEST_BAR = 24, 20
-WORK = "of the work"
+WORK, RAW = "of the work", "raw inputs"
 DROPPED = (WORK, "back", "layer", "memory", "trainable", "backward", "parameters")  # where the screen is narrow, in this order
 CAPTION = (
     "For one sample: multiply-adds of the layer, of all so far, and of their backward pass; bytes sent over the cut and back, in "
@@ -36,7 +36,7 @@ class RefusalLike(Protocol):
 
 def profile_table(profile: Profile, width: int) -> list[Text | Table]:
     """One row a split, and the work of each layer as a bar, as long as the width allows."""
-    longest = max(map(len, profile.names))
+    longest = max(map(len, ("name", *profile.names)))
     columns = _columns(profile)
     for key in DROPPED:
         within, needed = (min(width, WIDEST), longest) if key == WORK else (width, min(SHORTEST_NAME, longest))
@@ -47,14 +47,25 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
     room = max(SHORTEST_NAME, width - _width(columns))
     names = [_shortened(name, room) for name in profile.names]
     splits = [str(row + 1) for row in range(len(profile))]
-    made = table("split", "name", *columns, words=("name", WORK))
+    made = table("split", "name", *columns, words=("name", RAW, WORK))
     ends = _ends_of_blocks(profile.names) if len(profile) > LONG else set()
     for row, cells in enumerate(zip(splits, names, *columns.values(), strict=True)):
         made.add_row(*cells, end_section=row in ends)
     made.show_footer = len(profile) > LONG
     for column in made.columns:
         column.footer = column.header
-    return [Text(profile_line(profile), style="bold"), Text(CAPTION), made]
+    return [Text(profile_line(profile), style="bold"), Text(CAPTION), made, *map(Text, _crossing_notes(profile))]
+
+
+def _crossing_notes(profile: Profile) -> Iterator[str]:
+    """What there is to know of inputs that cross some cuts as they are."""
+    if any(profile.raw_inputs):
+        yield "Raw inputs would be sent as they are; plans leave such splits out, unless model.raw_inputs lets these inputs travel"
+    others = list(dict.fromkeys(chain(*profile.other_inputs)))
+    if others:
+        cross = "cross some cuts as they are" if len(others) > 1 else "crosses some cuts as it is"
+        why = "no floating-point numbers, and no integers that look up rows of a table"
+        yield f"{' and '.join(others)} {cross}, which plans allow: {why}"
 
 
 def profile_line(profile: Profile) -> str:
@@ -76,6 +87,7 @@ def _columns(profile: Profile) -> dict[str, list[str]]:
         "parameters": [f"{int(number):,}" for number in profile.parameters],
         **({"trainable": [f"{int(number):,}" for number in profile.trainable_parameters]} if frozen else {}),
         "memory": _quantities(profile.device_memory_bytes(1), "B"),
+        **({RAW: [", ".join(names) for names in profile.raw_inputs]} if any(profile.raw_inputs) else {}),
         WORK: _work(profile, 0),
     }
 
@@ -127,14 +139,35 @@ def _block(name: str) -> str:
     return ".".join(parts[: numbered + 1])
 
 
+class Sent(NamedTuple):
+    """A split that sends an input of the model as it is."""
+
+    name: str
+    reason: str
+
+
 def explanation(profile: Profile, refused: Sequence[RefusalLike]) -> list[Text | Table]:
-    """Which cuts are left out, and why; those with the same reason together."""
-    if not refused:
-        return [Text("No cut is left out: the model can be cut after every layer")]
+    """Which cuts are left out, and why; those with the same reason together.  Then the splits that plans leave out."""
+    everywhere = "the model can be cut after every layer"
+    sent = [Sent(name, f"sends {' and '.join(raw)}") for name, raw in zip(profile.names, profile.raw_inputs, strict=True) if raw]
+    parts: list[Text | Table] = []
+    if refused:
+        parts += [Text(f"{len(refused)} of {len(profile) + len(refused)} cuts are left out, those after", style="bold"), _reasons(refused)]
+    elif sent:
+        parts += [Text(f"{everywhere[0].upper()}{everywhere[1:]}")]
+    else:
+        parts += [Text(f"No cut is left out: {everywhere}")]
+    if sent:
+        left_out = "would send an input as it is, which plans leave out by default, those after"
+        parts += [Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"), _reasons(sent)]
+    return parts
+
+
+def _reasons(refused: Sequence[RefusalLike]) -> Table:
     made = Table.grid(padding=(0, 3))
     for layers, reason in _grouped(refused):
         made.add_row(f"  {layers}", reason)
-    return [Text(f"{len(refused)} of {len(profile) + len(refused)} cuts are left out, those after", style="bold"), made]
+    return made
 
 
 def _grouped(refused: Sequence[RefusalLike]) -> Iterator[tuple[str, str]]:

@@ -294,7 +294,8 @@ def _why(given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, tra
     name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]
     standing = f"slower than {percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
     row = int(made.splits[k]) - 1
-    best = int((compute + transmit).argmin())
+    permitted = given.profile.permitted_splits(given.scenario.model.raw_inputs)[: len(compute)]
+    best = int(np.where(permitted, compute + transmit, np.inf).argmin())
     other = (
         "No other cut would let it finish sooner with this share."
         if best == row

@@ -17,6 +17,7 @@ from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute
 from airsplit.network.streams import Lost, Stream, measure_link
 from airsplit.network.trainee import Trainee, expected_answer
 from airsplit.network.transport import PROTOCOL, connect
+from airsplit.profiles import RawInputs
 from airsplit.results import Lock, folder_lock
 from airsplit.scenario import Scenario
 from airsplit.settings import ACCURACY
@@ -33,6 +34,7 @@ class Device:
     model      "package.module:factory", where the scenario's model is not one of airsplit's
     weights    what to begin with, where the scenario's model begins with weights from a file
     metric     "package.module:function", where the scenario's metric is not airsplit's and the device evaluates by itself
+    raw_inputs which inputs of the model may leave the device as they are; "refuse": none, "allow": all
     folder     for its checkpoint and measurements
     patience_s how long it tries to reach the server before it gives up
     """
@@ -46,6 +48,7 @@ class Device:
         model: str | None = None,
         weights: str | None = None,
         metric: str | None = None,
+        raw_inputs: RawInputs = "refuse",
         memory_bytes: int = 0,
         probe_s: float = 3.0,
         patience_s: float = 600.0,
@@ -54,6 +57,7 @@ class Device:
         self.name, self.folder, self._data, self._model, self._weights = name, folder, data, model, weights
         self._metric = metric
         self._memory_bytes, self._probe_s, self._patience_s, self._tell = memory_bytes, probe_s, patience_s, tell
+        self._raw_inputs = raw_inputs
         self._trainee: Trainee | None = None
         self._stopping = False
         self._heard = False  # whether the server has answered since the connection was last lost

@@ -134,9 +134,9 @@ def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int
     if fedavg or scenario.network.replan:
         weights = bytes_of(replica.tensors) + HEADER_BYTES * len(replica.tensors)
     if not fedavg:
-        low, high = split_range(scenario, profile)
+        splits = possible_splits(scenario, profile)
         widest = max(tensor.dtype.itemsize for tensor in replica.tensors.values())
-        crossing = int(profile.activation_elements[low - 1 : high].max()) * widest
+        crossing = int(profile.activation_elements[splits - 1].max()) * widest
         labels = LABEL_BYTES + 8 * int(profile.activation_elements[-1])  # at most a number for each that the model puts out
         batch = scenario.training.batch_size * (crossing + labels)
     limit = max(max(batch, weights) + (1 << 16), LEAST_LIMIT)
@@ -151,21 +151,27 @@ def header_limit(scenario: Scenario, replica: Replica) -> int:
     return LEAST_HEADER + HEADER_BYTES * len(replica.tensors) + BYTES_PER_TIME * scenario.training.iterations_per_round
 
 
-def split_range(scenario: Scenario, profile: Profile) -> tuple[int, int]:
-    """The shallowest and the deepest split that a plan may choose."""
+def possible_splits(scenario: Scenario, profile: Profile) -> Ints:
+    """Return the splits that a plan may choose, in order; those that would send a raw input are not among them."""
     settings = scenario.plan
     if settings.method == "fixed" and settings.split is not None:
         given = settings.split if isinstance(settings.split, tuple) else (settings.split,)
-        splits = [profile.split_of(each) for each in given]
-        return min(splits), max(splits)
-    deepest = settings.max_split if settings.max_split is not None else profile.deepest_averaging_split()
+        return np.unique([profile.split_of(each) for each in given])
+    deepest = settings.max_split
+    if deepest is None:
+        deepest = profile.deepest_averaging_split(scenario.model.raw_inputs)
     several = deepest if isinstance(deepest, tuple) else (deepest,)
-    return profile.split_of(settings.min_split), max(profile.split_of(each) for each in several)
+    low, high = profile.split_of(settings.min_split), max(profile.split_of(each) for each in several)
+    within = np.arange(low, high + 1)
+    permitted = profile.permitted_splits(scenario.model.raw_inputs)[within - 1]
+    # Where none is permitted no plan can be made, which planning says better.
+    return within[permitted] if permitted.any() else within
 
 
 def server_memory_bytes(scenario: Scenario, replica: Replica, profile: Profile, devices: int) -> int:
     """What the server needs for its tensors at most, whatever the plan: copies of back ends, one pass, and messages."""
-    low, high = split_range(scenario, profile)
+    splits = possible_splits(scenario, profile)
+    low, high = int(splits[0]), int(splits[-1])
     batch, fedavg = scenario.training.batch_size, scenario.training.algorithm == "fedavg"
     model = bytes_of(replica.tensors)
     if fedavg:
@@ -176,7 +182,7 @@ def server_memory_bytes(scenario: Scenario, replica: Replica, profile: Profile, 
         copies = 3 * (model - front[high]) + 2 * devices * own
     else:
         copies = (model - front[high]) + devices * (model - front[low] + own)
-    crossing = batch * int(profile.activation_elements[low - 1 : high].max()) * 4
+    crossing = batch * int(profile.activation_elements[splits - 1].max()) * 4
     passing = 4 * batch * int(profile.stored_elements[-1])
     return model + copies + passing + devices * 4 * crossing
 
@@ -197,6 +203,9 @@ def require_memory(scenario: Scenario, replica: Replica, profile: Profile, devic
 def least_device_bytes(scenario: Scenario, profile: Profile, device: int) -> int:
     """What a device must have at least, whatever is planned: the memory for the shallowest split that it may get."""
     planned = scenario.plan_arguments()
-    least = scenario.plan.min_split if scenario.plan.split is None else scenario.plan.split
-    split = profile.split_of(least[device] if isinstance(least, tuple) else least)
+    given = scenario.plan.split
+    if given is None:
+        split = int(possible_splits(scenario, profile)[0])
+    else:
+        split = profile.split_of(given[device] if isinstance(given, tuple) else given)
     return int(profile.device_memory_bytes(planned["batch_size"], planned["optimiser_slots"])[split - 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from airsplit.errors import Diverged, show
+from airsplit.errors import Diverged, InvalidValue, show
 from airsplit.learn.batches import Batches
 from airsplit.learn.data import Dataset
 from airsplit.learn.evaluation import Score, label_kinds, scores
@@ -25,6 +26,8 @@ from airsplit.network.events import Tell
 from airsplit.network.fronts import Fronts
 from airsplit.network.stopwatch import Stopwatch
 from airsplit.network.streams import Lost, Stream, in_words
+from airsplit.planning.problem import name_inputs
+from airsplit.profiles import RawInputs
 from airsplit.references import user_code
 from airsplit.scenario import Scenario
 from airsplit.units import Ints
@@ -35,14 +38,27 @@ class Skipped(Exception):
 
 
 class Trainee:
-    """What a device trains in one run: its part of the model, on its data."""
+    """What a device trains in one run: its part of the model, on its data.
 
-    def __init__(self, scenario: Scenario, welcome: pb.Welcome, folder: Path, data: str | None, tell: Tell) -> None:
+    raw_inputs  which inputs of the model the device lets travel as they are, whatever the server's scenario says
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        welcome: pb.Welcome,
+        folder: Path,
+        data: str | None,
+        tell: Tell,
+        raw_inputs: RawInputs = "refuse",
+    ) -> None:
         self.run, self.number, self.settings, self._tell = welcome.run, welcome.device, scenario.training, tell
         self._scenario, self._compression = scenario.replace(**{"model.fingerprint": None}), scenario.network.compression
         if self.number >= welcome.devices:
             raise Malformed(f"the server must give a device a number below that of its devices, {welcome.devices}, got {self.number}")
         self.replica, self.profile = replica_of(self._scenario)
+        self._permitted = self.profile.permitted_splits(raw_inputs)
+        self._require_same_policy()
         own = data is not None and ":" in data
         dataset = dataset_of(self.settings, inputs_to(scenario, self.replica.model), None if own else data)
         rows = np.arange(len(dataset.train)) if own else parts_of(self.settings, dataset, welcome.devices)[self.number]
@@ -55,6 +71,18 @@ class Trainee:
         self._split, self._fresh = 0, True
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
         self._model_now: dict[str, Tensor] = {}  # with federated averaging: the average, as the server last sent it
+
+    def _require_same_policy(self) -> None:
+        """Raise if the server may cut the model where it would send an input that this device keeps."""
+        if self.settings.algorithm == "fedavg":  # nothing is cut
+            return
+        refused = self.profile.permitted_splits(self._scenario.model.raw_inputs) & ~self._permitted
+        if refused.any():
+            names = list(dict.fromkeys(chain(*(self.profile.raw_inputs[row] for row in np.flatnonzero(refused).tolist()))))
+            raise InvalidValue(
+                f"the server's scenario lets {name_inputs(names)} of the model leave this device as it is (model.raw_inputs); "
+                f"join with --raw-inputs {','.join(names)} to agree, or ask for a scenario that does not"
+            )
 
     def require_labels(self) -> None:
         """Raise where cross-entropy cannot compare the device's labels with what the model returns."""
@@ -109,6 +137,9 @@ class Trainee:
     def _require_split(self, split: int) -> None:
         if not 1 <= split <= len(self.profile):
             raise Malformed(f"the server must cut the model at a split from 1 to {len(self.profile)}, got {split}")
+        if not self._permitted[split - 1]:
+            names = name_inputs(self.profile.raw_inputs[split - 1])
+            raise Malformed(f"the server must not cut the model at split {split}, which would send {names} as it is")
 
     def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
         number = order.number if isinstance(order, pb.Round) else order.round
