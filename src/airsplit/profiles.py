@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -178,6 +178,17 @@ class Profile:
                 raise UnknownName(f"raw_inputs {name!r} is not known: {why}")
             raise unknown_name("raw_inputs", name, known)
         return np.array([may_travel.issuperset(crossing) for crossing in self.raw_inputs])
+
+    def inputs_sent(self, splits: Iterable[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the inputs that some of these splits send as they are: raw inputs, and those that may travel.
+
+        >>> p = Profile(["a", "b"], [9, 9], [9, 18], [5, 1], [2, 2], raw_inputs=[["image"], []], other_inputs=[["mask"], ["mask"]])
+        >>> p.inputs_sent([2, 2]), p.inputs_sent([2, 1])
+        (((), ('mask',)), (('image',), ('mask',)))
+        """
+        rows = sorted({int(split) - 1 for split in splits})
+        raw, other = (dict.fromkeys(chain(*(column[row] for row in rows))) for column in (self.raw_inputs, self.other_inputs))
+        return tuple(raw), tuple(other)
 
     def _known_inputs(self) -> set[str]:
         """Return the names of all inputs that the profile names anywhere."""

@@ -133,8 +133,8 @@ def test_a_table_names_the_raw_inputs_of_each_split(width):
     assert [row.count("image, context") for row in rows(lines)] == [0, 1, 0]
     assert [row.count("context") for row in rows(lines)] == [0, 1, 1]
     told = " ".join(lines)
-    assert "Raw inputs would be sent as they are; plans leave such splits out, unless model.raw_inputs lets these" in told
-    assert "mask and lengths cross some cuts as they are, which plans allow" in told
+    assert "Raw inputs would be sent unchanged; plans leave such splits out, unless model.raw_inputs lets these" in told
+    assert "mask and lengths cross some cuts unchanged, which plans allow" in told
 
 
 def test_a_table_of_a_model_that_sends_no_input_says_nothing_of_it():
@@ -148,10 +148,10 @@ def test_an_explanation_names_the_splits_that_plans_leave_out():
     raw = [["context"]] * 3 + [[], ["image", "context"]]
     assert printed(explanation(made(names, raw_inputs=raw), [])) == [
         "The model can be cut after every layer",
-        "4 of 5 splits would send an input as it is, which plans leave out by default, those after",
+        "4 of 5 splits would send an input unchanged, which plans leave out by default, those after",
         "  a … c (3)   sends context",
         "  e           sends image and context",
     ]
     both = printed(explanation(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
     assert both[:2] == ["1 of 6 cuts are left out, those after", "  f   torn"]
-    assert both[2].startswith("4 of 5 splits would send an input as it is")
+    assert both[2].startswith("4 of 5 splits would send an input unchanged")

@@ -375,6 +375,7 @@ PAIRS = {
     "model__input_shape": None,
     "model__input_dtype": None,
     "model__inputs": [f"{tiny.FEATURES}:float64", "2:int64"],
+    "model__raw_inputs": ["words"],
 }
 WORDS = {"data": "sequences", "model__input_shape": [4], "model__input_dtype": "int64"}
 

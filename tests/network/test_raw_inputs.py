@@ -90,7 +90,7 @@ def test_a_plan_of_the_scenario_keeps_raw_inputs() -> None:
 
 @pytest.mark.parametrize("server_allows", ["allow", ["context"]])
 def test_a_device_joins_no_training_that_may_send_its_raw_inputs(tmp_path: Path, server_allows: Any) -> None:
-    told = r"the input 'context' of the model leave this device as it is \(model.raw_inputs\); join with --raw-inputs context"
+    told = r"the input 'context' of the model leave this device unchanged \(model.raw_inputs\); join with --raw-inputs context"
     with pytest.raises(InvalidValue, match=told):
         trainee(tmp_path, server_allows)
     for agreed in ("allow", ["context"]):
@@ -108,7 +108,7 @@ def test_a_server_that_orders_such_a_cut_nevertheless_gets_nothing(tmp_path: Pat
     device._require_split(4)
     order = pb.Round(number=1, order=1, split=2, up_bps=1e9)
     asked = opened(pb.ServerMessage, Outgoing(pb.ServerMessage(round=order)).frame())
-    with pytest.raises(Malformed, match="must not cut the model at split 2, which would send the input 'context' as it is"):
+    with pytest.raises(Malformed, match="must not cut the model at split 2, which would send the input 'context' unchanged"):
         device.serve(SilentStream(), asked)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from airsplit.profiles import Profile
 
 from .problems import Case, make_profile, nothing_averaged
 
-# Splits 2 and 4 are the cheapest in every respect, and send an input as it is.
+# Splits 2 and 4 are the cheapest in every respect, and send an input unchanged.
 BASE = make_profile([100, 1, 100, 1, 100], [1000, 1, 900, 1, 800])
 RAW = replace(BASE, raw_inputs=[[], ["context"], [], ["context", "position_ids"], []], input_names=["image", "context", "position_ids"])
 FLEET = Fleet(seconds_per_mac=[0.5, 0.7], fluctuation=2.0, full_band_rate_bps=[64.0, 100.0])
@@ -47,7 +47,7 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_left() -> None:
 
 
 def test_a_given_split_that_sends_a_raw_input_is_refused_by_the_input_s_name() -> None:
-    told = "split of device 1, 2 (r2), would send the input 'context' of the model to the server as it is; take another split, or"
+    told = "split of device 1, 2 (r2), would send the input 'context' of the model to the server unchanged; take another split, or"
     with pytest.raises(AirsplitError, match=re.escape(f'{told} allow it by raw_inputs = ["context"]')):
         plan(RAW, FLEET, method="fixed", split=[1, 2])
     assert plan(RAW, FLEET, method="fixed", split=[1, 2], raw_inputs=["context"]).splits.tolist() == [1, 2]
@@ -55,7 +55,7 @@ def test_a_given_split_that_sends_a_raw_input_is_refused_by_the_input_s_name() -
 
 def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out() -> None:
     told = (
-        "every split within the limits, 2, would send the input 'context' of the model to the server as it is; raise max_split to "
+        "every split within the limits, 2, would send the input 'context' of the model to the server unchanged; raise max_split to "
         '3 (r3) or more, or put a layer between the input and the cut, or allow it by raw_inputs = ["context"], in a scenario under [model]'
     )
     for method in METHODS:
@@ -64,7 +64,7 @@ def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out()
     with pytest.raises(AirsplitError, match="every split within the limits of device 1, 2, would send"):
         plan(RAW, FLEET, min_split=2, max_split=[3, 2])
     everywhere = replace(RAW, raw_inputs=[["image", "context"]] * 5)
-    told = "every split within the limits, 1 to 4, would send the inputs 'image' and 'context' of the model to the server as it is; put"
+    told = "every split within the limits, 1 to 4, would send the inputs 'image' and 'context' of the model to the server unchanged; put"
     with pytest.raises(AirsplitError, match=told):
         plan(everywhere, FLEET)
 

@@ -12,6 +12,7 @@ from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
 from airsplit.fleet import Fleet
 from airsplit.planning.plans import FIXED_SHARES, Plan
+from airsplit.planning.problem import name_inputs
 from airsplit.profiles import Profile
 from airsplit.quantities import at_most_percent, bar, counted, digits, percent, seconds
 from airsplit.scenario import Scenario
@@ -134,6 +135,11 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
         yield "", little
     if (held := _held_by_memory(planned)) is not None:
         yield "memory", held
+    left_out = _splits_left_out(planned)
+    if left_out is not None:
+        yield "raw inputs", left_out
+    for sent in inputs_sent(plan.raw_inputs, plan.other_inputs):
+        yield "inputs sent", sent
     ended = f"{plan.status}; " if plan.status else ""
     yield plan.method, f"{ended}planned in {seconds(planned.planning_s)}"
 
@@ -152,6 +158,26 @@ def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None
         return None
     way = "a lower plan.max_split shares more, and training.average_fronts_every averages the rest now and then"
     return f"only {percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
+
+
+def inputs_sent(raw_inputs: Sequence[str], other_inputs: Sequence[str]) -> Iterator[str]:
+    """What there is to know of inputs that reach the server as they are."""
+    if raw_inputs:
+        yield f"devices send {name_inputs(raw_inputs)} of the model to the server unchanged, as model.raw_inputs allows"
+    if other_inputs:
+        why = "no floating-point numbers and no integers that look up a table, so this is always allowed"
+        yield f"devices send {name_inputs(other_inputs)} of the model to the server unchanged: {why}"
+
+
+def _splits_left_out(planned: Planned) -> str | None:
+    """How many splits would send a raw input; None where none does."""
+    profile = planned.profile
+    permitted = profile.permitted_splits(planned.scenario.model.raw_inputs)
+    if permitted.all():
+        return None
+    names, _ = profile.inputs_sent(np.flatnonzero(~permitted) + 1)
+    number = f"{np.count_nonzero(~permitted)} of {counted(len(profile), 'split')}"
+    return f"{number} left out, which would send {name_inputs(names)} of the model to the server unchanged"
 
 
 def _held_by_memory(planned: Planned) -> str | None:

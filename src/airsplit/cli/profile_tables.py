@@ -58,12 +58,12 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
 
 
 def _crossing_notes(profile: Profile) -> Iterator[str]:
-    """What there is to know of inputs that cross some cuts as they are."""
+    """What there is to know of inputs that cross some cuts unchanged."""
     if any(profile.raw_inputs):
-        yield "Raw inputs would be sent as they are; plans leave such splits out, unless model.raw_inputs lets these inputs travel"
+        yield "Raw inputs would be sent unchanged; plans leave such splits out, unless model.raw_inputs lets these inputs travel"
     others = list(dict.fromkeys(chain(*profile.other_inputs)))
     if others:
-        cross = "cross some cuts as they are" if len(others) > 1 else "crosses some cuts as it is"
+        cross = "cross some cuts unchanged" if len(others) > 1 else "crosses some cuts unchanged"
         why = "no floating-point numbers, and no integers that look up rows of a table"
         yield f"{' and '.join(others)} {cross}, which plans allow: {why}"
 
@@ -140,7 +140,7 @@ def _block(name: str) -> str:
 
 
 class Sent(NamedTuple):
-    """A split that sends an input of the model as it is."""
+    """A split that sends an input of the model unchanged."""
 
     name: str
     reason: str
@@ -158,7 +158,7 @@ def explanation(profile: Profile, refused: Sequence[RefusalLike]) -> list[Text |
     else:
         parts += [Text(f"No cut is left out: {everywhere}")]
     if sent:
-        left_out = "would send an input as it is, which plans leave out by default, those after"
+        left_out = "would send an input unchanged, which plans leave out by default, those after"
         parts += [Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"), _reasons(sent)]
     return parts
 

@@ -36,6 +36,15 @@ def averaged_of(folder: Path) -> tuple[int, int]:
     return (averaged, total) if isinstance(averaged, int) and isinstance(total, int) else (0, 0)
 
 
+def inputs_sent_in(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the inputs that the first plan of a run sends as they are: raw ones, and others; none if its folder does not say."""
+    plan = RunFolder(folder).plan()
+    raw_inputs, other_inputs = (plan.get(key, []) for key in ("raw_inputs", "other_inputs"))
+    if not isinstance(raw_inputs, list) or not isinstance(other_inputs, list):
+        return [], []
+    return [str(name) for name in raw_inputs], [str(name) for name in other_inputs]
+
+
 def stopped(folder: Path) -> str:
     """What is said where a run was stopped."""
     trained = len(RunFolder(folder).records())

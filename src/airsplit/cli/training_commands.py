@@ -44,9 +44,9 @@ def run(
     In four processes, each with its share of the devices:
       torchrun --standalone --nproc-per-node 4 -m airsplit run demo
     """
-    from airsplit.cli.plan_tables import little_averaged
+    from airsplit.cli.plan_tables import inputs_sent, little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
-    from airsplit.cli.run_tables import averaged_of, folder_for, run_report, run_summary, stopped
+    from airsplit.cli.run_tables import averaged_of, folder_for, inputs_sent_in, run_report, run_summary, stopped
     from airsplit.learn.batches import short_devices_in
     from airsplit.metric import metric_of
     from airsplit.results import RunFolder
@@ -78,6 +78,9 @@ def run(
         short = short_devices_in(RunFolder(folder).plan()) if ranks.is_first else None
         if short is not None:
             note(f"note: {short}")
+        if ranks.is_first and chosen.training.algorithm != "fedavg":  # which cuts nothing
+            for sent in inputs_sent(*inputs_sent_in(folder)):
+                note(f"note: {sent}")
         try:
             for _ in follower.through(records):
                 pass

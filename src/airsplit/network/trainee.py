@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +77,9 @@ class Trainee:
             return
         refused = self.profile.permitted_splits(self._scenario.model.raw_inputs) & ~self._permitted
         if refused.any():
-            names = list(dict.fromkeys(chain(*(self.profile.raw_inputs[row] for row in np.flatnonzero(refused).tolist()))))
+            names, _ = self.profile.inputs_sent(np.flatnonzero(refused) + 1)
             raise InvalidValue(
-                f"the server's scenario lets {name_inputs(names)} of the model leave this device as it is (model.raw_inputs); "
+                f"the server's scenario lets {name_inputs(names)} of the model leave this device unchanged (model.raw_inputs); "
                 f"join with --raw-inputs {','.join(names)} to agree, or ask for a scenario that does not"
             )
 
@@ -139,7 +138,7 @@ class Trainee:
             raise Malformed(f"the server must cut the model at a split from 1 to {len(self.profile)}, got {split}")
         if not self._permitted[split - 1]:
             names = name_inputs(self.profile.raw_inputs[split - 1])
-            raise Malformed(f"the server must not cut the model at split {split}, which would send {names} as it is")
+            raise Malformed(f"the server must not cut the model at split {split}, which would send {names} unchanged")
 
     def _place(self, order: pb.Round | pb.Assess, step: int) -> pb.Place:
         number = order.number if isinstance(order, pb.Round) else order.round

@@ -31,6 +31,8 @@ class Plan:
         lower_bound_s: No plan within the limits has a smaller objective, whatever its method.
         bound: What the bound holds against, and how it was proven, in words. It never holds against a
             radio that divides the band anew within an iteration.
+        raw_inputs: The model's inputs that some device sends to the server as they are, because `raw_inputs` allows it.
+        other_inputs: The same of inputs that may always travel: labels, masks, and integers that look up no table.
     """
 
     method: str
@@ -50,6 +52,8 @@ class Plan:
     iterations: int
     history: tuple[float, ...]
     profile_fingerprint: str
+    raw_inputs: tuple[str, ...]
+    other_inputs: tuple[str, ...]
     law: LatencyLaw
 
     def __len__(self) -> int:
@@ -90,7 +94,7 @@ class Plan:
         arrays = {n: getattr(self, n).tolist() for n in ("splits", "shares", "compute_s", "transmit_s", "server_s")}
         plain = ("method", "mean_latency_s", "expected_latency_s", "objective", "objective_s", "lower_bound_s", "bound",
                  "gap", "averaged_parameters", "batch_size", "status", "iterations", "profile_fingerprint")  # fmt: skip
-        lists = {"split_names": list(self.split_names), "history": list(self.history)}
+        lists = {n: list(getattr(self, n)) for n in ("split_names", "history", "raw_inputs", "other_inputs")}
         return {n: getattr(self, n) for n in plain} | arrays | lists
 
 
@@ -106,7 +110,10 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         )
 
     names = np.array(problem.profile.names, dtype=object)
+    # Splits that would send a raw input are not among those that the bound compares with.
+    splits = "any splits" if problem.permitted.all() else "any permitted splits"
     against = "whole resource blocks" if bound.whole_blocks else "fixed shares"
+    raw_inputs, other_inputs = problem.profile.inputs_sent(np.unique(rows + 1))
     return Plan(
         method=method,
         splits=_frozen(rows + 1),
@@ -118,13 +125,15 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         objective=objective_words(problem, proposal.objective),
         objective_s=value,
         lower_bound_s=min(bound.lower_s, value),
-        bound=f"any splits and {against}; {bound.how}",
+        bound=f"{splits} and {against}; {bound.how}",
         averaged_parameters=problem.profile.averaged_parameters(int(rows.max()) + 1),
         batch_size=problem.batch_size,
         status=proposal.status,
         iterations=len(proposal.history),
         history=proposal.history,
         profile_fingerprint=problem.profile.fingerprint,
+        raw_inputs=raw_inputs,
+        other_inputs=other_inputs,
         law=law,
     )
 

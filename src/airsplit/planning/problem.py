@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,15 +279,14 @@ def _first_permitted(profile: Profile, permitted: NDArray[np.bool_], shallowest:
         return first
 
     k = int(short[0])
-    sent = profile.raw_inputs[shallowest : limits[k] + 1]
-    names = list(dict.fromkeys(chain(*sent)))
+    names, _ = profile.inputs_sent(range(shallowest + 1, limits[k] + 2))
     whose = "" if len(short) == len(limits) else f" of device {k}"
-    span = f"{shallowest + 1} to {limits[k] + 1}" if len(sent) > 1 else f"{shallowest + 1}"
+    span = f"{shallowest + 1} to {limits[k] + 1}" if limits[k] > shallowest else f"{shallowest + 1}"
     ways = ["put a layer between the input and the cut", allowing(names)]
     if first is not None:
         ways.insert(0, f"raise max_split to {first + 1} ({profile.names[first]}) or more")
     raise Infeasible(
-        f"every split within the limits{whose}, {span}, would send {name_inputs(names)} of the model to the server as it is; "
+        f"every split within the limits{whose}, {span}, would send {name_inputs(names)} of the model to the server unchanged; "
         f"{', or '.join(ways)}"
     )
 

@@ -148,7 +148,7 @@ def _require_allowed(problem: Problem, who: str, rows: Ints) -> None:
     if not problem.permitted[rows[k]]:
         names = problem.profile.raw_inputs[rows[k]]
         raise InvalidValue(
-            f"{field}, {split} ({problem.profile.names[rows[k]]}), would send {name_inputs(names)} of the model to the server as it is; "
+            f"{field}, {split} ({problem.profile.names[rows[k]]}), would send {name_inputs(names)} of the model to the server unchanged; "
             f"take another split, or {allowing(names)}"
         )
     raise InvalidValue(

@@ -1,0 +1,115 @@
+"""What commands say of inputs that cross a cut unchanged: profile, its explanation, plan and run."""
+
+import json
+import sys
+
+import pytest
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.aside = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(4, 5)
+        self.three, self.head = nn.Linear(10, 4), nn.Linear(4, 3)
+
+    def forward(self, image, context, mask):
+        hidden = torch.cat([self.two(self.one(image)), self.aside(context)], 1)
+        return self.head(torch.where(mask, self.three(hidden), 0.0))
+
+def data():
+    def some(count):
+        inputs = torch.randn(count, 6), torch.randn(count, 4), torch.ones(count, 4, dtype=torch.bool)
+        return inputs, torch.arange(count) % 3
+    return some(24), some(6)
+"""
+
+SCENARIO = """
+[model]
+name = "a_net_beside:Net"
+inputs = ["6", "4", "4:bool"]
+
+[fleet]
+devices = 2
+
+[training]
+dataset = "a_net_beside:data"
+rounds = 1
+iterations_per_round = 1
+batch_size = 4
+"""
+
+INPUTS = ("--input", "6", "--input", "4", "--input", "4:bool")
+
+
+@pytest.fixture
+def scenario(tmp_path, monkeypatch):
+    (tmp_path / "a_net_beside.py").write_text(NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_net_beside", raising=False)
+    file = tmp_path / "beside.toml"
+    file.write_text(SCENARIO)
+    return file
+
+
+def test_a_profile_shows_and_explains_them(scenario, run, document):
+    code, out, err = run("profile", "a_net_beside:Net", *INPUTS, "--explain")
+    assert (code, err) == (0, "")
+    assert "raw inputs" in out
+    assert "No cut is left out" not in out
+    assert "2 of 6 splits would send an input unchanged, which plans leave out by default, those after\n  one, two   sends context" in out
+    assert "mask crosses some cuts unchanged, which plans allow" in out
+    found = document("profile", "a_net_beside:Net", *INPUTS)
+    assert found["input_names"] == ["image", "context", "mask"]
+    assert found["raw_inputs"] == [["context"], ["context"], [], [], [], []]
+    assert found["other_inputs"] == [["mask"], ["mask"], ["mask"], ["mask"], [], []]
+
+
+def test_a_plan_leaves_them_on_the_devices_and_says_so(scenario, run, document):
+    code, out, _ = run("plan", scenario)
+    assert code == 0
+    assert "2 of 6 splits left out, which would send the input 'context' of the model to the server unchanged" in out
+    made = document("plan", scenario)
+    assert min(made["splits"]) > 2
+    assert made["raw_inputs"] == []
+    assert made["bound"].startswith("any permitted splits and fixed shares")
+
+
+def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):
+    allowed = ("--set", 'model.raw_inputs=["context"]', "--set", "plan.max_split=2")
+    made = document("plan", scenario, *allowed)
+    assert (made["raw_inputs"], made["other_inputs"]) == (["context"], ["mask"])
+    assert made["bound"].startswith("any splits and fixed shares")
+    told = " ".join(run("plan", scenario, *allowed)[1].split())
+    assert "devices send the input 'context' of the model to the server unchanged, as model.raw_inputs allows" in told
+    assert "devices send the input 'mask' of the model to the server unchanged: no floating-point numbers" in told
+    assert "left out" not in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (["plan.max_split=2"], "every split within the limits, 1 to 2, would send the input 'context'"),
+        (["plan.method=fixed", "plan.split=two"], "2 (two), would send the input 'context' of the model to the server unchanged"),
+        (['model.raw_inputs=["contxt"]'], "raw_inputs 'contxt' is not known; did you mean 'context'?"),
+        (["model.raw_inputs=context"], 'model.raw_inputs must be "refuse", "allow" or a list of the inputs'),
+    ],
+)
+def test_what_cannot_be_is_one_line(scenario, run, changes, told):
+    code, out, err = run("plan", scenario, *(word for change in changes for word in ("--set", change)))
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_notes_what_is_sent(scenario, run, tmp_path):
+    said = {}
+    for name, changes in (("refused", []), ("allowed", ["--set", "model.raw_inputs=allow", "--set", "plan.max_split=2"])):
+        code, _, said[name] = run("run", scenario, "--out", tmp_path / name, *changes)
+        assert code == 0
+        made = json.loads((tmp_path / name / "plan.json").read_text())
+        assert made["raw_inputs"] == (["context"] if name == "allowed" else [])
+    assert "note: devices send the input 'context' of the model to the server unchanged" in said["allowed"]
+    assert "context" not in said["refused"]
