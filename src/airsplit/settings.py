@@ -298,6 +298,7 @@ class TrainingSettings(Section):
     evaluate_samples: int | None = None
     evaluate_all_at_end: bool = False
     checkpoint_every: int = 1
+    checkpoints_kept: int = 2
     device: str = "cpu"
     precision: str = "fp32"
     compile: bool = False
@@ -341,7 +342,7 @@ class TrainingSettings(Section):
         for key, high in (("iterations_per_round", 10**6), ("batch_size", 10**9)):
             require_integer(f"training.{key}", getattr(self, key), low=1, high=high)
         counts = ("rounds", "labels_per_device", "samples_per_device", "average_fronts_every", "replan_every")
-        for key in (*counts, "evaluate_every", "evaluate_devices", "evaluate_samples", "checkpoint_every"):
+        for key in (*counts, "evaluate_every", "evaluate_devices", "evaluate_samples", "checkpoint_every", "checkpoints_kept"):
             if getattr(self, key) is not None:
                 require_integer(f"training.{key}", getattr(self, key), low=1)
         require_integer("training.seed", self.seed, low=0)

@@ -142,7 +142,7 @@ def test_switches_of_serve_are_in_the_scenario_of_the_run(
     devices(3)
     words = ["--set", "training.rounds=1", "--set", "training.fast_paths=true", "--plain", "--replan"]
     assert run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", *words)[0] == 0
-    written = Scenario.load(tmp_path / "run/scenario.toml")
+    written = Scenario.load(tmp_path / "run/scenario.toml", trust_run=True)
     assert (written.training.fast_paths, written.network.replan, written.training.rounds) == (False, True, 1)
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import airsplit as air
 from airsplit import AirsplitError, FileProblem, InvalidValue
 from airsplit.learn import checkpoint
-from airsplit.learn.checkpoint import Progress, progress_of, restore, save, tensors_of
+from airsplit.learn.checkpoint import Progress, progress_of, read_checkpoint, save, write_tensors
 from airsplit.learn.engine import Training
 from airsplit.learn.exporting import export_model
 from airsplit.settings import ALGORITHMS
@@ -93,19 +93,19 @@ def test_the_average_of_all_devices_is_the_mean_of_their_states(tmp_path: Path) 
 @pytest.mark.parametrize("moment", ["before its tensors are read", "before it is read at all"])
 def test_a_model_of_a_run_that_goes_on_is_that_of_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """Each checkpoint replaces the one before it, and whoever reads may be in between."""
-    records = iter(air.simulate(tiny.scenario(splits=SPLITS, rounds=3), out=tmp_path / "run"))
+    records = iter(air.simulate(tiny.scenario(splits=SPLITS, rounds=3, checkpoints_kept=1), out=tmp_path / "run"))
     next(records)
-    first, load = air.load_state(tmp_path / "run", device=2), checkpoint.load_file
+    first, load = air.load_state(tmp_path / "run", device=2), checkpoint.read_tensors
     left = 2
 
-    def read_late(file: Path) -> dict[str, torch.Tensor]:
+    def read_late(file: Path, *rest: Any) -> dict[str, torch.Tensor]:
         nonlocal left
         if left and (file.name == "fixed.safetensors") == (moment == "before it is read at all"):
             left -= 1
             next(records)
-        return load(file)
+        return load(file, *rest)
 
-    monkeypatch.setattr(checkpoint, "load_file", read_late)
+    monkeypatch.setattr(checkpoint, "read_tensors", read_late)
     written = export_model(tmp_path / "run", device=2)
     assert written.round == 3
     with safe_open(written.file, framework="pt") as stored:
@@ -193,11 +193,105 @@ def test_what_is_restored_is_what_was_saved_bit_for_bit(tmp_path: Path, settings
     assert other.shares.tolist() == training.shares.tolist()
 
 
-def test_only_one_checkpoint_is_kept(tmp_path: Path) -> None:
-    training = Training(tiny.scenario(splits=SPLITS, rounds=3))
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_as_many_checkpoints_are_kept_as_were_asked_for(tmp_path: Path, kept: int) -> None:
+    training = Training(tiny.scenario(splits=SPLITS, rounds=4, checkpoints_kept=kept))
     for _ in training.rounds():
         training.save(tmp_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint.json", "fixed.safetensors", "round-000003.safetensors"]
+    rounds = range(5 - kept, 5)
+    wanted = {"checkpoint.json", "fixed.safetensors", *(f"round-00000{n}.safetensors" for n in rounds)}
+    assert {file.name for file in tmp_path.iterdir()} == wanted | ({f"round-00000{n}.json" for n in rounds} if kept > 1 else set())
+
+
+def resumed(folder: Path, rounds: int) -> dict[str, torch.Tensor]:
+    """Go on with a run to its last round; return a device's state."""
+    for _ in air.simulate(tiny.scenario(splits=SPLITS, rounds=rounds), out=folder, resume=True):
+        pass
+    return air.load_state(folder, device=1)
+
+
+def damage(file: Path) -> None:
+    """Turn one bit of the last tensor, or of the last number."""
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["round-000003.safetensors", "checkpoint.json", "nothing left of checkpoint.json"])
+def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_said(tmp_path: Path, name: str) -> None:
+    trained(tmp_path / "wanted", rounds=4)
+    trained(tmp_path / "run", rounds=3)
+    before = air.load_state(tmp_path / "run", device=1)
+    if name == "nothing left of checkpoint.json":
+        (tmp_path / "run/checkpoint/checkpoint.json").unlink()
+    else:
+        damage(tmp_path / "run/checkpoint" / name)
+
+    used = 2 if name.endswith("safetensors") else 3  # the JSON has a copy of its own
+    with pytest.warns(UserWarning, match=f"; the checkpoint of round {used} is used"):
+        found = air.load_state(tmp_path / "run", device=1)
+    assert all(torch.equal(found[each], before[each]) for each in before) == (used == 3)
+    with pytest.warns(UserWarning, match=f"; the checkpoint of round {used} is used"):
+        found = resumed(tmp_path / "run", 4)
+
+    wanted = air.load_state(tmp_path / "wanted", device=1)
+    assert all(torch.equal(found[each], wanted[each]) for each in wanted)
+    assert len((tmp_path / "run/rounds.jsonl").read_text().splitlines()) == 4
+    assert (tmp_path / "run/rounds.jsonl").read_bytes() == (tmp_path / "wanted/rounds.jsonl").read_bytes()
+
+
+def test_where_every_checkpoint_is_damaged_it_is_told_in_one_line(tmp_path: Path) -> None:
+    trained(tmp_path / "run", rounds=3)
+    for file in (tmp_path / "run/checkpoint").glob("round-*.safetensors"):
+        damage(file)
+    for call in (lambda: air.load_state(tmp_path / "run", device=1), lambda: resumed(tmp_path / "run", 4)):
+        with pytest.raises(FileProblem, match=r"round-000003.safetensors' is damaged: its checksum .* begin anew in another folder$"):
+            call()
+
+
+def test_tensors_that_are_not_finite_are_told_although_their_checksum_is_right(tmp_path: Path) -> None:
+    training, _ = saved(tmp_path)
+    whole = read_checkpoint(tmp_path)
+    assert whole is not None
+    bad = dict(whole.tensors)
+    bad["common/model:4.weight"][0, 0] = float("nan")
+    write_tensors(tmp_path / "round-000001.safetensors", bad)
+    altered(tmp_path, checksums=...)
+    with pytest.raises(FileProblem, match="has numbers that are not finite"):
+        training.restore(tmp_path)
+
+
+def test_a_checkpoint_of_another_run_is_told_although_its_shapes_fit(tmp_path: Path) -> None:
+    training, _ = saved(tmp_path / "a")
+    altered(tmp_path / "a", fingerprint="0123456789abcdef")
+    with pytest.raises(FileProblem, match="is of a model with fingerprint '0123456789abcdef'"):
+        training.restore(tmp_path / "a")
+    trained(tmp_path / "run")
+    altered(tmp_path / "run/checkpoint", fingerprint="0123456789abcdef")
+    with pytest.raises(FileProblem, match="is of a model with fingerprint '0123456789abcdef'"):
+        air.load_state(tmp_path / "run", device=1)
+
+
+def test_the_tensors_of_another_round_are_told(tmp_path: Path) -> None:
+    trained(tmp_path / "run", rounds=3)
+    checkpoints = tmp_path / "run/checkpoint"
+    shutil.copy(checkpoints / "round-000002.safetensors", checkpoints / "round-000003.safetensors")
+    with pytest.warns(UserWarning, match="round-000003.safetensors' is damaged: its checksum"):
+        air.load_state(tmp_path / "run", device=1)
+
+
+def test_a_folder_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    """It has no checksums, and one checkpoint."""
+    trained(tmp_path / "wanted", rounds=4)
+    trained(tmp_path / "run", rounds=3)
+    checkpoints = tmp_path / "run/checkpoint"
+    altered(checkpoints, checksums=...)
+    for file in checkpoints.glob("*.safetensors"):
+        save_file(load_file(file), file)
+    (checkpoints / "round-000002.safetensors").unlink()
+    found = resumed(tmp_path / "run", 4)
+    wanted = air.load_state(tmp_path / "wanted", device=1)
+    assert all(torch.equal(found[each], wanted[each]) for each in wanted)
 
 
 def test_what_a_killed_process_left_beside_the_checkpoint_is_cleared_away(tmp_path: Path) -> None:
@@ -229,7 +323,8 @@ def test_constants_of_every_kind_are_restored(tmp_path: Path, model: str) -> Non
 def test_constants_are_those_of_the_checkpoint_and_not_those_of_a_new_model(tmp_path: Path) -> None:
     training, _ = saved(tmp_path, model="overlapping", splits=[1, 2, 1, 2, 1])
     kept = load_file(tmp_path / "fixed.safetensors")
-    save_file({name: tensor + 1 for name, tensor in kept.items()}, tmp_path / "fixed.safetensors")
+    write_tensors(tmp_path / "fixed.safetensors", {name: tensor + 1 for name, tensor in kept.items()})
+    altered(tmp_path, checksums=...)
     assert training.restore(tmp_path)
     assert training.replica.model.table.tolist() == pytest.approx((tiny.overlapping().table + 1).tolist())
     training.replica.require_constants()
@@ -246,22 +341,24 @@ def saved(folder: Path, **settings: Any) -> tuple[Training, Progress]:
 
 def altered(folder: Path, **changes: Any) -> None:
     file = folder / "checkpoint.json"
-    data = json.loads(file.read_text()) | changes
+    data = json.loads(file.read_text()) | {"checksum": ...} | changes  # as by older versions: none is there to be wrong
     file.write_text(json.dumps({key: value for key, value in data.items() if value is not ...}))
+    for copy in folder.glob("round-*.json"):
+        copy.unlink()  # nothing to go back to
 
 
 @pytest.mark.parametrize("name", ["fixed.safetensors", "round-000001.safetensors"])
 def test_a_missing_or_broken_file_of_tensors_is_told(tmp_path: Path, name: str) -> None:
-    training, progress = saved(tmp_path, model="frozen_norm", splits=[1, 2, 1, 2, 1])
+    training, _ = saved(tmp_path, model="frozen_norm", splits=[1, 2, 1, 2, 1])
     file = tmp_path / name
     whole = file.read_bytes()
     for broken in (b"", b"\0" * 100, whole[:-7], whole[:20], b"x" + whole):
         file.write_bytes(broken)
         with pytest.raises(FileProblem, match=name):
-            restore(tmp_path, training.replica, progress)
+            training.restore(tmp_path)
     file.unlink()
     with pytest.raises(FileProblem, match=name):
-        restore(tmp_path, training.replica, progress)
+        training.restore(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"text"', "{}", '{"tensors": "x"}'])
@@ -333,7 +430,7 @@ def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
     [
         ('{"run": "a", "dev', "is not JSON"),
         ("", "is not JSON"),
-        ("[]", "is not whole: TypeError"),
+        ("[]", r"must be a JSON object, got \[\]"),
         ("{}", "is not whole: KeyError"),
         ('{"run": "a", "device": 1}', "is not that of device 0 in this run, but of device 1 in this run"),
         ('{"run": "b", "device": 0}', "is not that of device 0 in this run, but of device 0 in another run"),
@@ -350,15 +447,15 @@ def test_a_devices_folder_that_is_not_its_own_or_not_whole_is_told(tmp_path: Pat
 
 
 def test_a_checkpoint_of_another_model_or_optimiser_does_not_fit(tmp_path: Path) -> None:
-    _, progress = saved(tmp_path)
+    saved(tmp_path)
     for settings, message in (
         ({"momentum": 0.9}, "momentum:.*nothing"),
         ({"kind": "float64"}, "float64"),
-        ({"model": "norm_mlp"}, "does not fit"),
+        ({"model": "norm_mlp"}, "is of a model with fingerprint"),
     ):
         other = Training(tiny.scenario(splits=SPLITS, **settings))
         with pytest.raises(FileProblem, match=message):
-            restore(tmp_path, other.replica, progress)
+            other.restore(tmp_path)
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
@@ -366,7 +463,9 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
     for file in (tmp_path / "run").rglob("*"):
         if file.is_file() and file.name != ".lock":
             assert file.suffix in (".json", ".safetensors", ".toml", ".jsonl", ".html"), file
-    assert set(tensors_of(tmp_path / "run" / "checkpoint")) >= {"common/momentum:4.weight", "personal/model:0.weight"}
+    whole = read_checkpoint(tmp_path / "run" / "checkpoint")
+    assert whole is not None
+    assert set(whole.tensors) >= {"common/momentum:4.weight", "personal/model:0.weight"}
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -374,6 +473,6 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (_,) = training.rounds()
     tmp_path.joinpath("file").write_text("in the way")
     with pytest.raises(FileProblem, match="cannot be written"):
-        save(tmp_path / "file", training.state, training.replica, training._progress())
+        save(tmp_path / "file", training.state, training.replica, training._progress(), kept=2)
     with pytest.raises(AirsplitError):
         list(air.simulate(tiny.scenario(splits=SPLITS, rounds=1), out=tmp_path / "file" / "run"))

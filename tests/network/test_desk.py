@@ -262,6 +262,28 @@ def test_layers_that_do_not_fit_the_model_are_told(tmp_path: Path, like: dict[st
         fronts.load(1, 2, like)
 
 
+@pytest.mark.parametrize("name", ["front-000001-2.safetensors", "device.json"])
+def test_damaged_layers_of_a_device_are_told(tmp_path: Path, name: str) -> None:
+    like = {"a": torch.ones(2)}
+    Fronts(tmp_path, "run", 0).keep(1, 2, like)
+    assert Fronts(tmp_path, "run", 0).load(1, 2, like)["a"].tolist() == [1, 1]
+    content = bytearray((tmp_path / name).read_bytes())
+    content[-5] ^= 1  # a digit of the checksum, or a bit of a weight
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FileProblem, match=f"{name}' is damaged: its checksum is"):
+        Fronts(tmp_path, "run", 0).load(1, 2, like)
+
+
+def test_layers_that_are_not_finite_or_of_another_type_are_told(tmp_path: Path) -> None:
+    fronts = Fronts(tmp_path, "run", 0)
+    fronts.keep(1, 2, {"a": torch.tensor([1.0, float("inf")])})
+    with pytest.raises(FileProblem, match="has numbers that are not finite; delete the folder"):
+        fronts.load(1, 2, {"a": torch.ones(2)})
+    fronts.keep(2, 2, {"a": torch.ones(2, dtype=torch.float64)})
+    with pytest.raises(FileProblem, match="does not fit the model: a"):
+        fronts.load(2, 2, {"a": torch.ones(2)})
+
+
 def test_two_devices_do_not_share_a_folder(tmp_path: Path) -> None:
     device = Device(name="one", folder=tmp_path)
     with folder_lock(tmp_path, "device's folder"), pytest.raises(FileProblem, match=r"device's folder .* is in use"):

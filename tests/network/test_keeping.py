@@ -37,7 +37,7 @@ def kept(server: Server, tmp_path: Path) -> Path:
 
 
 def test_what_is_read_is_what_was_written(server: Server, kept: Path) -> None:
-    found = read_kept(kept, server.replica)
+    found = read_kept(kept, server.replica, server.profile.fingerprint)
     assert found is not None
     ends, progress, who = found
     assert (ends.splits, progress.round, progress.virtual_time_s, who) == (SPLITS, 1, 2.5, WHO)
@@ -45,7 +45,7 @@ def test_what_is_read_is_what_was_written(server: Server, kept: Path) -> None:
 
 
 def test_where_nothing_was_kept_there_is_nothing_to_go_on_from(server: Server, tmp_path: Path) -> None:
-    assert read_kept(tmp_path, server.replica) is None
+    assert read_kept(tmp_path, server.replica, server.profile.fingerprint) is None
     assert not server.restore(tmp_path, None)
 
 
@@ -70,25 +70,46 @@ def test_where_nothing_was_kept_there_is_nothing_to_go_on_from(server: Server, t
 def test_a_checkpoint_whose_devices_make_no_sense_is_told(server: Server, kept: Path, changes: dict[str, Any]) -> None:
     altered(kept, network=json.loads((kept / "checkpoint.json").read_text())["network"] | changes)
     with pytest.raises(FileProblem, match="is not that of a server"):
-        read_kept(kept, server.replica)
+        read_kept(kept, server.replica, server.profile.fingerprint)
 
 
 def test_a_simulated_runs_checkpoint_is_not_a_servers(server: Server, kept: Path) -> None:
     altered(kept, network=None)
     with pytest.raises(FileProblem, match="is not that of a server"):
-        read_kept(kept, server.replica)
+        read_kept(kept, server.replica, server.profile.fingerprint)
 
 
 @pytest.mark.parametrize("changes", [{"splits": [1, 3, 9]}, {"boundary": 9}])
 def test_splits_that_the_model_does_not_have_are_told(server: Server, kept: Path, changes: dict[str, Any]) -> None:
     altered(kept, **changes)
     with pytest.raises(FileProblem, match="does not fit the model, which has 5 splits"):
-        read_kept(kept, server.replica)
+        read_kept(kept, server.replica, server.profile.fingerprint)
 
 
-def altered(folder: Path, **changes: Any) -> None:
-    file = folder / "checkpoint.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+@pytest.mark.parametrize("name", ["round-000001-4.safetensors", "checkpoint.json", "fixed.safetensors"])
+def test_a_damaged_checkpoint_is_refused_and_no_other_is_gone_back_to(server: Server, kept: Path, name: str) -> None:
+    # a copy, as a simulated run keeps one: devices have only the layers that belong to the newest
+    kept.joinpath("round-000000-3.json").write_bytes(kept.joinpath("checkpoint.json").read_bytes().replace(b"000001-4", b"000000-3"))
+    kept.joinpath("round-000000-3.safetensors").write_bytes(kept.joinpath("round-000001-4.safetensors").read_bytes())
+    altered(kept, "round-000000-3.json")
+    content = bytearray(kept.joinpath(name).read_bytes())
+    content[-3] ^= 1
+    kept.joinpath(name).write_bytes(content)
+    with pytest.raises(FileProblem, match=f"{name}' .*begin anew in another folder"):
+        read_kept(kept, server.replica, server.profile.fingerprint)
+
+
+def test_a_checkpoint_of_another_model_is_told(server: Server, kept: Path) -> None:
+    altered(kept, fingerprint="0123456789abcdef")
+    with pytest.raises(FileProblem, match="is of a model with fingerprint '0123456789abcdef'"):
+        server.restore(kept, None)
+
+
+def altered(folder: Path, name: str = "checkpoint.json", **changes: Any) -> None:
+    file = folder / name
+    data = json.loads(file.read_text()) | changes
+    del data["checksum"]  # as older versions wrote it: none is there to be wrong
+    file.write_text(json.dumps(data))
 
 
 # ---- going on ------------------------------------------------------------------------------------------------------------------

@@ -72,15 +72,15 @@ def run(
         since = f"; goes on after round {done}" if done else "; there is no run in it yet, so one begins" if resume else ""
         if done >= chosen.training.rounds:
             since = f"; it has them all, and --set training.rounds={2 * done} would train more"
+        remarks: list[str | None] = []
+        if ranks.is_first:
+            remarks = [little_averaged(chosen, *averaged_of(folder)), short_devices_in(RunFolder(folder).plan())]
+            if chosen.training.algorithm != "fedavg":  # which cuts nothing
+                remarks += inputs_sent(*inputs_sent_in(folder))
         note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
-        if ranks.is_first and (little := little_averaged(chosen, *averaged_of(folder))) is not None:
-            note(f"note: {little}")
-        short = short_devices_in(RunFolder(folder).plan()) if ranks.is_first else None
-        if short is not None:
-            note(f"note: {short}")
-        if ranks.is_first and chosen.training.algorithm != "fedavg":  # which cuts nothing
-            for sent in inputs_sent(*inputs_sent_in(folder)):
-                note(f"note: {sent}")
+        for remark in remarks:
+            if remark is not None:
+                note(f"note: {remark}")
         try:
             for _ in follower.through(records):
                 pass

@@ -1,34 +1,46 @@
 """Checkpoints: everything that a run needs to go on, as safetensors and JSON; nothing is ever unpickled.
 
-A checkpoint is a file of tensors, and checkpoint.json, which names it.  The JSON is replaced last and at once, so that a
-run that is killed at any moment has either the old checkpoint or the new one.
+A checkpoint is a file of tensors, and a JSON beside it, which names it and says what its checksum must be.  checkpoint.json is
+the newest of these.  It is replaced last and at once, so that a run that is killed at any moment has either the old checkpoint
+or the new one.  Where the newest is damaged, the one before is used.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
 from airsplit.files import beside, put_in_place, write_text
+from airsplit.learn.integrity import checksum_of_tensors, require_checksum, require_fingerprint, seal, unseal
 from airsplit.learn.replica import MODEL, Replica, key
 from airsplit.learn.state import State
+from airsplit.learn.step import are_finite
 from airsplit.parsing import read_json
 from airsplit.results import RunFolder
+from airsplit.scenario import Scenario
 
 NETWORK = "network"
 """The part of a checkpoint that only a server writes."""
 
+CHECKSUMS = "checksums"
+"""The part of a checkpoint that says what its files of tensors must be."""
+
+HEADER_CHECKSUM = "airsplit_checksum"
+"""Under this name in the header of a file of tensors."""
+
 ABOUT_FILE = "checkpoint.json"
+FIXED_FILE = "fixed.safetensors"
 FRONT_FILE = "device.json"
 """In the folder of a networked run's device: whose layers are beside it."""
 
@@ -58,37 +70,109 @@ class Progress:
     names: Mapping[str, str]
 
 
-def save(folder: Path, state: State, replica: Replica, progress: Progress) -> None:
-    """Replace the checkpoint; the one before it is there until the new one is whole."""
-    fixed = folder / "fixed.safetensors"
-    if not fixed.exists():
-        write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in replica.fixed.items()})
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint: what it says, how far the run was, and every tensor, those that training never changes included."""
+
+    about: Mapping[str, Any]
+    progress: Progress
+    tensors: dict[str, Tensor]
+
+
+def save(folder: Path, state: State, replica: Replica, progress: Progress, kept: int) -> None:
+    """Write a checkpoint, and keep this many of the newest; the one before it is there until the new one is whole."""
     tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
     tensors |= {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()}
-    replace_checkpoint(folder, tensors, asdict(progress), f"round-{progress.round:06d}")
+    write_checkpoint(folder, tensors, replica.fixed, asdict(progress), f"round-{progress.round:06d}", kept)
 
 
-def replace_checkpoint(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], name: str) -> None:
-    """Write tensors, then the JSON that names them, then drop what was there before.
+def write_checkpoint(
+    folder: Path, tensors: Mapping[str, Tensor], fixed: Mapping[str, Tensor], about: Mapping[str, Any], name: str, kept: int
+) -> None:
+    """Write tensors, then the JSON that names them, then drop what is no longer wanted.
 
-    name   of the file of tensors, without its suffix; begins with "round-", and is not that of the checkpoint before
+    fixed  what training never changes, written once
+    name   of the files, without a suffix: "round-" and the round; not that of the checkpoint before
+    kept   how many checkpoints stay, this one included
     """
+    checksums = {}
+    fixed_file = folder / FIXED_FILE
+    if fixed_file.exists():
+        checksum = _stored_checksum(fixed_file)
+    else:
+        checksum = write_tensors(fixed_file, {f"{COMMON}{each}": tensor for each, tensor in fixed.items()})
+    if checksum is not None:
+        checksums[FIXED_FILE] = checksum
     file = folder / f"{name}.safetensors"
-    write_tensors(file, tensors)
-    write_text(folder / ABOUT_FILE, json.dumps({"tensors": file.name} | dict(about), allow_nan=False) + "\n")
-    for old in (*folder.glob("round-*.safetensors"), *folder.glob(".*")):  # also what a process that was killed left half-written
-        if old != file and old.is_file():
+    checksums[file.name] = write_tensors(file, tensors)
+    text = json.dumps(seal({"tensors": file.name, CHECKSUMS: checksums} | dict(about)), allow_nan=False) + "\n"
+    if kept > 1:
+        write_text(folder / f"{name}.json", text)  # what is gone back to where checkpoint.json or what it names is damaged
+    write_text(folder / ABOUT_FILE, text)
+    _drop_old(folder, name, kept)
+
+
+def _drop_old(folder: Path, newest: str, kept: int) -> None:
+    """Delete all but the newest checkpoint and some before it, and what a process that was killed left half-written."""
+    before = [file.stem for file in _older(folder) if _round_of(file) < _round_of(folder / newest)]
+    wanted = {newest, *before[: kept - 1]}
+    for old in (*folder.glob("round-*.safetensors"), *folder.glob("round-*.json"), *folder.glob(".*")):
+        if old.stem not in wanted and old.is_file():
             old.unlink(missing_ok=True)
 
 
-def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> None:
-    """A file of tensors: written beside the target, to the disk, then renamed, so that it is there whole or not at all."""
+def _older(folder: Path) -> list[Path]:
+    """Return the JSON of each checkpoint that is kept, newest first."""
+    return sorted(folder.glob("round-*.json"), key=_round_of, reverse=True)
+
+
+def _round_of(file: Path) -> int:
+    digits = file.name.removeprefix("round-")[:18].partition(".")[0]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> str:
+    """Write a file of tensors with their checksum in its header; return the checksum.
+
+    It is written beside the target, to the disk, then renamed, so that it is there whole or not at all.
+    """
+    whole = _apart(tensors)
+    checksum = checksum_of_tensors(whole)
     with beside(file) as new:
         try:
-            save_file(_apart(tensors), new, about)
+            save_file(whole, new, dict(about or {}) | {HEADER_CHECKSUM: checksum})
         except (OSError, SafetensorError) as error:
             raise FileProblem(f"{str(file)!r} cannot be written: {' '.join(str(error).split())}") from None
         put_in_place(new, file)
+    return checksum
+
+
+def read_tensors(file: Path, what: str, checksum: str | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be what was written.
+
+    what      says in an error which file was wanted
+    checksum  what it must be; None: what the header says, and nothing where that says none, as in files of others
+    """
+    where = f"{what} {str(file)!r}"
+    try:
+        with safe_open(file, framework="pt") as stored:
+            written = checksum or (stored.metadata() or {}).get(HEADER_CHECKSUM)
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+    except (OSError, SafetensorError, AttributeError, KeyError, RuntimeError, ValueError) as error:
+        raise FileProblem(f"{where} cannot be read as safetensors: {' '.join(str(error).split())}") from None
+    if written is not None:
+        require_checksum(checksum_of_tensors(tensors), written, where)
+    return tensors
+
+
+def _stored_checksum(file: Path) -> str | None:
+    """Return the checksum in a file's header; None where an older version wrote it, or it is damaged."""
+    try:
+        with safe_open(file, framework="pt") as stored:
+            found: str | None = (stored.metadata() or {}).get(HEADER_CHECKSUM)
+            return found
+    except (OSError, SafetensorError):
+        return None
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -104,23 +188,21 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def progress_of(folder: Path) -> Progress | None:
     """How far a run is; None where it has no checkpoint yet."""
-    return _progress_in(_about(folder)) if (folder / ABOUT_FILE).exists() else None
+    return _progress_in(_about(folder / ABOUT_FILE)) if (folder / ABOUT_FILE).exists() else None
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def _about(file: Path) -> dict[str, Any]:
     """What a checkpoint says of itself."""
-    file = folder / ABOUT_FILE
     try:
-        about = read_json(file, what="checkpoint")
+        about = unseal(read_json(file, what="checkpoint"), f"checkpoint {str(file)!r}")
         _progress_in(about)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
-    found: dict[str, Any] = about
-    return found
+    return about
 
 
 def _progress_in(about: Mapping[str, Any]) -> Progress:
-    progress = Progress(**{name: value for name, value in about.items() if name not in ("tensors", NETWORK)})
+    progress = Progress(**{name: value for name, value in about.items() if name not in ("tensors", CHECKSUMS, NETWORK)})
     _check(progress)
     return progress
 
@@ -141,36 +223,63 @@ def _check(progress: Progress) -> None:
         raise InvalidValue(f"names must be a table of names, got {show(progress.names)}")
 
 
-def tensors_of(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint, those that training never changes included."""
-    return read_whole(folder)[1]
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole; None where there is none yet.
+
+    Where the newest is damaged, it is the one before, with a warning that says so. A server's is never gone back behind: its
+    devices keep the layers that belong to the newest alone.
+    """
+    newest = folder / ABOUT_FILE
+    damage: FileProblem | None = None
+    for file in (*([newest] if newest.exists() else []), *_older(folder)):
+        try:
+            found = _read_whole(folder, file)
+        except FileProblem as error:
+            damage = damage or error
+            continue
+        if damage is None and file != newest:
+            damage = FileProblem(f"checkpoint {str(newest)!r} is gone")
+        if damage is not None:
+            if is_networked(found.about):
+                break
+            warnings.warn(f"{damage}; the checkpoint of round {found.progress.round} is used", stacklevel=2)
+        return found
+    if damage is None:
+        return None
+    raise FileProblem(f"{damage}; no other checkpoint can take its place: begin anew in another folder")
 
 
-def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a checkpoint says, and its tensors.  One that is replaced while it is read is read again."""
-    about = _about(folder)
+def _read_whole(folder: Path, file: Path) -> Checkpoint:
+    """Read a checkpoint by its JSON.  One that is replaced while it is read is read again."""
+    about = _about(file)
     while True:
         name = about.get("tensors", "")
-        if not isinstance(name, str) or Path(name).name != name:
-            raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {name!r}")
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {show(name)}")
+        checksums = about.get(CHECKSUMS, {})
+        if not isinstance(checksums, dict):
+            raise FileProblem(f"checkpoint {str(file)!r}: {CHECKSUMS} must be a table, got {show(checksums)}")
         try:
-            return about, _read(folder / "fixed.safetensors") | _read(folder / name)
+            fixed = read_tensors(folder / FIXED_FILE, "checkpoint", checksums.get(FIXED_FILE))
+            trained = read_tensors(folder / name, "checkpoint", checksums.get(name))
         except FileProblem:
-            about = _about(folder)
+            about = _about(file)
             if about.get("tensors") == name:
                 raise
+            continue
+        if not are_finite(trained.values()):
+            raise FileProblem(f"checkpoint {str(folder / name)!r} is damaged: it has numbers that are not finite")
+        return Checkpoint(about, _progress_in(about), fixed | trained)
 
 
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise FileProblem(f"checkpoint {str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
+def restore(folder: Path, found: Checkpoint, replica: Replica, fingerprint: str) -> State:
+    """The state of a checkpoint, for a replica of the same model and optimiser; what training never changes goes into the replica.
 
-
-def restore(folder: Path, replica: Replica, progress: Progress) -> State:
-    """The state of a checkpoint, for a replica of the same model and optimiser; what training never changes goes into the replica."""
-    tensors, deepest = tensors_of(folder), len(replica.outline.splits)
+    fingerprint   of the model's profile
+    """
+    progress, tensors = found.progress, found.tensors
+    require_fingerprint(progress.fingerprint, fingerprint, f"checkpoint {str(folder)!r}")
+    deepest = len(replica.outline.splits)
     for split in (progress.boundary, *progress.splits):
         if split > deepest:
             raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
@@ -224,18 +333,18 @@ def trained_model(
 ) -> tuple[dict[str, Tensor], Progress]:
     """The same, and how far the run was: of one checkpoint, also where the run goes on meanwhile."""
     folder = RunFolder(run_folder).checkpoint
-    progress = progress_of(folder)
-    if progress is None:
+    found = read_checkpoint(folder)
+    if found is None:
         raise FileProblem(f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?")
+    about, progress, tensors = found.about, found.progress, found.tensors
     if (device is None) != average:
         raise InvalidValue(
             "give either device (--device), a number from 0, or average (--average); of a networked run front (--front) alone will do"
         )
     if device is not None:
         require_integer("device", device, low=0, high=len(progress.splits) - 1)
-    about, tensors = read_whole(folder)
-    progress = _progress_in(about)
-    if device is not None and _is_networked(about):
+    _require_model_of(RunFolder(run_folder), progress)
+    if device is not None and is_networked(about):
         tensors |= _own_tensors(tensors, device)
         tensors |= {} if front is None else _front_of(Path(front), about, progress, device)
 
@@ -253,7 +362,7 @@ def trained_model(
     try:
         return {name: whole(trained) for name, trained in progress.names.items()}, progress
     except KeyError as missing:
-        if _is_networked(about):
+        if is_networked(about):
             way = (
                 "give front (--front), that device's folder"
                 if device is not None
@@ -263,8 +372,16 @@ def trained_model(
         raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None
 
 
-def _is_networked(about: Mapping[str, Any]) -> bool:
+def is_networked(about: Mapping[str, Any]) -> bool:
     return isinstance(about.get(NETWORK), dict)
+
+
+def _require_model_of(folder: RunFolder, progress: Progress) -> None:
+    """Raise where a checkpoint is not of the model that its run folder was written for."""
+    if folder.scenario_file.exists():
+        wanted = Scenario.from_toml(folder.scenario()).model.fingerprint
+        if wanted is not None:
+            require_fingerprint(progress.fingerprint, wanted, f"checkpoint {str(folder.checkpoint)!r}")
 
 
 def _own_tensors(tensors: Mapping[str, Tensor], device: int) -> dict[str, Tensor]:
@@ -284,13 +401,13 @@ def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device
         raise FileProblem(f"front {str(folder)!r} is not that of device {device} in this run, but of device {show(owner)} in {which} run")
     if not file.exists():
         raise FileProblem(f"front {str(folder)!r} is not that of device {device} after round {version}: there is no {file.name}")
-    return {COMMON + name: tensor for name, tensor in _read(file).items()}
+    return {COMMON + name: tensor for name, tensor in read_tensors(file, "front").items()}
 
 
 def _owner_of(file: Path) -> tuple[object, object]:
     """The run and the device whose layers are beside a file that says so."""
     try:
-        about = read_json(file, what="front")
+        about = unseal(read_json(file, what="front"), f"front {str(file)!r}")
         return about["run"], about["device"]
     except (ValueError, TypeError, KeyError) as error:
         raise FileProblem(f"front {str(file)!r} is not whole: {type(error).__name__}: {error}") from None

@@ -231,7 +231,8 @@ class Training:
         with self.ranks.together():
             if self.ranks.is_first and folder is not None:
                 personal = {name: stacked for name, stacked in whole.items() if stacked is not None}
-                checkpoint.save(folder, replace(self.state, personal=personal), self.replica, self._progress())
+                whole_state = replace(self.state, personal=personal)
+                checkpoint.save(folder, whole_state, self.replica, self._progress(), self.settings.checkpoints_kept)
 
     def _progress(self) -> Progress:
         return Progress(
@@ -250,15 +251,18 @@ class Training:
         """Go on from the checkpoint in a folder, which only the first of several processes needs to have; False where there is none."""
         first, found = folder if self.ranks.is_first else None, None
         with self.ranks.together():
-            found = checkpoint.progress_of(first) if first is not None else None
-            if found is not None and len(found.splits) != len(self.fleet):
-                raise FileProblem(f"checkpoint {str(folder)!r} must be of {len(self.fleet)} devices, got one of {len(found.splits)}")
-        text = self.ranks.told(json.dumps(asdict(found)) if found is not None else "")
+            found = checkpoint.read_checkpoint(first) if first is not None else None
+            if found is not None and len(found.progress.splits) != len(self.fleet):
+                devices = len(found.progress.splits)
+                raise FileProblem(f"checkpoint {str(folder)!r} must be of {len(self.fleet)} devices, got one of {devices}")
+        text = self.ranks.told(json.dumps(asdict(found.progress)) if found is not None else "")
         if not text:
             return False
         progress = Progress(**json.loads(text))
         with self.ranks.together():
-            whole = checkpoint.restore(first, self.replica, progress) if first is not None else None
+            whole = None
+            if first is not None and found is not None:
+                whole = checkpoint.restore(first, found, self.replica, self.profile.fingerprint)
         self.ranks.spread(list(self.replica.fixed.values()))
         self.replica.keep_constants()
         self.state = State.dealt(whole, self.replica, progress.boundary, len(self.fleet), self.ranks)

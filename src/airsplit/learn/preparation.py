@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from airsplit.errors import FileProblem, InvalidValue
 from airsplit.inputs import InputSpec
 from airsplit.learn.accelerator import CPU
+from airsplit.learn.checkpoint import read_tensors
 from airsplit.learn.data import Dataset, Samples, Tensors, load_dataset
 from airsplit.learn.evaluation import evaluating
 from airsplit.learn.losses import cross_entropy, logits_of, loss_of, require_classes, require_comparable
@@ -69,10 +69,7 @@ def _outlined(settings: ModelSettings, seed: int) -> Outline:
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Fill a model from a safetensors file, which must have exactly its tensors."""
     where = f"model.weights {os.fspath(path)!r}"
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise FileProblem(f"{where} cannot be read as safetensors: {' '.join(str(error).split())}") from None
+    tensors = read_tensors(Path(path), "model.weights")
     wanted = model.state_dict()
     if unpaired := sorted(wanted.keys() ^ tensors.keys()):
         place = "the model" if unpaired[0] in wanted else "the file"

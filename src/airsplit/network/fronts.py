@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from airsplit.errors import FileProblem, require_integer
 from airsplit.files import write_text
-from airsplit.learn.checkpoint import FRONT_FILE, front_file, write_tensors
+from airsplit.learn.checkpoint import FRONT_FILE, front_file, read_tensors, write_tensors
+from airsplit.learn.integrity import seal, unseal
+from airsplit.learn.step import are_finite
 from airsplit.parsing import read_json
 
 
@@ -47,11 +47,10 @@ class Fronts:
     def load(self, version: int, split: int, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A version's tensors, which must be those of `like`."""
         file = self._file(version, split)
-        try:
-            found = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise FileProblem(f"front {str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
-        wrong = [name for name, tensor in like.items() if name not in found or found[name].shape != tensor.shape]
+        found = read_tensors(file, "front")
+        if not are_finite(found.values()):
+            raise FileProblem(f"front {str(file)!r} is damaged: it has numbers that are not finite; delete the folder to begin anew")
+        wrong = [name for name, tensor in like.items() if name not in found or not _is_alike(found[name], tensor)]
         if wrong or found.keys() != like.keys():
             raise FileProblem(f"front {str(file)!r} does not fit the model: {wrong[0] if wrong else 'it has other tensors'}")
         return found
@@ -63,7 +62,8 @@ class Fronts:
             self._write()
 
     def _write(self) -> None:
-        write_text(self._folder / FRONT_FILE, json.dumps({"run": self._run, "device": self._device, "versions": self.versions}) + "\n")
+        about = seal({"run": self._run, "device": self._device, "versions": self.versions})
+        write_text(self._folder / FRONT_FILE, json.dumps(about) + "\n")
         wanted = {self._file(*each) for each in self.versions}
         for old in (*self._folder.glob("front-*.safetensors"), *self._folder.glob(".front-*")):
             if old not in wanted:
@@ -73,14 +73,17 @@ class Fronts:
         return front_file(self._folder, version, split)
 
 
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 def _read(folder: Path) -> dict[str, Any]:
+    where = f"device's checkpoint {str(folder / FRONT_FILE)!r}"
     try:
-        about = read_json(folder / FRONT_FILE, what="device's checkpoint")
+        about = unseal(read_json(folder / FRONT_FILE, what="device's checkpoint"), where)
         versions = [
             (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
         ]
         return {"run": str(about["run"]), "device": require_integer("device", about["device"], low=0), "versions": versions}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileProblem(
-            f"device's checkpoint {str(folder / FRONT_FILE)!r} is not whole: {error}; delete the folder to begin anew"
-        ) from None
+        raise FileProblem(f"{where} is not whole: {error}; delete the folder to begin anew") from None

@@ -12,7 +12,8 @@ from pathlib import Path
 from torch import Tensor
 
 from airsplit.errors import FileProblem, InvalidValue, require_integer, require_number
-from airsplit.learn.checkpoint import COMMON, NETWORK, OWN, Progress, fitting, progress_of, read_whole, replace_checkpoint, write_tensors
+from airsplit.learn.checkpoint import COMMON, NETWORK, OWN, Progress, fitting, read_checkpoint, write_checkpoint
+from airsplit.learn.integrity import require_fingerprint
 from airsplit.learn.replica import Replica
 from airsplit.network.backends import BackEnds
 from airsplit.network.names import require_name
@@ -52,24 +53,28 @@ class Who:
 
 def write_kept(folder: Path, back_ends: BackEnds, progress: Progress, who: Who) -> None:
     """Replace the checkpoint; the one before it is there until the new one is whole."""
-    fixed = folder / "fixed.safetensors"
-    if not fixed.exists():
-        write_tensors(fixed, {f"{COMMON}{name}": tensor for name, tensor in back_ends.replica.fixed.items()})
     tensors = {f"{COMMON}{name}": tensor for name, tensor in back_ends.common.items()}
     for k, own in enumerate(back_ends.own):
         tensors |= {f"{OWN}{k}/{name}": tensor for name, tensor in own.items()}
     # layers may move between two rounds: the number of the order makes the name new all the same
-    replace_checkpoint(folder, tensors, asdict(progress) | {NETWORK: asdict(who)}, f"round-{progress.round:06d}-{who.order}")
+    name = f"round-{progress.round:06d}-{who.order}"
+    about = asdict(progress) | {NETWORK: asdict(who)}
+    # One is enough: devices keep only the layers that belong to the newest.
+    write_checkpoint(folder, tensors, back_ends.replica.fixed, about, name, kept=1)
 
 
-def read_kept(folder: Path, replica: Replica) -> tuple[BackEnds, Progress, Who] | None:
-    """The checkpoint of a server; None where there is none yet."""
-    progress = progress_of(folder)
-    if progress is None:
+def read_kept(folder: Path, replica: Replica, fingerprint: str) -> tuple[BackEnds, Progress, Who] | None:
+    """The checkpoint of a server; None where there is none yet.
+
+    fingerprint   of the model's profile
+    """
+    kept = read_checkpoint(folder)
+    if kept is None:
         return None
-    data, tensors = read_whole(folder)
+    progress, tensors = kept.progress, kept.tensors
+    require_fingerprint(progress.fingerprint, fingerprint, f"checkpoint {str(folder)!r}")
     try:
-        who = Who(**data[NETWORK])
+        who = Who(**kept.about[NETWORK])
         who.check(len(progress.splits))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileProblem(f"checkpoint {str(folder)!r} is not that of a server: {type(error).__name__}: {error}") from None

@@ -382,7 +382,7 @@ class Server:
 
     def restore(self, folder: Path, fleet: Fleet | None) -> bool:
         """Go on from the checkpoint in a folder, with the fleet that was planned for; False where there is no checkpoint."""
-        kept = read_kept(folder, self.replica)
+        kept = read_kept(folder, self.replica, self.profile.fingerprint)
         if kept is None:
             return False
         back_ends, progress, who = kept

@@ -1,0 +1,173 @@
+"""Whatever happens to a file of a run folder, every command either works or says in one line what is wrong.
+
+And it never goes on with, or hands out, tensors other than those that were trained.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from airsplit.cli.app import main
+from airsplit.dashboard.monitor import Runs
+
+Damage = Callable[[bytes, random.Random], bytes]
+
+SCENARIO = """
+[model]
+name = "damaged_net:mlp"
+input_shape = [6]
+
+[fleet]
+devices = 3
+
+[plan]
+method = "fixed"
+split = [1, 3, 1]
+
+[training]
+dataset = "damaged_net:blobs"
+rounds = 3
+iterations_per_round = 2
+batch_size = 4
+"""
+
+NET = """
+import torch
+from torch import nn
+
+def mlp():
+    net = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
+    net[4].bias.requires_grad_(False)
+    return net
+
+def blobs():
+    labels = torch.arange(30) % 3
+    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
+    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
+"""
+
+FILES = (
+    "scenario.toml",
+    "changes.json",
+    "plan.json",
+    "rounds.jsonl",
+    "checkpoint/checkpoint.json",
+    "checkpoint/round-000003.json",
+    "checkpoint/round-000002.json",
+    "checkpoint/round-000003.safetensors",
+    "checkpoint/round-000002.safetensors",
+    "checkpoint/fixed.safetensors",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a scenario, a run of three rounds ("run"), the same up to round two and with four ("two", "four")."""
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "small.toml").write_text(SCENARIO)
+    (folder / "damaged_net.py").write_text(NET)
+    sys.path.insert(0, str(folder))
+    words = ["run", str(folder / "small.toml"), "--set", "training.learning_rate=0.2", "--out"]
+    assert main([*words, str(folder / "run")]) == 0
+    assert main([*words, str(folder / "two"), "--set", "training.rounds=2"]) == 0
+    assert main([*words, str(folder / "four"), "--set", "training.rounds=4"]) == 0
+    for name in ("run", "two", "four"):
+        assert main(["export", str(folder / name), "--device", "1", "--out", str(folder / f"{name}.safetensors")]) == 0
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("damaged_net", None)
+
+
+def cut(content: bytes, rng: random.Random) -> bytes:
+    return content[: rng.randrange(len(content))]
+
+
+def flip(content: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 3)):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def nest(content: bytes, rng: random.Random) -> bytes:
+    """Put something deep in place of a value, or of the whole file."""
+    deep = rng.choice([b"[" * 100_000, b'{"a":' * 100_000, b"[" * 900 + b"]" * 900, b'{"a":' * 100 + b"1" + b"}" * 100])
+    colons = [at + 1 for at, letter in enumerate(content) if letter in b":="]
+    at = rng.choice([0, *colons])
+    return deep if at == 0 else content[:at] + deep + content[at:].partition(b",")[2]
+
+
+def inflate(content: bytes, rng: random.Random) -> bytes:
+    """Put a number that no reader can use in place of one."""
+    digits = [at for at, letter in enumerate(content) if letter in b"0123456789"]
+    if not digits:
+        return b"9" * 4000
+    at = rng.choice(digits)
+    return content[:at] + rng.choice([b"9" * 400, b"9" * 5000, b"1e400", b"-1e999", b"NaN", b"99999999999999999999"]) + content[at + 1 :]
+
+
+def empty(content: bytes, rng: random.Random) -> bytes:
+    return rng.choice([b"", b"\0" * len(content), b"null", b"[]", b"{}", b'"x"', b"3", b"\xff\xfe"])
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a command and return its code and what it said; a mistake must be one line."""
+
+    def call(*words: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert code in (0, 2), said.err
+        if code == 2:
+            assert len(said.err.splitlines()) == 1, said.err
+            assert said.err.startswith("airsplit: ")
+            assert said.out == ""
+        return code, said.err
+
+    return call
+
+
+@pytest.mark.parametrize("damage", [cut, flip, nest, inflate, empty])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
+    folder: Path, tmp_path: Path, command: Callable[..., tuple[int, str]], name: str, damage: Damage
+) -> None:
+    trained = {each: load_file(folder / f"{each}.safetensors") for each in ("run", "two", "four")}
+    for seed in range(TRIES):
+        broken = tmp_path / f"run{seed}"
+        shutil.copytree(folder / "run", broken)
+        file = broken / name
+        file.write_bytes(damage(file.read_bytes(), random.Random(f"{seed} {name}")))  # noqa: S311 - no secret
+
+        command("report", broken)
+        Runs(tmp_path).overview()
+        code, said = command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")
+        if code == 0:
+            wanted = trained["two" if "the checkpoint of round 2 is used" in said else "run"]
+            assert same(tmp_path / "found.safetensors", wanted), (seed, said)
+        command("export", broken, "--average")
+
+        words = ("--set", "training.rounds=4", "--set", "training.learning_rate=0.2")
+        code, said = command("run", folder / "small.toml", "--out", broken, "--resume", *words)
+        if code == 0:
+            assert command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")[0] == 0
+            assert same(tmp_path / "found.safetensors", trained["four"]), (seed, said)
+        shutil.rmtree(broken)
+
+
+TRIES = 2
+"""How often each kind of damage is done to each file; hundreds found nothing more."""
+
+
+def same(file: Path, wanted: dict[str, torch.Tensor]) -> bool:
+    found = load_file(file)
+    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
