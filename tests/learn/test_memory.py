@@ -17,6 +17,7 @@ from airsplit.learn import common_batch, engine, evaluation, stacked
 from airsplit.learn.accelerator import Accelerator
 from airsplit.learn.engine import Training
 from airsplit.learn.memory import Halving, OutOfMemory, is_out_of_memory
+from airsplit.learn.stacked import STACKED
 from airsplit.results import RoundRecord
 
 from . import tiny
@@ -148,6 +149,14 @@ def test_stacked_models_are_halved_as_well(iterations: int, spared: int, monkeyp
     for module, name in ((common_batch, "SAMPLES_AT_ONCE"), (stacked, "ON_CPU")):
         monkeypatch.setattr(module, name, limits[name][1])
     assert_equal(short, trained(iterations))
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+def test_without_room_for_two_models_one_comes_after_the_other() -> None:
+    why = "^the devices are trained one after the other, not at once, because memory has no room for two models$"
+    with pytest.warns(UserWarning, match=why):
+        short = trained(2, models=1)
+    assert STACKED not in short[0]._crew.made
 
 
 def test_where_one_device_is_too_many_it_is_told_in_one_line() -> None:

@@ -205,7 +205,7 @@ def _attempted(
     """Train these, write down what they give, and say so; return the reasons of those that failed."""
     failed, told = dict[Job, str](), set[int]()
     for outcomes in attempt_all(work, jobs, jobs=at_a_time, apart=apart):
-        for number in outcomes.keys() - told:
+        for number in sorted(outcomes.keys() - told):
             told.add(number)
             job, outcome = jobs[number], outcomes[number]
             if isinstance(outcome, Failure):

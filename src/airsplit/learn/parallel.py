@@ -112,10 +112,10 @@ def _in_processes(work: Callable[[Given], Made], pieces: Sequence[Given], count:
                 number, pool = running.pop(future)
                 outcome = _outcome(future)
                 done[number] = outcome
-                if isinstance(outcome, Failure):
-                    _end(pool)  # so that whatever memory it still holds is free again
-                else:
+                if waiting and not isinstance(outcome, Failure):
                     idle.append(pool)
+                else:
+                    _end(pool)  # so that whatever memory it still holds is free for others
             yield dict(done)
     finally:
         for pool in (*idle, *(pool for _, pool in running.values())):
