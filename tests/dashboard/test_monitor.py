@@ -48,6 +48,18 @@ def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
     assert after["version"] > json.loads(before)["version"]
 
 
+def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> None:
+    wanted = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
+    a_run(tmp_path / "own", [a_record(1, test_metric=2.0), a_record(2, test_metric=0.5)], wanted)
+    a_run(tmp_path / "usual", [a_record(1)])
+    own, usual = (json.loads(Runs(tmp_path).run(name).series()) for name in ("own", "usual"))
+    assert own["metric"] == {"name": "mean_error", "field": "test_metric", "goal": "min"}
+    assert own["test_metric"] == 0.5
+    assert [point[2] for point in own["lines"]["test_metric"]] == [2.0, 0.5]
+    assert usual["metric"]["field"] == "test_accuracy"
+    assert (usual["test_metric"], usual["lines"]["test_metric"]) == (None, [])
+
+
 def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
     a_long_run(tmp_path / "run", 3000, 5)
     runs = Runs(tmp_path)

@@ -68,11 +68,12 @@ IN_THREE: dict[str, Callable[[], Scenario]] = {
     "boundary moves": moving_with_norm,
     "many at once": partial(scenario, participation=0.4, rounds=4),
 }
+ERROR = {"metric": f"{tiny.__name__}:part_wrong", "metric_goal": "min"}
 IN_TWO: dict[str, Callable[[], Scenario]] = {
-    "everything averaged": partial(scenario, algorithm="fedavg", **NORM),
+    "everything averaged": partial(scenario, algorithm="fedavg", **NORM, **ERROR),
     "everything averaged, one batch": partial(scenario, algorithm="splitfed-v1", weighting="samples", **ONE_BATCH),
     "dropout": partial(scenario, model="dropout_mlp", splits=[1, 3, 2, 1, 4], model__arguments={"front": 0.3, "back": 0.3}),
-    "adam, some evaluated": partial(scenario, rounds=4, evaluate_every=2, evaluate_devices=2, evaluate_samples=9, **ADAM),
+    "adam, some evaluated": partial(scenario, rounds=4, evaluate_every=2, evaluate_devices=2, evaluate_samples=9, **ADAM, **ERROR),
     "boundary moves, one batch": partial(moving, **ONE_BATCH),
     "numbers": partial(scenario, splits=[2, 1], **NUMBERS),
     "unused": partial(scenario, model="unused", splits=[1, 2, 1, 2, 1], **ONE_BATCH),
