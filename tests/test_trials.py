@@ -86,6 +86,7 @@ def test_of_a_metric_with_the_goal_min_less_is_better() -> None:
         ("max", -3.21, -3.3),
         ("max", 2e-300, 2e-300),
         ("max", 0.0, 0.0),
+        ("max", 5e-324, 0.0),
     ],
 )
 def test_the_target_of_a_metric_is_a_round_number_that_all_reach(goal: str, best: float, target: float) -> None:

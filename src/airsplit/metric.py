@@ -50,7 +50,9 @@ class Metric:
         >>> Metric().round_target(0.938), Metric("error", "test_metric", "min").round_target(0.1234)
         (0.93, 0.13)
         """
-        size = 0.01 if self.is_accuracy or value == 0 else 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+        size = 0.01
+        if not self.is_accuracy and value != 0:
+            size = 10.0 ** max(math.floor(math.log10(abs(value))) - 1, -300)
         steps = value / size
         whole = math.floor(steps + 1e-9) if self.goal == "max" else math.ceil(steps - 1e-9)
         return float(f"{whole * size:.12g}")  # 0.13, not 0.13000000000000003
@@ -71,4 +73,14 @@ def metric_of(settings: TrainingSettings) -> Metric:
     """
     if settings.metric == ACCURACY:
         return Metric()
-    return Metric(settings.metric.rpartition(":")[2], "test_metric", settings.metric_goal)
+    return Metric(display_name(settings.metric), "test_metric", settings.metric_goal)
+
+
+def display_name(path: str) -> str:
+    """Return what tables and pages call a metric of the user's own: the function, or all of it if that is taken.
+
+    >>> display_name("mine.metrics:mean_iou"), display_name("mine:accuracy")
+    ('mean_iou', 'mine:accuracy')
+    """
+    function = path.rpartition(":")[2]
+    return path if function == ACCURACY else function

@@ -110,7 +110,7 @@ def test_pixels_that_are_not_labelled_count_for_nothing() -> None:
 
 # ---- which axis ------------------------------------------------------------------------------------------------------------
 def test_where_both_axes_fit_one_note_says_which_is_taken() -> None:
-    what = r"output of shape \(2, 3, 3, 3\) for labels of shape \(2, 3, 3\) may have its classes last, .*; the last axis is taken"
+    what = r"output of shape \(2, 3, 3, 3\) for labels of shape \(2, 3, 3\) may have its classes last, .*; the last axis is taken, and"
     with pytest.warns(UserWarning, match=what) as told:
         list(simulate(scenario(f"{HERE}:square", rounds=2, model__input_shape=[1, 3, 3])))
     assert len(told) == 1

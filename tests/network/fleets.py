@@ -61,6 +61,11 @@ def three_pixels() -> Any:
     return [tiny.shaded(8, 10 + k, 6, 5) for k in range(3)], (inputs, labels)
 
 
+def three_squares() -> Any:
+    """As many classes as rows and columns."""
+    return [tiny.shaded(8, 10 + k, 3, 3) for k in range(3)], tiny.shaded(TESTED, 3, 3, 3)
+
+
 def three_numbers() -> Any:
     """Labels that are numbers."""
     devices, (test, _) = three()

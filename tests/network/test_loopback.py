@@ -278,6 +278,18 @@ def test_a_device_whose_labels_do_not_go_with_the_model_does_not_even_arrive(tmp
     assert made.events("arrived") == []
 
 
+def test_a_device_says_which_axis_is_taken_where_two_could_be_the_classes(tmp_path: Path) -> None:
+    wanted = scenario("segmenter", (1, 2, 1), "three_squares", rounds=1, model__input_shape=[1, 3, 3])
+    said: list[tuple[str, dict[str, Any]]] = []
+    with party(wanted, tmp_path) as made:
+        made.join("0", "1")
+        made.join("2", tell=lambda event, **facts: said.append((event, facts)))
+        made.train()
+        made.leave()
+    ((_, facts),) = [each for each in said if each[0] == "layout"]
+    assert "the last axis is taken" in facts["note"]
+
+
 def test_a_device_that_evaluates_by_itself_is_told_to_name_the_metric(tmp_path: Path) -> None:
     error = refused(scenario(algorithm="fedavg", metric="learn.tiny:part_wrong"), tmp_path, metric=None)
     assert isinstance(error, InvalidValue)

@@ -11,6 +11,7 @@ from rich.table import Table
 from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
 from airsplit.history import TIMES, has_energy, waiting_share
+from airsplit.metric import display_name
 from airsplit.quantities import percent, quantity, seconds
 from airsplit.results import RunFolder
 from airsplit.scenario import Scenario
@@ -88,7 +89,7 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     if summary["test_metric"] is not None:
         mean, spread, worst = (f"{summary[name]:.4g}" for name in ("test_metric", "test_metric_spread", "test_metric_worst"))
         about = f"on the test set, mean over the devices' models (spread {spread}, worst {worst})"
-        lines.append((summary["metric"].rpartition(":")[2], f"{mean} {about}"))
+        lines.append((display_name(summary["metric"]), f"{mean} {about}"))
     if summary["test_accuracy"] is not None:
         spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
         lines.append(("accuracy", f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})"))

@@ -112,7 +112,7 @@ def require_labels(replica: Replica, samples: Samples, dataset: str) -> str | No
         return None
     return (
         f"the model's output of shape {shape} for labels of shape {tuple(labels.shape)} may have its classes last, "
-        "or first behind the batch as torch has them; the last axis is taken"
+        "or first behind the batch as torch has them; the last axis is taken, and a loss by its path can take the other"
     )
 
 

@@ -139,7 +139,9 @@ class Device:
             told = Scenario.from_toml(welcome.scenario)
             self._trainee = Trainee(self._own_scenario(told), welcome, self.folder, self._data, self._tell)
             if ":" not in told.training.loss:  # what a loss of the server's own takes only the server knows
-                self._trainee.require_labels()
+                layout = self._trainee.require_labels()
+                if layout is not None:
+                    self._tell("layout", note=layout)
         return self._trainee
 
     def _own_scenario(self, told_by_server: Scenario) -> Scenario:

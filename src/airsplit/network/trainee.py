@@ -83,10 +83,13 @@ class Trainee:
                 f"join with --raw-inputs {','.join(names)} to agree, or ask for a scenario that does not"
             )
 
-    def require_labels(self) -> None:
-        """Raise where cross-entropy cannot compare the device's labels with what the model returns."""
-        for samples in (self._dataset.train, self._dataset.test):
-            require_labels(self.replica, samples, self.settings.dataset)
+    def require_labels(self) -> str | None:
+        """Raise where cross-entropy cannot compare the device's labels with what the model returns.
+
+        Returns what is to be said where two axes of that could be the classes.
+        """
+        layouts = [require_labels(self.replica, samples, self.settings.dataset) for samples in (self._dataset.train, self._dataset.test)]
+        return layouts[0]
 
     # ---- orders ----------------------------------------------------------------------------------------------------------------
     def serve(self, stream: Stream, answer: Incoming[pb.ServerMessage]) -> str:

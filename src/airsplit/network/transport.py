@@ -14,7 +14,7 @@ from airsplit.network import airsplit_pb2 as pb
 from airsplit.network.identity import split_address
 
 SERVICE = "airsplit.Training"
-PROTOCOL = 1
+PROTOCOL = 2
 """Changes when devices and servers of different versions would misunderstand each other."""
 
 KEEPALIVE_S = 10.0
