@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +194,9 @@ class Comparison:
         if each:
             yield f"Diverged: {', '.join(each)}."
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
+        """What each algorithm came to; made once, because it adds up all records."""
         return [self._row(algorithm, trials) for algorithm, trials in self.trials.items()]
 
     def _row(self, algorithm: str, trials: Trials) -> Row:
