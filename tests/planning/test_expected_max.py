@@ -269,6 +269,11 @@ def test_hardly_any_work_beside_much_air_does_not_upset_the_search() -> None:
         assert found.gap <= TARGET
 
 
+def test_where_there_are_too_many_devices_to_branch_the_relaxation_alone_proves_a_hundredth() -> None:
+    fleet = Fleet.sample(expected_max.MOST_TO_BRANCH + 1, seed=0, distance_spread=0.5)
+    assert plan(ALEXNET, fleet, method="expected-max").gap <= 0.01
+
+
 def test_three_hundred_devices_are_planned_with_a_useful_bound() -> None:
     case = Case(ALEXNET, Fleet.sample(300, seed=0), {"max_split": 8})
     found = case.plan("expected-max", certify=False)

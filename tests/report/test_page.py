@@ -102,6 +102,27 @@ def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: 
     assert "Sent up 12.0 kB" in said
 
 
+@pytest.mark.parametrize(("partition", "says"), [("iid", False), ("dirichlet", True)])
+def test_accuracy_on_the_devices_own_mix_of_classes_is_told_where_mixes_differ(tmp_path: Path, partition: str, says: bool) -> None:
+    own = {"own_accuracy": 0.75, "own_accuracy_worst": 0.5}
+    said = words(read(a_run(tmp_path, [a_record(1, **own)], a_scenario(training__partition=partition))))
+    assert (", and 75.0 % with classes weighted as each device has them (worst 50.0 %)" in said) is says
+
+
+@pytest.mark.parametrize(("probability", "says"), [(0.0, False), (0.25, True)])
+def test_devices_that_drop_out_by_chance_are_told_of(tmp_path: Path, probability: float, says: bool) -> None:
+    said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(training__dropout_probability=probability))))
+    assert ("drops out with a probability of" in said) is says
+
+
+def test_lines_of_a_chart_end_in_it(tmp_path: Path) -> None:
+    page = read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)]))
+    charts = re.findall(r'<svg [^>]*viewBox="0 0 (\d+) (.*?)</svg>', page, flags=re.DOTALL)
+    ends = [(float(x), float(width)) for width, inside in charts for x in re.findall(r' x[12]="([^"]*)"', inside)]
+    assert len(ends) > 10
+    assert all(0 <= x <= width for x, width in ends)
+
+
 def test_where_the_clock_counts_the_downlink_what_is_received_takes_time(tmp_path: Path) -> None:
     said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(clock__downlink=True))))
     assert "sent 3.00 kB up and received 1.50 kB." in said
