@@ -1,6 +1,7 @@
 # make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
 # make test   the test suite;  make test-browser  the web pages, in Chromium
 # make coverage  the tests once more, and which branches of the code they did not take; fails where those are too many
+# make mutants  a sample of small changes of the code, and which of them no test notices; MUTANTS="planning --count 40 --seed 1" chooses
 # make docs   the documentation site, into build/site; a warning or a link that leads nowhere is an error
 # make check  linters, types, layers, packages, documentation, then the tests: what CI runs
 # make bench  measured ratios against peers and limits
@@ -17,9 +18,11 @@ READY := $(VENV)/.ready
 ZOO_READY := $(VENV)/.zoo-ready
 OUT := out
 PIP_OPTIONS ?=
+MUTANTS ?=
+MUTMUT_READY := build/mutants/.ready
 PEERS := $(patsubst benchmarks/peers/requirements-%.txt,build/peers/%/.ready,$(wildcard benchmarks/peers/requirements-*.txt))
 
-.PHONY: demo test test-browser coverage check lint wheel proto bench bench-peers bench-network bench-chaos docs audit zoo clean
+.PHONY: demo test test-browser coverage check lint wheel proto bench bench-peers bench-network bench-chaos mutants docs audit zoo clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -114,6 +117,17 @@ bench-network: $(READY)
 
 bench-chaos: $(READY)
 	@PYTHONPATH=benchmarks $(BIN)/python -m network.run --only chaos
+
+# mutmut has an environment of its own; the tests run in that of the package.
+$(MUTMUT_READY):
+	@echo "Setting up build/mutants (once) …"
+	@rm -rf build/mutants
+	@$(PYTHON) -m venv build/mutants/venv
+	@build/mutants/venv/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --constraint constraints.txt mutmut==3.8.1 libcst==1.9.0
+	@touch $@
+
+mutants: $(READY) $(MUTMUT_READY)
+	@build/mutants/venv/bin/python benchmarks/mutants.py $(MUTANTS)
 
 # What protoc makes of the messages is committed, so that nobody needs it to install; a test compares.
 proto: $(READY)
