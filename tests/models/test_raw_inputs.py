@@ -130,6 +130,18 @@ def written_through_a_view(x: Tensor) -> Tensor:
     return out
 
 
+class Through(torch.autograd.Function):
+    """What is given, with its gradient reversed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient
+
+
 MOVED: dict[str, Callable[[Tensor], Tensor]] = {
     "as it is": lambda x: x,
     "view": lambda x: x.view(-1, 3, 4),
@@ -153,6 +165,10 @@ MOVED: dict[str, Callable[[Tensor], Tensor]] = {
     "selected": lambda x: torch.where(torch.ones(2, 6).tril() == 0, 0.0, x),
     "gathered": lambda x: x[:, torch.tensor([1, 0])],
     "larger": lambda x: F.interpolate(x, scale_factor=2),
+    "larger, exactly": lambda x: F.interpolate(x, scale_factor=2, mode="nearest-exact"),
+    "packed": lambda x: nn.utils.rnn.pad_sequence(list(x.unbind(1)), batch_first=False),
+    "a function with a gradient of its own": lambda x: Through.apply(x),
+    "real and imaginary": lambda x: torch.complex(x, x).imag,
     "patches": lambda x: F.unfold(x[:, None], 2),
     "written into zeros": written_into_zeros,
     "written through a view": written_through_a_view,
@@ -175,6 +191,16 @@ COMPUTED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", MOVED)
 def test_what_is_only_moved_is_raw(name: str) -> None:
     assert raw_behind_the_first_layer(MOVED[name]) == ("context",)
+
+
+def scripted(x: Tensor) -> Tensor:
+    return x.flatten(1)[:, 1:]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+def test_what_torchscript_moves_is_raw() -> None:
+    function = torch.jit.script(scripted)
+    assert raw_behind_the_first_layer(lambda x: function(x)) == ("context",)
 
 
 @pytest.mark.parametrize("name", COMPUTED)

@@ -23,7 +23,8 @@ VIEWS = {
     "view", "view_as_complex", "view_as_real",
 }
 COPIES = {
-    "_to_copy", "block_diag", "cat", "clone", "complex", "constant_pad_nd", "contiguous", "copy", "diag_embed", "lift",
+    "_pack_padded_sequence", "_to_copy", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d", "block_diag", "cat", "clone", "complex", "constant_pad_nd", "contiguous", "copy", "diag_embed", "lift",
     "lift_fresh_copy", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat", "replication_pad1d",
     "replication_pad2d", "replication_pad3d", "resolve_conj", "split_with_sizes_copy", "stack", "unsafe_split",
     "unsafe_split_with_sizes", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
