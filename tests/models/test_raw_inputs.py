@@ -241,6 +241,23 @@ def test_integers_are_raw_data_where_a_table_is_looked_up() -> None:
     assert not found.permitted_splits(["position_ids"])[behind]
 
 
+def test_tokens_that_are_shifted_before_they_are_looked_up_are_raw_data() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.tokens, self.head = nn.Linear(8, 8), nn.Embedding(50, 8), nn.Linear(8, 3)
+
+        def forward(self, image: Tensor, ids: Tensor) -> Tensor:
+            h = self.first(image)[:, None]
+            shifted = ids.new_zeros(ids.shape)
+            shifted[:, 1:] = ids[:, :-1]
+            return self.head(h + self.tokens(shifted))
+
+    found = profile(Shifted(), inputs=(torch.empty(1, 8), torch.zeros(1, 5, dtype=torch.int64)))
+    assert found.raw_inputs[0] == ("ids",)
+    assert not any(found.other_inputs)
+
+
 def test_a_loop_over_time_sends_the_steps_to_come() -> None:
     class Loop(nn.Module):
         def __init__(self) -> None:

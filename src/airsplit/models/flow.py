@@ -290,8 +290,9 @@ class Flow:
     @cached_property
     def _looked_up(self) -> set[int]:
         """The integer inputs from which, by way of integers alone, an index into a table is made."""
-        made_of = defaultdict[int, set[int]](set)
-        made_of |= {slot: {slot} for slot in range(self.tape.inputs) if _is_integer(self.tape.slots[slot].dtype)}
+        integers = {slot for slot, meta in enumerate(self.tape.slots) if _is_integer(meta.dtype)}
+        # What is moved may also be written into a tensor, as where tokens are shifted by one.
+        made_of = defaultdict(set, {slot: integers & self._inputs_in[slot] for slot in integers})
         on_data = set(range(self.tape.inputs)).union(*(self.tape.calls[number].outputs for number in self.on_data))
         found = set[int]()
         for call, work in zip(self.tape.calls, self.tape.work, strict=True):
@@ -299,8 +300,9 @@ class Flow:
             for index, tables in work.lookups:
                 if not any(given[table] in on_data for table in tables):
                     found |= made_of[given[index]]
-            sources = set[int]().union(*(made_of[slot] for slot in given))
-            made_of |= {slot: sources for slot in call.outputs if sources and _is_integer(self.tape.slots[slot].dtype)}
+            sources = set().union(*(made_of[slot] for slot in given))
+            for slot in integers.intersection(call.outputs):
+                made_of[slot] |= sources
         return found
 
     # ---- what is not legal ---------------------------------------------------------------------------------------------------
