@@ -137,7 +137,9 @@ def test_a_metric_that_fails_is_told_before_any_round(metric: str, why: str) -> 
 
 def test_a_metric_that_fails_later_ends_the_run_in_one_line() -> None:
     training = Training(scenario("failing_later"))
-    with pytest.raises(InvalidValue, match=rf"^training\.metric '{HERE}:failing_later' failed: ValueError: too many "):
+    with pytest.raises(
+        InvalidValue, match=rf"^evaluation on the test set stopped: training\.metric '{HERE}:failing_later' failed: ValueError: too many "
+    ):
         next(training.rounds())
 
 

@@ -155,17 +155,18 @@ def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, acceler
     """Add a batch to a row: the sums of loss and metric over its samples, and how many labels of each kind are right and there."""
     inputs, labels = batch
     right, present = row[SUMS:].tensor_split(2)
-    # autocast remembers weights in the lower precision until its end: so it ends before they change
     at = "evaluation on the test set stopped"
-    with user_code("the model or the loss", at=at), out_of_memory(at), accelerator.autocast():
-        output = replica.model(*inputs)
-        row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
-    hit = right_answers(output, labels) if len(present) else None
-    if hit is not None:
-        kinds, counted = labels, torch.ones_like(hit, dtype=torch.float64)
-        if labels.dim() > 1:
-            kinds, counted = torch.zeros_like(labels), (labels != IGNORED_LABEL).double()
-        right.index_add_(0, kinds.flatten(), hit.double().flatten())
-        present.index_add_(0, kinds.flatten(), counted.flatten())
-    if replica.metric is not None:  # last: a function of the user's own may change what it is given
-        row[1] += replica.metric(output, labels) * len(labels)
+    with user_code("the model or the loss", at=at), out_of_memory(at):
+        # autocast remembers weights in the lower precision until its end: so it ends before they change
+        with accelerator.autocast():
+            output = replica.model(*inputs)
+            row[0] += replica.loss(output, labels).reshape(()).double() * len(labels)
+        hit = right_answers(output, labels) if len(present) else None
+        if hit is not None and labels.dim() > 1:
+            right += hit.sum()
+            present += (labels != IGNORED_LABEL).sum()
+        elif hit is not None:
+            right.index_add_(0, labels, hit.double())
+            present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))
+        if replica.metric is not None:  # last: a function of the user's own may change what it is given
+            row[1] += replica.metric(output, labels) * len(labels)

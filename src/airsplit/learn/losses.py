@@ -109,16 +109,14 @@ def require_classes(labels: Tensor, classes: int) -> None:
     if not counted.numel():
         return
     lowest, highest = int(counted.min()), int(counted.max())
+    ignored = "" if labels.dim() == 1 else f", or write {IGNORED_LABEL} where a label is to count for nothing"
     if highest >= classes:
         raise InvalidValue(
             f"labels must be below the number of classes that the model tells apart, {classes}, got {highest}; give the model more classes"
-            f"{_HOW_TO_IGNORE if labels.dim() > 1 else ''}"
+            f"{ignored}"
         ) from None
     if lowest < 0:
-        raise InvalidValue(f"labels must be classes, numbered from 0, got {lowest}; number them anew{_HOW_TO_IGNORE}") from None
-
-
-_HOW_TO_IGNORE = f", or write {IGNORED_LABEL} where a label is to count for nothing"
+        raise InvalidValue(f"labels must be classes, numbered from 0, got {lowest}; number them anew{ignored}") from None
 
 
 def right_answers(output: Any, labels: Tensor) -> Tensor | None:
