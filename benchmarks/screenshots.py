@@ -18,13 +18,17 @@ from airsplit.dashboard.serving import Dashboard
 from airsplit.scenario import Scenario
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+WIDTH = 1280
 ALGORITHMS = ("sfl", "fedavg", "splitfed-v1")
 
 
 def taken(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max"))
-    page.screenshot(path=IMAGES / "playground.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1250}, full_page=True)
+    charts = page.locator(".charts").bounding_box()
+    assert charts is not None
+    down_to_charts = {"x": 0, "y": 0, "width": WIDTH, "height": charts["y"] + charts["height"] + 16}
+    page.screenshot(path=IMAGES / "playground.png", clip=down_to_charts, full_page=True)
     page.goto(f"{address}runs?" + "&".join(f"run={algorithm}-seed0" for algorithm in ALGORITHMS))
     expect(page.locator("#compared tbody tr")).to_have_count(len(ALGORITHMS))
     page.wait_for_timeout(500)
@@ -40,7 +44,7 @@ def main() -> None:
         thread = threading.Thread(target=served.run, daemon=True)
         thread.start()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        taken(browser.new_page(viewport={"width": 1280, "height": 900}), served.address)
+        taken(browser.new_page(viewport={"width": WIDTH, "height": 900}), served.address)
         browser.close()
         served.stop()
         thread.join()

@@ -91,6 +91,15 @@ def test_no_bar_stands_on_a_logarithmic_axis(folder, number):
             assert not [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
+@pytest.mark.parametrize("number", FIGURES)
+def test_every_logarithmic_axis_has_ticks_with_numbers(folder, number):
+    for axes in drawing_of(numbers_of(folder, number)).axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                low, high = axis.get_view_interval()
+                assert sum(low <= tick <= high for tick in axis.get_majorticklocs()) >= 2
+
+
 @pytest.mark.parametrize("number", [4, 5])
 def test_rings_are_explained_only_where_they_are_drawn(folder, number):
     data = numbers_of(folder, number)

@@ -44,8 +44,7 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
         by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
         by_time.set_xlabel("virtual time [s]")
         style.log_axis(by_time.xaxis)
-        handles, labels = by_round.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, columnspacing=1.4)
+        style.legend_over_all(figure, by_round, 3)
         style.caption(figure, caption)
     return figure
 

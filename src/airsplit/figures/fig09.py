@@ -52,7 +52,7 @@ def draw(data: Data) -> Canvas:
     """A row for each data set, a panel for each number of devices."""
     given = data["settings"]
     rows, columns = len(given["datasets"]), len(given["devices"])
-    figure, axes = style.canvas(rows, columns, 0.5 + 1.8 * rows, wide=columns > 2, sharey="row")
+    figure, axes = style.canvas(rows, columns, 0.7 + 1.8 * rows, wide=columns > 2, sharey="row")
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for scheme, (name, colour) in SCHEMES.items():
             times, percent = np.array(panel[scheme]["virtual_time_s"]), 100 * np.array(panel[scheme]["test_accuracy"])
@@ -64,7 +64,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("virtual time [s]")
     for cell in axes[:, 0]:
         cell.set_ylabel("test accuracy [%]")
-    axes[0, 0].legend(loc="best")
+    style.legend_over_all(figure, axes[0, 0], len(SCHEMES))
     style.caption(
         figure,
         f"alexnet32 at width {given['arguments']['width']}, split ℓ = {given['split']}, {length_of_training(given)}, batch "

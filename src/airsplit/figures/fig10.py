@@ -45,7 +45,7 @@ def draw(data: Data) -> Canvas:
     """A row for each data set, a panel for each partition."""
     given = data["settings"]
     rows = len(given["datasets"])
-    figure, axes = style.canvas(rows, len(PARTITIONS), 0.5 + 1.8 * rows, sharey="row")
+    figure, axes = style.canvas(rows, len(PARTITIONS), 0.7 + 1.8 * rows, sharey="row")
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for each in panel["curves"]:
             percent = 100 * np.array(each["test_accuracy"])
@@ -58,7 +58,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("round")
     for cell in axes[:, 0]:
         cell.set_ylabel("test accuracy [%]")
-    axes[0, 1].legend(loc="best")
+    style.legend_over_all(figure, axes[0, 1], len(COLOURS))
     style.caption(
         figure,
         f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "

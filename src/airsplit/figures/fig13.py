@@ -69,8 +69,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("mean distance [m]")
     quantity = "E[max τ], the mean time until the last device is done,\nabove its lower bound [%]"
     figure.supylabel(quantity, fontsize=style.LOOK["axes.labelsize"])
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(METHODS), columnspacing=1.5)
+    style.legend_over_all(figure, axes[0, 0], len(METHODS))
     given = data["settings"]
     note = "Zero is the certified lower bound on E[max τ]: no plan with fixed shares is below it."
     style.caption(figure, f"{note} Batch {given['batch_size']}, {style.sampled(given)}.")

@@ -125,8 +125,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("L̂")
         cell.set_xticks(range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]])
         cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.4)
+    style.legend_over_all(figure, axes[0, 0], len(WAYS))
     style.caption(
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "

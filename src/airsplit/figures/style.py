@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
 # the kinds of file, and what must be left out of each for it to be the same every day
 KINDS: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -120,11 +120,21 @@ def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequenc
 
 
 def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
-    """Make an axis that has its data logarithmic, with plain numbers at these ticks, or at round ones."""
+    """Make an axis logarithmic, with plain numbers at these ticks, or at round ones."""
     (axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale)("log")
-    axis.set_major_locator(FixedLocator(list(round_ticks(*axis.get_data_interval()) if ticks is None else ticks)))
+    axis.set_major_locator(RoundTicks() if ticks is None else FixedLocator(list(ticks)))
     axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
+
+
+class RoundTicks(Locator):
+    """Ticks of a logarithmic axis at round numbers, wherever its view ends; several axes may share it."""
+
+    def __call__(self) -> list[float]:
+        return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]  # there is an axis by now
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        return round_ticks(vmin, vmax)
 
 
 def round_ticks(low: float, high: float) -> list[float]:
@@ -139,12 +149,18 @@ def round_ticks(low: float, high: float) -> list[float]:
         steps = [1.0]
     elif high > 50 * low:
         steps = [1.0, 3.0]
-    elif high > 5 * low:
+    elif high > 8 * low:
         steps = [1.0, 2.0, 5.0]
     else:
         steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0]
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
     return [step * 10.0**decade for decade in decades for step in steps] + [10.0**decades.stop]
+
+
+def legend_over_all(figure: Canvas, axes: Axes, columns: int) -> None:
+    """A legend of what is in one panel, above all panels: it lies over no curve."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.4)
 
 
 def legend_above(axes: Axes, title: str) -> None:
