@@ -402,7 +402,7 @@ def strange(rng: random.Random, run: str) -> list[bytes]:
     return rng.choice([
         lambda: [hello(name)],
         lambda: [hello(name), told.step()],
-        lambda: [hello("0", protocol=rng.choice([0, 2, HUGE]))],
+        lambda: [hello("0", protocol=rng.choice([0, PROTOCOL + 1, HUGE]))],
         lambda: [told.step()],
         lambda: [rng.choice(list(IN_A_ROUND.values()))(told)[0]],
         lambda: [told.finished()],
