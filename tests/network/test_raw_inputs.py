@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,23 @@ class SilentStream:
 def test_a_device_may_name_only_inputs_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(AirsplitError, match="raw_inputs 'contxt' is not known; did you mean 'context'"):
         trainee(tmp_path, "refuse", raw_inputs=["contxt"])
+
+
+@pytest.mark.parametrize(("raw_inputs", "splits"), [("refuse", (4, 5, 6)), (["context"], (1, 2, 3))])
+def test_devices_that_agree_train_over_a_network(run: Any, tmp_path: Path, raw_inputs: Any, splits: tuple[int, ...]) -> None:
+    fixed = {"model.raw_inputs": raw_inputs, "plan.method": "fixed", "plan.split": list(splits)}
+    with fleets.party(scenario(**fixed), tmp_path) as made:
+        agreed = [] if raw_inputs == "refuse" else ["--raw-inputs", ",".join(raw_inputs)]
+        code_and_data = ["--model", f"{__name__}:beside", "--data", f"{__name__}:pairs"]
+        if agreed:
+            code, out, err = run("join", made.address, "--name", "0", "--out", tmp_path / "not", *code_and_data)
+            assert (code, out) == (2, "")
+            assert "join with --raw-inputs context to agree" in err
+        made.join("1", "2", data=f"{__name__}:pairs", raw_inputs=raw_inputs)
+        trained = threading.Thread(target=made.train, daemon=True)
+        trained.start()
+        code, out, err = run("join", made.address, "--name", "0", "--out", tmp_path / "0", *code_and_data, *agreed)
+        trained.join(fleets.PATIENCE_S)
+        made.leave()
+    assert (code, out) == (0, ""), err
+    assert "round 2 is trained" in err

@@ -137,7 +137,7 @@ class Device:
         """Model and data for a run; the same object when the device comes back."""
         if self._trainee is None or self._trainee.run != welcome.run or self._trainee.number != welcome.device:
             told = Scenario.from_toml(welcome.scenario)
-            self._trainee = Trainee(self._own_scenario(told), welcome, self.folder, self._data, self._tell)
+            self._trainee = Trainee(self._own_scenario(told), welcome, self.folder, self._data, self._tell, self._raw_inputs)
             if ":" not in told.training.loss:  # what a loss of the server's own takes only the server knows
                 layout = self._trainee.require_labels()
                 if layout is not None:
