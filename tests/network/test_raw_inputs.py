@@ -95,7 +95,10 @@ def test_a_device_joins_no_training_that_may_send_its_raw_inputs(tmp_path: Path,
     with pytest.raises(InvalidValue, match=told):
         trainee(tmp_path, server_allows)
     for agreed in ("allow", ["context"]):
-        trainee(tmp_path, server_allows, raw_inputs=agreed)._require_split(1)
+        device = trainee(tmp_path, server_allows, raw_inputs=agreed)
+        device._require_split(1)
+        assert device.inputs_that_may_leave() == ["context"]
+    assert trainee(tmp_path, "refuse", raw_inputs="allow").inputs_that_may_leave() == []
 
 
 def test_a_device_is_not_asked_where_nothing_is_cut(tmp_path: Path) -> None:
@@ -143,3 +146,4 @@ def test_devices_that_agree_train_over_a_network(run: Any, tmp_path: Path, raw_i
         made.leave()
     assert (code, out) == (0, ""), err
     assert "round 2 is trained" in err
+    assert ("note: the input 'context' of the model may be sent to the server unchanged" in err) is bool(agreed)

@@ -47,6 +47,7 @@ TOLD = {
 TOLD_BY_DEVICE = {
     "arrived": "here as device {number} of run {run}, with {samples} samples",
     "layout": "note: {note}",
+    "inputs": "note: {note}",
     "may move": "the server may move layers between rounds; those that it takes over are sent to it as weights",
     "measured": "measured: {seconds_per_mac:.3g} s a MAC, {up_bps:.3g} bit/s up, {down_bps:.3g} bit/s down",
     "trained": "round {round} is trained",

@@ -17,6 +17,7 @@ from airsplit.network.probe import ComputeMeasurement, cache_key, cached_compute
 from airsplit.network.streams import Lost, Stream, measure_link
 from airsplit.network.trainee import Trainee, expected_answer
 from airsplit.network.transport import PROTOCOL, connect
+from airsplit.planning.problem import name_inputs
 from airsplit.profiles import RawInputs
 from airsplit.results import Lock, folder_lock
 from airsplit.scenario import Scenario
@@ -142,6 +143,9 @@ class Device:
                 layout = self._trainee.require_labels()
                 if layout is not None:
                     self._tell("layout", note=layout)
+            names = self._trainee.inputs_that_may_leave()
+            if names:
+                self._tell("inputs", note=f"{name_inputs(names)} of the model may be sent to the server unchanged")
         return self._trainee
 
     def _own_scenario(self, told_by_server: Scenario) -> Scenario:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from airsplit.errors import Diverged, InvalidValue, show
@@ -71,11 +72,22 @@ class Trainee:
         self._loaded: tuple[int, int] | None = None  # the version that the replica has, if it is one
         self._model_now: dict[str, Tensor] = {}  # with federated averaging: the average, as the server last sent it
 
+    def inputs_that_may_leave(self) -> list[str]:
+        """Return the inputs of the model that some cut sends unchanged which both the server and this device allow."""
+        if self.settings.algorithm == "fedavg":
+            return []
+        raw_inputs, other_inputs = self.profile.inputs_sent(np.flatnonzero(self._allowed_by_server & self._permitted) + 1)
+        return [*raw_inputs, *other_inputs]
+
+    @property
+    def _allowed_by_server(self) -> NDArray[np.bool_]:
+        return self.profile.permitted_splits(self._scenario.model.raw_inputs)
+
     def _require_same_policy(self) -> None:
         """Raise if the server may cut the model where it would send an input that this device keeps."""
         if self.settings.algorithm == "fedavg":  # nothing is cut
             return
-        refused = self.profile.permitted_splits(self._scenario.model.raw_inputs) & ~self._permitted
+        refused = self._allowed_by_server & ~self._permitted
         if refused.any():
             names, _ = self.profile.inputs_sent(np.flatnonzero(refused) + 1)
             raise InvalidValue(
