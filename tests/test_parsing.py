@@ -84,6 +84,8 @@ def test_json_within_its_bounds_is_read() -> None:
         ("a = " + "9" * 400, "an integer beyond 64 bits"),
         ("a = 0x" + "f" * 17, "an integer beyond 64 bits"),
         ("a = ", "not valid TOML"),
+        ("# model\nname = alexnet\n", "not valid TOML: Invalid value (at line 2, column 8): name = alexnet; text must be in quotes"),
+        ("bandwidth_hz = 20 MHz", "(at line 1, column 19): bandwidth_hz = 20 MHz"),
         ('a = "', "not valid TOML"),
     ],
 )

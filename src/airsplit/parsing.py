@@ -68,6 +68,20 @@ def parse_json(text: str, where: str) -> Any:
     return value
 
 
+def _wrong_line(text: str, error: Exception) -> str:
+    """Return the line that an error of tomllib is about, as the end of a message.
+
+    >>> _wrong_line("seed = 1\\nname = alexnet", ValueError("Invalid value (at line 2, column 8)"))
+    ': name = alexnet; text must be in quotes'
+    """
+    found = re.search(r"at line (\d+)", str(error))
+    if found is None:
+        return ""
+    line = text.split("\n")[int(found[1]) - 1].strip()
+    is_bare = re.fullmatch(r"[\w.\-]+\s*=\s*[A-Za-z_][^\"']*", line) is not None
+    return f": {line[:60]}{'; text must be in quotes' if is_bare else ''}"
+
+
 def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     """Return the tables of a TOML text; `where` says in an error what it is.
 
@@ -84,7 +98,7 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileProblem(f"{prefix}not valid TOML: {' '.join(str(error).split())}") from None
+        raise FileProblem(f"{prefix}not valid TOML: {' '.join(str(error).split())}{_wrong_line(text, error)}") from None
 
     # Tables in tables can still add up, and integers may be hexadecimal.
     values: list[Any] = [tables]

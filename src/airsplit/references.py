@@ -35,6 +35,10 @@ def require_choice_or_path(field: str, value: object, known: Collection[str] | N
         if is_code_path(value):
             return value
     elif known is not None and value != "":
+        if isinstance(value, str) and value not in known and "." in value:
+            # "package.module.name", as Python itself would have it
+            module, _, name = value.rpartition(".")
+            raise UnknownName(f"{field} {show(value)} is not known; write code as {module}:{name}. Known: {', '.join(sorted(known))}")
         return require_choice(field, value, known)
     elif isinstance(value, str) and value:
         return value

@@ -72,6 +72,8 @@ class Scenario(Section):
         with suppress(OSError):  # where it may not be looked for, reading it says why
             if not file.exists():
                 raise _no_scenario(name)
+        if file.suffix == ".csv":
+            raise FileProblem(f'{where} must be TOML, got a CSV; a scenario names it under [fleet]: file = "{file.name}"')
         text = read_text(file, what="scenario file", limit_bytes=1 << 26)
         try:
             loaded = cls.from_toml(text, folder=file.parent)

@@ -484,6 +484,19 @@ def test_a_factory_that_fails_is_one_line(run, module):
         assert message in err
 
 
+def test_a_path_with_a_dot_for_its_colon_is_told_how_to_write_it(run):
+    code, _, err = run("plan", "demo", "--method", "mine.best")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--method 'mine.best' is not known; write code as mine:best. Known: all," in err
+
+
+def test_a_fleet_is_no_scenario(run, tmp_path):
+    (tmp_path / "f.csv").write_text("seconds_per_mac,fluctuation,distance_m\n1e-9,2e9,100\n")
+    code, _, err = run("plan", tmp_path / "f.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert 'must be TOML, got a CSV; a scenario names it under [fleet]: file = "f.csv"' in err
+
+
 def test_a_module_that_cannot_be_imported_is_one_line(run, module):
     module("broken_net", "def make(:\n")
     code, out, err = run("profile", "broken_net:make", "--input", "8")

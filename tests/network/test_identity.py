@@ -683,7 +683,9 @@ def test_an_address_is_a_host_and_a_port_and_back(address, parts):
         ("[]:1", "host's name or an IP address"),
         ("[pi]:1", "host's name or an IP address"),
         ("a b:1", "host's name or an IP address"),
-        ("dns:///a:1", "IPv6 host in brackets"),
+        ("dns:///a:1", "not a URL, got 'dns:///a:1'"),
+        ("http://localhost:7070", "not a URL, got 'http://localhost:7070'"),
+        ("256.1.1.1:7070", "host of address '256.1.1.1:7070' must be a host's name or an IP address, got '256.1.1.1'$"),
         ("a/b:1", "host's name or an IP address"),
     ],
 )

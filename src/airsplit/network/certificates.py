@@ -121,7 +121,8 @@ def require_host(field: str, value: str) -> str:
         labels = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*(?![0-9]+$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
         if bare == value and len(value) <= 253 and re.fullmatch(labels, value.lower()):
             return value.lower()
-    raise InvalidValue(f"{field} must be a host's name or an IP address, without a port, got {show(value)}")
+    without_port = ", without a port" if ":" in value else ""
+    raise InvalidValue(f"{field} must be a host's name or an IP address{without_port}, got {show(value)}")
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------------

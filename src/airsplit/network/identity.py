@@ -320,6 +320,8 @@ def split_address(address: str) -> tuple[str, int]:
     >>> split_address("pi.local:7070"), split_address("[::1]:7070")
     (('pi.local', 7070), ('::1', 7070))
     """
+    if "://" in address:
+        raise InvalidValue(f"address must be HOST:PORT, such as localhost:7070, not a URL, got {show(address)}")
     host, colon, port = address.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
         raise InvalidValue(f"address must be HOST:PORT, such as localhost:7070 or [::1]:7070; there is no port in {show(address)}")
@@ -327,7 +329,7 @@ def split_address(address: str) -> tuple[str, int]:
         raise InvalidValue(f"address must have an IPv6 host in brackets, such as [::1]:7070, got {show(address)}")
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise InvalidValue(f"address must end in a port from 0 to 65535, got {show(port)} in {show(address)}")
-    return certificates.require_host("address", host), int(port)
+    return certificates.require_host(f"the host of address {show(address)}", host), int(port)
 
 
 def join_address(host: str, port: int) -> str:
