@@ -47,14 +47,15 @@ def model():
 
 
 class Net(nn.Module):
-    input_spec = "1x8x8"
+    input_spec = "1x32x32"
 
-    def __init__(self, also_backward=False):
+    def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8), nn.ReLU(), nn.Linear(8, 10))
 
     def forward(self, image):
-        return fail() if image.device.type == "cpu" else self.layers(image)
+        scores = self.layers(image)
+        return scores if self.training or scores.is_meta else fail()
 
 
 def one_round(crew, state, task):
@@ -104,6 +105,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["run", "demo", "--set", "training.dataset=failing:data"], "training.dataset 'failing:data' failed: "),
         (["run", "demo", "--set", "model.name=failing:model", "--set", "model.arguments="], "model 'failing:model' failed: "),
+        (
+            ["run", "demo", "--set", "model.name=failing:Net", "--set", "model.arguments=", "--set", "plan.max_split="],
+            "evaluation on the test set stopped: the model or the loss failed: ",
+        ),
         (["run", "demo", "--set", f"{ALGORITHM}ALGORITHM"], "training.algorithm 'failing:ALGORITHM' failed: "),
         (["run", "demo", "--set", f"{ALGORITHM}BOUNDARY"], "training.algorithm 'failing:BOUNDARY' failed: "),
         (["clock", "demo", "--set", f"{ALGORITHM}CHARGES"], "training.algorithm 'failing:CHARGES' failed: "),
