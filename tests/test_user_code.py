@@ -215,6 +215,18 @@ def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
         raise LookupError("theirs")
 
 
+class Speechless(Exception):
+    """An exception that has nothing to say for itself."""
+
+    def __str__(self) -> str:
+        raise TypeError("cannot be shown")
+
+
+def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
+    with pytest.raises(UserCodeError, match=r"^the model failed: Speechless \(.*test_user_code\.py:\d+\)$"), user_code("the model"):
+        raise Speechless
+
+
 def _raise() -> None:
     raise ValueError("no")
 

@@ -236,6 +236,10 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ValueError("two\\nlines"))
     'ValueError: two lines'
     """
-    said = error.msg if isinstance(error, SyntaxError) else error  # without its place, which is said beside it
-    text = " ".join(str(said).split())
+    try:
+        # a SyntaxError without its place, which is said beside it
+        said = str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:  # an exception of the user's own may fail at this, too
+        said = ""
+    text = " ".join(said.split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
