@@ -49,7 +49,7 @@ def __getattr__(name):
     raise AttributeError(name)
 """
 
-CODE_KEYS = ("model.name", "plan.method", "training.algorithm", "training.dataset", "training.loss")
+CODE_KEYS = ("model.name", "plan.method", "training.algorithm", "training.dataset", "training.loss", "training.metric")
 
 
 @pytest.fixture
