@@ -135,19 +135,12 @@ def guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     >>> guarded(lambda x: 1 / x, "training.loss 'mine:loss'")(4.0)
     0.25
     """
+    begins_at = _definition(function)
 
-    # not a context manager: torch.compile must be able to look through it
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with user_code(what, begins_at=begins_at):
             return function(*args, **kwargs)
-        except AirsplitError:
-            raise
-        except (Exception, SystemExit) as error:
-            if type(error).__name__ == "OutOfMemoryError":  # of a GPU: no fault of the function's
-                raise
-            place = place_in_user_code(error) or _definition(function)
-            raise UserCodeError(f"{what} failed: {_with_place(error, place)}") from error
 
     with suppress(TypeError, ValueError):  # a builtin may not say what it takes
         vars(call)["__signature__"] = inspect.signature(function, follow_wrapped=False)
@@ -155,7 +148,7 @@ def guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def user_code(what: str, *, at: str = "", passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+def user_code(what: str, *, at: str = "", begins_at: str = "", passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Turn exceptions of the user's code into a UserCodeError of one line, with file and line.
 
     Errors of this package pass as they are; to a UserCodeError only `at` is added.
@@ -163,6 +156,7 @@ def user_code(what: str, *, at: str = "", passing: tuple[type[BaseException], ..
     Args:
         what: The code that runs: "the model or the loss".
         at: What it runs for: "training stopped at device 3, round 1, iteration 2".
+        begins_at: Where the code begins, for a call that fails before its first line.
         passing: Further exceptions that pass as they are.
     """
     before = f"{at}: " if at else ""
@@ -175,7 +169,7 @@ def user_code(what: str, *, at: str = "", passing: tuple[type[BaseException], ..
     except AirsplitError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserCodeError(f"{before}{what} failed: {_with_place(error)}") from error
+        raise UserCodeError(f"{before}{what} failed: {_with_place(error, begins_at)}") from error
 
 
 def place_in_user_code(error: BaseException) -> str:
@@ -225,8 +219,8 @@ def _place_text(file: str, line: int) -> str:
     return f"{file.removeprefix(here)}:{line}"
 
 
-def _with_place(error: BaseException, place: str = "") -> str:
-    place = place or place_in_user_code(error)
+def _with_place(error: BaseException, otherwise: str = "") -> str:
+    place = place_in_user_code(error) or otherwise
     return error_line(error) + (f" ({place})" if place else "")
 
 

@@ -16,8 +16,9 @@ import airsplit as air
 from airsplit.learn import common_batch, engine, evaluation, stacked
 from airsplit.learn.accelerator import Accelerator
 from airsplit.learn.engine import Training
-from airsplit.learn.memory import Halving, OutOfMemory, is_out_of_memory
+from airsplit.learn.memory import Halving, OutOfMemory, is_out_of_memory, out_of_memory
 from airsplit.learn.stacked import STACKED
+from airsplit.references import guarded
 from airsplit.results import RoundRecord
 
 from . import tiny
@@ -191,6 +192,14 @@ def test_what_torch_says_where_there_is_no_memory_is_known() -> None:
     assert is_out_of_memory(error.value)
     assert is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
     assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+
+
+def test_a_loss_of_the_user_s_that_runs_out_of_memory_does_so_too() -> None:
+    def greedy() -> None:
+        raise MemoryError("no more")
+
+    with pytest.raises(OutOfMemory, match=r"^round 1: memory ran out: MemoryError: no more; lower"), out_of_memory("round 1"):
+        guarded(greedy, "training.loss 'mine:greedy'")()
 
 
 def test_other_errors_are_not_tried_again() -> None:

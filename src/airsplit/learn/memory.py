@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import TypeVar
 
-from airsplit.errors import Infeasible
+from airsplit.errors import Infeasible, UserCodeError
 from airsplit.references import error_line
 
 Part = TypeVar("Part", bound=Sized)
@@ -38,6 +38,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     import torch  # here, because processes that train nothing import this module, too
 
+    if isinstance(error, UserCodeError):
+        return error.__cause__ is not None and is_out_of_memory(error.__cause__)
     if isinstance(error, OutOfMemory | MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in MARKS)
@@ -57,7 +59,7 @@ def out_of_memory(at: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         way_out = "lower training.batch_size, or let fewer processes run at the same time"
-        raise OutOfMemory(f"{at}: memory ran out: {error_line(error)}; {way_out}") from error
+        raise OutOfMemory(f"{at}: memory ran out: {error_line(error.__cause__ or error)}; {way_out}") from error
 
 
 def available_bytes() -> int | None:
