@@ -114,6 +114,24 @@ def test_bad_requests_are_refused_in_words(change: dict[str, Any], said: str) ->
         planned(asked(fleet__devices=20) | change)
 
 
+@pytest.mark.parametrize(
+    ("limit", "most", "change", "said"),
+    [
+        ("MOST_LAYERS", 20, {}, "profiles of up to 19 splits, this one has 20"),
+        ("MOST_DEVICES", 4, {"csv": CSV}, "up to 3 devices, got 4"),
+        ("MOST_DEVICES", 4, asked(fleet__devices=4), "from 1 to 3"),
+    ],
+)
+def test_what_is_too_large_for_a_slider_is_refused(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, change: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(playground, limit, most)
+    planned(asked(fleet__devices=4) | change)
+    monkeypatch.setattr(playground, limit, most - 1)
+    with pytest.raises(InvalidValue, match=said):
+        planned(asked(fleet__devices=4) | change)
+
+
 # ---- a CSV, and a profile ------------------------------------------------------------------------------------------------------
 def test_a_csv_is_planned_for() -> None:
     found = planned(asked(fleet__devices=20) | {"csv": CSV})

@@ -291,3 +291,5 @@ def test_a_folder_that_is_none_and_a_port_that_is_taken_are_told(root: Path, loc
         Dashboard(root, port=urlsplit(local.address).port or 0)
     with pytest.raises(InvalidValue, match="cannot be listened on"):
         Dashboard(root, host="no such host")
+    with pytest.raises(InvalidValue, match=r"host 'x+' and port 0 cannot be listened on: .*label"):
+        Dashboard(root, host="x" * 64)
