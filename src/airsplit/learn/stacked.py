@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from airsplit.errors import UserCodeError
 from airsplit.learn.accelerator import Accelerator
 from airsplit.learn.crew import Crew, Groups, Task
 from airsplit.learn.folding import Folding, best_algorithms, full_precision
@@ -59,7 +60,8 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
     except Exception as error:  # a model may be unfit for it in any way
         if is_out_of_memory(error):
             return "memory has no room for two models"
-        return f"the model cannot be vmapped ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        cause = error.__cause__ if isinstance(error, UserCodeError) and error.__cause__ is not None else error
+        return f"the model cannot be vmapped ({type(cause).__name__}: {' '.join(str(cause).split())[:200]})"
 
 
 def _comes_out_alike(crew: Crew, state: State, task: Task, device: int) -> bool:
