@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import airsplit as air
+import airsplit.models.alexnet
 from airsplit.cli.app import main
 from airsplit.errors import AirsplitError, InvalidValue, UserCodeError
-from airsplit.references import guarded, user_code
+from airsplit.references import guarded, note_place, place_in_user_code, user_code
 
 MODULE = """
 import dataclasses
@@ -213,6 +214,19 @@ def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
         raise InvalidValue("ours")
     with pytest.raises(LookupError, match=r"^theirs$"), user_code("the model", passing=(LookupError,)):
         raise LookupError("theirs")
+
+
+def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
+    with pytest.raises(UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_user_code\.py:\d+\)$"), user_code("the model"):
+        compile("1 +* 2", "<string>", "eval")
+
+
+def test_a_line_of_a_built_in_model_is_not_shown_as_the_user_s() -> None:
+    replayed = RuntimeError("index -1 is out of bounds")
+    note_place(replayed, airsplit.models.alexnet.__file__, 3)
+    assert place_in_user_code(replayed) == ""
+    note_place(replayed, "nets.py", 3)
+    assert place_in_user_code(replayed) == "nets.py:3"
 
 
 class Speechless(Exception):

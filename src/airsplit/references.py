@@ -174,7 +174,7 @@ def user_code(what: str, *, at: str = "", begins_at: str = "", passing: tuple[ty
 
 def place_in_user_code(error: BaseException) -> str:
     """Return "file:line" of the deepest line of the user's own code that an error came through; "" if there is none."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _place_text(error.filename, error.lineno or 1)
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     frames = [(file, line) for file, line in frames if not file.startswith((_OURS, "<"))]
@@ -191,7 +191,8 @@ def place_in_user_code(error: BaseException) -> str:
 
 def note_place(error: BaseException, file: str, line: int) -> None:
     """Note on an exception which line of the user's code called what raised it, where no frame of that code is left."""
-    error.add_note(_CALLED_AT + _place_text(file, line))
+    if file and not file.startswith(_OURS):
+        error.add_note(_CALLED_AT + _place_text(file, line))
 
 
 def _package(file: str) -> str:
