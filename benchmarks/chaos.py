@@ -337,8 +337,8 @@ def judge(chosen: Case, folder: Path) -> None:
     require(rounds == list(range(1, chosen.scenario.training.rounds + 1)), f"the records are of rounds {rounds}")
     anew = [line for line in (folder / "events.jsonl").read_text().splitlines() if '"begins anew"' in line]
     require(not anew, f"a front was lost: {anew[:1]}")
-    replica, _ = replica_of(chosen.scenario)
-    kept = read_kept(folder / "run/checkpoint", replica)
+    replica, profile = replica_of(chosen.scenario)
+    kept = read_kept(folder / "run/checkpoint", replica, profile.fingerprint)
     require(kept is not None, "there is no checkpoint")
     back_ends, progress, who = kept  # type: ignore[misc]
     require(progress.round == rounds[-1], f"the checkpoint is of round {progress.round}")

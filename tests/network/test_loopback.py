@@ -666,7 +666,7 @@ def test_a_server_killed_while_it_saves_moved_layers_has_the_checkpoint_before(t
                 patch.setattr(checkpoint, "write_text", lambda *_: sys.exit())
                 with pytest.raises(SystemExit):
                     keep()
-            splits.append(read_kept(file.parent, made.server.replica)[0].splits)  # type: ignore[index]
+            splits.append(read_kept(file.parent, made.server.replica, made.server.profile.fingerprint)[0].splits)  # type: ignore[index]
 
         made.server.keep = killed
         next(rounds)
