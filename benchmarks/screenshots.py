@@ -23,11 +23,12 @@ ALGORITHMS = ("sfl", "fedavg", "splitfed-v1")
 
 
 def taken(page: Page, address: str) -> None:
+    expect.set_options(timeout=60_000)
     page.goto(address)
     expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max"))
     charts = page.locator(".charts").bounding_box()
     assert charts is not None
-    down_to_charts = {"x": 0, "y": 0, "width": WIDTH, "height": charts["y"] + charts["height"] + 16}
+    down_to_charts = {"x": 0, "y": 0, "width": WIDTH, "height": charts["y"] + charts["height"]}
     page.screenshot(path=IMAGES / "playground.png", clip=down_to_charts, full_page=True)
     page.goto(f"{address}runs?" + "&".join(f"run={algorithm}-seed0" for algorithm in ALGORITHMS))
     expect(page.locator("#compared tbody tr")).to_have_count(len(ALGORITHMS))

@@ -121,23 +121,32 @@ def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequenc
 
 def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
     """Make an axis logarithmic, with plain numbers at these ticks, or at round ones."""
-    (axis.axes.set_xscale if axis is axis.axes.xaxis else axis.axes.set_yscale)("log")
-    axis.set_major_locator(RoundTicks() if ticks is None else FixedLocator(list(ticks)))
+    sideways = axis is axis.axes.xaxis
+    (axis.axes.set_xscale if sideways else axis.axes.set_yscale)("log")
+    # Numbers side by side need more room than numbers above one another.
+    axis.set_major_locator(RoundTicks(sparse_from=50 if sideways else 100) if ticks is None else FixedLocator(list(ticks)))
     axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
 
 
 class RoundTicks(Locator):
-    """Ticks of a logarithmic axis at round numbers, wherever its view ends; several axes may share it."""
+    """Ticks of a logarithmic axis at round numbers, wherever its view ends; several axes may share it.
+
+    Attributes:
+        sparse_from: The ratio of its ends from which an axis has two ticks a decade instead of three.
+    """
+
+    def __init__(self, sparse_from: float) -> None:
+        self.sparse_from = sparse_from
 
     def __call__(self) -> list[float]:
         return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]  # there is an axis by now
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
-        return round_ticks(vmin, vmax)
+        return round_ticks(vmin, vmax, self.sparse_from)
 
 
-def round_ticks(low: float, high: float) -> list[float]:
+def round_ticks(low: float, high: float, sparse_from: float = 100) -> list[float]:
     """Return round numbers from the decade of `low` to that of `high`; the more decades, the fewer in each.
 
     >>> round_ticks(4, 90)
@@ -147,7 +156,7 @@ def round_ticks(low: float, high: float) -> list[float]:
         return []
     if high > 1e4 * low:
         steps = [1.0]
-    elif high > 50 * low:
+    elif high > sparse_from * low:
         steps = [1.0, 3.0]
     elif high > 8 * low:
         steps = [1.0, 2.0, 5.0]
