@@ -63,7 +63,8 @@ def records_in(run: Path) -> list[str]:
 
 
 def tensors_in(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(next((run / "checkpoint").glob("round-*.safetensors")))
+    """Return the newest checkpoint of a run."""
+    return load_file(max((run / "checkpoint").glob("round-*.safetensors")))
 
 
 def differences(one: Path, other: Path) -> list[str]:
