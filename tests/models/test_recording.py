@@ -260,6 +260,7 @@ def test_other_threads_run_their_models_undisturbed() -> None:
     assert not wrong
 
 
+@pytest.mark.timeout(60, method="signal")  # by default the limit has a thread of its own, and here only one may run
 def test_random_numbers_that_another_thread_drew_are_not_the_models() -> None:
     class DrawsAtFirst(Net):
         times = 0
