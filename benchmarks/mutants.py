@@ -299,6 +299,7 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=ROOT / "build/mutants", help="folder for copies of the tree (default: build/mutants)")
     parser.add_argument("--out", type=Path, help="file that the result is also written to")
     given = parser.parse_args()
+    given.python, given.build = given.python.absolute(), given.build.absolute()  # what runs there runs in another folder
     found = {}
     start_s = time.monotonic()
     for number, room in enumerate(given.rooms, start=1):

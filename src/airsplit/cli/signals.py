@@ -16,7 +16,6 @@ from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object] | int
 
-
 # As shells report a process that a signal has ended: 128 and the number of the signal.
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
