@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from airsplit import InvalidValue
 from airsplit.learn.data import Samples
 from airsplit.learn.engine import Training
-from airsplit.learn.evaluation import Score, summary
+from airsplit.learn.evaluation import Score, evaluating, summary
 from airsplit.learn.losses import cross_entropy, logits_of, loss_of
 from airsplit.learn.participation import evaluated_devices, evaluated_samples
 from airsplit.settings import TrainingSettings
@@ -119,6 +119,13 @@ def test_models_are_evaluated_as_often_as_asked_and_always_at_the_end() -> None:
     _, records = finished(splits=[2] * 5, rounds=5, evaluate_every=2)
     assert [r.round for r in records if r.test_accuracy is not None] == [2, 4, 5]
     assert [r.round for r in records if r.test_loss is not None] == [2, 4, 5]
+
+
+def test_models_are_evaluated_in_evaluation_mode_and_go_on_in_training_mode() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
+    with evaluating(model):
+        assert not any(part.training for part in model.modules())
+    assert all(part.training for part in model.modules())
 
 
 def test_evaluating_changes_nothing_of_the_training() -> None:
