@@ -70,11 +70,11 @@ def _search_mean(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
     root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=best.value_s / (1 + 1e-6), steps=steps)
     jensen = rivals.jensen_s
     if steps == 1:
-        return best, *_larger((root.bound_s, "prices"), (jensen, JENSEN)), history
+        return best, *_larger((root.bound_s, "price bound"), (jensen, JENSEN)), history
     if K > MOST_TO_BRANCH:
         best = min([best, *rounded_candidates(objective, root)], key=lambda c: c.value_s)
         return best, *_larger((root.bound_s, "convex relaxation"), (jensen, JENSEN)), history
-    return *_certify(objective, best, root, (jensen, JENSEN), "prices and convex relaxation"), history
+    return *_certify(objective, best, root, (jensen, JENSEN), "price bound and convex relaxation"), history
 
 
 def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
@@ -93,8 +93,8 @@ def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Fou
     best = min([best, *(objective.polished(c, root.shares) for c in objective.roundings(root))], key=lambda c: c.value_s)
     history = [above, best.value_s]
     if not problem.certify or problem.devices > MOST_TO_BRANCH:
-        return best, root.bound_s, "prices", history
-    return *_certify(objective, best, root, (below, DEVICE_QUANTILE), "prices"), history
+        return best, root.bound_s, "price bound", history
+    return *_certify(objective, best, root, (below, DEVICE_QUANTILE), "price bound"), history
 
 
 def _as_it_is(table: SplitTable, p: float, rows: Ints, shares: Floats) -> Candidate:
