@@ -24,8 +24,8 @@ from airsplit.scenario import Scenario
 from machine import description
 
 DEVICES, CLIENTS, ROUNDS = 200, 20, 10_000
-METHODS = {"exact": 0.1, "paper": 0.1, "equal": 0.1, "random": 0.1, "expected-max": 1.0}
-"""Methods, and the seconds in which a plan is to be answered."""
+# Seconds in which plans are to be answered: expected-max, which is among them, sets it.
+PLANS_S = 1.0
 REPEATS = 9
 TRAINED = ("--set", "training.rounds=12", "--set", "training.evaluate_devices=2")
 
@@ -68,21 +68,18 @@ class Served:
 
 
 def of_plans(served: Served) -> list[str]:
-    rows = []
-    for method, limit in METHODS.items():
-        slowest = 0.0
-        for model in ("alexnet", "vgg16", "gpt"):
-            settings = {"fleet.devices": DEVICES, "fleet.distance_spread": 0.9, "plan.method": method}
-            times = []
-            for seed in range(REPEATS):
-                start = time.perf_counter()
-                served.ask("/api/plan", {"model": model, "settings": settings | {"fleet.seed": seed}})
-                times.append(time.perf_counter() - start)
-            slowest = max(slowest, statistics.median(times))
-        rows.append(
-            f"| a plan of {DEVICES} devices by `{method}`, the slowest of three models | {1000 * slowest:.0f} ms | {1000 * limit:.0f} ms |"
-        )
-    return rows
+    """Time answers of the playground; each plans with every method."""
+    slowest = 0.0
+    for model in ("alexnet", "vgg16", "gpt"):
+        settings = {"fleet.devices": DEVICES, "fleet.distance_spread": 0.9}
+        times = []
+        for seed in range(REPEATS):
+            start = time.perf_counter()
+            served.ask("/api/plan", {"model": model, "settings": settings | {"fleet.seed": seed}})
+            times.append(time.perf_counter() - start)
+        slowest = max(slowest, statistics.median(times))
+    measured, wanted = 1000 * slowest, 1000 * PLANS_S
+    return [f"| plans of {DEVICES} devices by every method, the slowest of three models | {measured:.0f} ms | {wanted:.0f} ms |"]
 
 
 def a_long_run(folder: Path) -> None:
