@@ -69,7 +69,8 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
         here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smoothed().last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best
-        if best.bound_s >= enough_s or here.expected_max_s <= best.bound_s * (1 + 1e-5):
+        # One step is for the bound alone: nobody looks at where the mixture would go from here.
+        if steps == 1 or best.bound_s >= enough_s or here.expected_max_s <= best.bound_s * (1 + 1e-5):
             break
         mixture = _descend(table, mixture, _cheapest(table, air, pricing))
     assert best is not None  # noqa: S101 - steps is at least one
