@@ -12,7 +12,7 @@ fleet = air.Fleet(
 )
 for method in ("equal", "paper", "exact", "expected-max"):
     plan = air.plan(profile, fleet, method=method, max_split="pool5", batch_size=32)
-    print(f"{method:13} {plan.expected_latency_s:6.2f} s an iteration, within {plan.gap:.2%} of what it minimises")
+    print(f"{method:13} {plan.expected_latency_s:6.2f} s an iteration; {plan.objective} within {plan.gap:.2%} of the least")
 
 print("\ndevice   cut after  share   computes    sends")
 for k, device in enumerate(fleet):

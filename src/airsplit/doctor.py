@@ -83,7 +83,7 @@ def _planner() -> str:
 
     scenario = Scenario.load("paper-alexnet")
     made = plan(profile_for(scenario), scenario.make_fleet(), **scenario.plan_arguments())
-    return f"{len(made)} devices planned, within {made.gap:.1e} of the best possible"
+    return f"{len(made)} devices planned, {made.objective} within {made.gap:.1e} of the best possible with fixed shares"
 
 
 def _torch() -> Finding | str:

@@ -27,6 +27,7 @@ def test_runs_are_listed_and_compared(page: Page, dashboard: Dashboard) -> None:
         if not box.is_checked():
             box.check()
     expect(page.locator("#compared tbody tr")).to_have_count(2)
+    expect(page.locator("#compared")).to_contain_text("0.03 % (largest mean)")
     expect(page.locator("#accuracy")).to_have_attribute(
         "aria-label", re.compile("first: 40.0 %.*second: 40.0 %|second: 40.0 %.*first: 40.0 %")
     )

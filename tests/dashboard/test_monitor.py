@@ -18,7 +18,7 @@ from airsplit.errors import AirsplitError, UnknownName
 from airsplit.history import History
 from airsplit.report.scales import MOST_POINTS
 from airsplit.results import Divergence, RoundRecord, RunFolder
-from report.run_folders import a_long_run, a_record, a_run, a_scenario
+from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
 
 def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
@@ -46,6 +46,12 @@ def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
     after = json.loads(run.series())
     assert [point[0] for point in after["lines"]["test_accuracy"]] == [1, 2]
     assert after["version"] > json.loads(before)["version"]
+
+
+def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", [a_record(1)], plan=a_plan(3, gap=0.000301, objective="mean of the largest"))
+    summary = Runs(tmp_path).run("run").summary()
+    assert (summary["at_most"], summary["objective"]) == ("0.031 %", "mean of the largest")
 
 
 def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> None:

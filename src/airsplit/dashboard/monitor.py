@@ -17,6 +17,7 @@ import numpy as np
 
 from airsplit.errors import AirsplitError, FileProblem, UnknownName
 from airsplit.history import TIMES, History
+from airsplit.quantities import at_most_percent
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thinned
@@ -150,6 +151,8 @@ class Run:
             "test_accuracy": None if tested is None else tested.test_accuracy,
             "test_metric": None if tested is None else tested.test_metric,
             "gap": run.plan["gap"],
+            "at_most": at_most_percent(run.plan["gap"]),
+            "objective": str(run.plan.get("objective", "")),
         }
 
     def series(self) -> str:

@@ -140,9 +140,9 @@ function compare(runs) {
     const wanted = targets.get(comparable(run));
     return wanted === null ? undefined : scores(run).find(([, , value]) => (run.metric.goal === "max" ? value >= wanted : value <= wanted))?.[1];
   };
-  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], [scoreHeading(runs)], [heading], ["plan above best"]], runs.map((run) => [
+  fill($("compared"), [["run", true], ["algorithm", true], ["data", true], ["devices"], ["seconds a round"], [scoreHeading(runs)], [heading], ["plan above best, at most"]], runs.map((run) => [
     element("span", {}, swatch(run.name), " ", run.name), run.algorithm, `${run.dataset}, ${run.partition}`, run.devices, run.rounds ? seconds(run.time_s / run.rounds) : "–",
-    run.diverged ? failure(run) : score(run), reached(run) === undefined ? "–" : seconds(reached(run)), run.algorithm === "fedavg" ? "–" : percent(run.gap, 2),
+    run.diverged ? failure(run) : score(run), reached(run) === undefined ? "–" : seconds(reached(run)), ["fedavg", "split-learning"].includes(run.algorithm) ? "–" : `${run.at_most}${run.objective && ` (${run.objective})`}`,
   ]));
 }
 
