@@ -226,7 +226,7 @@ def test_plan_names_everything_that_was_planned(run):
     assert "s for an iteration of 32 samples" in out
     assert "largest mean, " in out
     assert "at most 0.0001 % longer than the best possible plan, in this objective" in out
-    assert "any splits and fixed shares; exact search" in out
+    assert "any splits and fixed shares within the limits; exact search" in out
     assert "of 62,378,344 parameters" in out
 
 

@@ -148,10 +148,10 @@ def test_an_explanation_names_the_splits_that_plans_leave_out():
     raw = [["context"]] * 3 + [[], ["image", "context"]]
     assert printed(explanation(made(names, raw_inputs=raw), [])) == [
         "The model can be cut after every layer",
-        "4 of 5 splits would send an input unchanged, which plans leave out by default, those after",
+        "4 of 5 splits would send a raw input unchanged, which plans leave out by default, those after",
         "  a … c (3)   sends context",
         "  e           sends image and context",
     ]
     both = printed(explanation(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
     assert both[:2] == ["1 of 6 cuts are left out, those after", "  f   torn"]
-    assert both[2].startswith("4 of 5 splits would send an input unchanged")
+    assert both[2].startswith("4 of 5 splits would send a raw input unchanged")

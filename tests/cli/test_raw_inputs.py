@@ -59,7 +59,9 @@ def test_a_profile_shows_and_explains_them(scenario, run, document):
     assert (code, err) == (0, "")
     assert "raw inputs" in out
     assert "No cut is left out" not in out
-    assert "2 of 6 splits would send an input unchanged, which plans leave out by default, those after\n  one, two   sends context" in out
+    assert (
+        "2 of 6 splits would send a raw input unchanged, which plans leave out by default, those after\n  one, two   sends context" in out
+    )
     assert "mask crosses some cuts unchanged, which plans allow" in out
     found = document("profile", "a_net_beside:Net", *INPUTS)
     assert found["input_names"] == ["image", "context", "mask"]
@@ -74,7 +76,7 @@ def test_a_plan_leaves_them_on_the_devices_and_says_so(scenario, run, document):
     made = document("plan", scenario)
     assert min(made["splits"]) > 2
     assert made["raw_inputs"] == []
-    assert made["bound"].startswith("any permitted splits and fixed shares")
+    assert made["bound"].startswith("any splits and fixed shares within the limits")
 
 
 def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):

@@ -172,7 +172,7 @@ def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> N
     for device in range(6):
         found = planned(asked(fleet__devices=6, plan__method="equal") | {"profile": raw.to_json(), "device": device})
         assert not any(pools[split - 1] for split in found["devices"]["splits"])
-        assert "No other cut would let it finish sooner with this share." in found["device"]["said"]
+        assert "No other cut that is allowed would let it finish sooner with this share." in found["device"]["said"]
 
 
 # ---- one device ----------------------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def test_splits_may_be_names_and_the_default_objective_is_the_mean_of_the_larges
     assert (found.objective, found.objective_s) == ("mean of the largest", found.expected_latency_s)
     assert (found.status, found.history, found.iterations) == ("by hand", (3.0, 2.5), 2)
     assert found.lower_bound_s == Case(ALEXNET, FLEET, {"max_split": 8}).plan("expected-max").lower_bound_s
-    assert found.bound.startswith("any splits and fixed shares; ")
+    assert found.bound.startswith("any splits and fixed shares within the limits; ")
 
 
 @pytest.mark.parametrize(
@@ -234,15 +234,16 @@ def test_splits_may_be_names_and_the_default_objective_is_the_mean_of_the_larges
 def test_every_plan_names_its_objective_and_what_its_bound_holds_against(method: str, options: dict[str, Any], words: str) -> None:
     found = air.plan(ALEXNET, FLEET, method=method, max_split=8, **options)
     assert found.objective == words
-    assert found.bound.startswith("any splits and fixed shares; ")
+    assert found.bound.startswith("any splits and fixed shares within the limits; ")
     assert found.to_dict()["objective"] == words
     assert found.to_dict()["bound"] == found.bound
 
 
-def test_in_whole_blocks_an_exact_bound_holds_among_whole_blocks() -> None:
-    fleet = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=10))
-    assert air.plan(ALEXNET, fleet, method="exact", max_split=8).bound.startswith("any splits and whole resource blocks; ")
-    assert air.plan(ALEXNET, fleet, max_split=8).bound.startswith("any splits and fixed shares; ")
+@pytest.mark.parametrize("options", [{}, {"quantile": 0.9}, {"method": "exact"}, {"method": "equal"}])
+def test_in_whole_blocks_a_bound_holds_among_whole_blocks(options: dict[str, Any]) -> None:
+    fleet = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=4))
+    found = air.plan(ALEXNET, fleet, max_split=8, **options)
+    assert found.bound.startswith("any splits and fixed whole resource blocks within the limits; ")
 
 
 def test_expected_max_is_the_default() -> None:

@@ -43,7 +43,7 @@ def a_plan(devices: int = 3, **changes: Any) -> dict[str, Any]:
     }
     numbers = {"gap": 0.0003, "mean_latency_s": 0.375, "expected_latency_s": 0.5, "batch_size": 32, "averaged_parameters": 1234}
     words = {"method": "exact", "status": "optimal over all splits and shares", "objective": "largest mean"}
-    return words | {"bound": "any splits and fixed shares; exact search"} | numbers | columns | changes
+    return words | {"bound": "any splits and fixed shares within the limits; exact search"} | numbers | columns | changes
 
 
 def a_record(number: int, devices: int = 3, **changes: Any) -> RoundRecord:

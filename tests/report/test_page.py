@@ -165,7 +165,7 @@ def test_the_whole_scenario_and_what_it_means_are_on_the_page(tmp_path: Path) ->
 def test_the_bound_of_the_plan_is_rounded_up(tmp_path: Path) -> None:
     said = words(read(a_run(tmp_path, [a_record(1)], plan=a_plan(3, gap=0.000301))))
     assert "It takes at most 0.031 % longer than the best possible plan in its objective, largest mean." in said
-    assert "The bound holds against any splits and fixed shares; exact search." in said
+    assert "The bound holds against any splits and fixed shares within the limits; exact search." in said
     assert "0 pool1 33.33 % 0.125 s 0.250 s 0.375 s" in said
     assert "Averaged are 1,234 parameters, those behind pool2, the deepest split." in said
 

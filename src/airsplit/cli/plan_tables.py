@@ -11,7 +11,7 @@ from rich.text import Text
 from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
 from airsplit.fleet import Fleet
-from airsplit.planning.plans import FIXED_SHARES, Plan
+from airsplit.planning.plans import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.problem import name_inputs
 from airsplit.profiles import Profile
 from airsplit.quantities import at_most_percent, bar, counted, digits, percent, seconds
@@ -128,7 +128,7 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
         yield f"{100 * settings.device_quantile:g} % quantile", f"{kept} or less for {each}, each device by itself"
     yield "objective", f"{plan.objective}, {seconds(plan.objective_s)}"
     yield "bound", f"at most {at_most_percent(plan.gap)} longer than the best possible plan, in this objective"
-    yield "", f"It holds against {plan.bound}. {FIXED_SHARES}"
+    yield "", f"It holds against {plan.bound}. {WORDS_OF_A_BOUND}"
     yield "averaged", _averaged(planned)
     little = little_averaged(planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum()))
     if little is not None:
@@ -225,7 +225,7 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
         made,
         Text(
             "* best of its column. max E: largest mean; E[max]: mean of the largest. gap: at most this much longer than the best possible "
-            f"plan in the method's objective, against any splits and fixed shares. {FIXED_SHARES}",
+            f"plan in the method's objective, against {plans[0].bound.partition(';')[0]}. {WORDS_OF_A_BOUND}",
             style="dim",
         ),
     ]

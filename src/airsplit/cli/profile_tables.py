@@ -158,7 +158,7 @@ def explanation(profile: Profile, refused: Sequence[RefusalLike]) -> list[Text |
     else:
         parts += [Text(f"No cut is left out: {everywhere}")]
     if sent:
-        left_out = "would send an input unchanged, which plans leave out by default, those after"
+        left_out = "would send a raw input unchanged, which plans leave out by default, those after"
         parts += [Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"), _reasons(sent)]
     return parts
 

@@ -16,7 +16,7 @@ from airsplit.compute import mean_compute_s
 from airsplit.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
 from airsplit.fleet import Fleet
 from airsplit.planning.methods import DEFAULT_METHOD, plan
-from airsplit.planning.plans import FIXED_SHARES, Plan
+from airsplit.planning.plans import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.rounds import fedavg_round
 from airsplit.planning.stopping import stopping_table
 from airsplit.profiles import Profile, RawInputs, shipped_profile
@@ -232,7 +232,7 @@ def _said(given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str
         "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
         f"on average until the last one is done.",
         "bound": f"It takes at most {best['at_most']} longer than the best possible plan ({best['objective']}). The bound holds against "
-        f"{best['bound']}. {FIXED_SHARES} The method {made.method} minimizes the {made.objective}.",
+        f"{best['bound']}. {WORDS_OF_A_BOUND} The method {made.method} minimizes the {made.objective}.",
         "gain": " ".join(
             _compared(name, ours, theirs)
             for name, theirs in (
@@ -290,14 +290,14 @@ def _device(given: Asked, made: Plan, number: object) -> dict[str, Any]:
 
 def _why(given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, transmit: np.ndarray) -> str:
     pace = given.fleet.seconds_per_mac
-    slower = float(np.mean(pace < pace[k]))
+    slower = float((pace < pace[k]).sum()) / max(1, len(pace) - 1)
     name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]
     standing = f"slower than {percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
     row = int(made.splits[k]) - 1
     permitted = given.profile.permitted_splits(given.scenario.model.raw_inputs)[: len(compute)]
     best = int(np.where(permitted, compute + transmit, np.inf).argmin())
     other = (
-        "No other cut would let it finish sooner with this share."
+        "No other cut that is allowed would let it finish sooner with this share."
         if best == row
         else f"With this share it would finish sooner by a cut after {given.profile.names[best]}; the plan does not let it have both."
     )

@@ -49,10 +49,20 @@ def minimize_max(problem: Problem) -> ProvenProposal:
         rows + 1,
         shares,
         objective="expected-max" if problem.quantile is None else "quantile",
-        status="swaps of splits, then refined shares" + ("" if problem.blocks is None else ", in whole resource blocks"),
+        status=_status(problem),
         history=(*history, value),
         bound=Bound(bound, how),
     )
+
+
+def _status(problem: Problem) -> str:
+    """Return how the search went about it, in a few words."""
+    steps = ["the best of the exact plans for several risks"]
+    if problem.devices <= MOST_TO_POLISH:
+        steps += ["refined shares"] if problem.quantile is not None else ["swaps of splits", "refined shares"]
+    if problem.blocks is not None:
+        steps += ["whole resource blocks"]
+    return ", then ".join(steps)
 
 
 Found = tuple[Candidate, float, str, list[float]]

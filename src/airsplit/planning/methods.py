@@ -90,7 +90,7 @@ def _solve_exactly(problem: Problem, objective: str, status: str = "") -> Proven
     """Return the optimum of the largest mean, or of the largest device quantile."""
     risk = problem.risk if objective == "device-quantile" else 1.0
     best = solve(problem, risk)
-    bound = Bound(best.lower_s, "exact search", whole_blocks=problem.blocks is not None)
+    bound = Bound(best.lower_s, "exact search")
     return ProvenProposal(best.rows + 1, best.shares, objective=objective, status=status, history=best.history, bound=bound)
 
 

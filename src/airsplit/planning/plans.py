@@ -12,8 +12,11 @@ from airsplit.planning.problem import Problem
 from airsplit.planning.proposals import Bound, CheckedProposal, objective_s, objective_words
 from airsplit.units import Floats, Ints
 
-# What "fixed shares" means, for everybody who is shown a bound.
-FIXED_SHARES = "Fixed: each device holds its share of the band for the whole iteration."
+# The words of a bound, for everybody who is shown one.
+WORDS_OF_A_BOUND = (
+    "Fixed: each device holds its share of the band for the whole iteration. "
+    "Limits: the splits that min_split, max_split, memory and raw_inputs allow."
+)
 
 # A bound may exceed the optimum by the rounding of both, and by no more.
 ROUNDING = 1e-6
@@ -111,8 +114,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
 
     names = np.array(problem.profile.names, dtype=object)
     # Splits that would send a raw input are not among those that the bound compares with.
-    splits = "any splits" if problem.permitted.all() else "any permitted splits"
-    against = "whole resource blocks" if bound.whole_blocks else "fixed shares"
+    shares_words = "fixed shares" if problem.blocks is None else "fixed whole resource blocks"
     raw_inputs, other_inputs = problem.profile.inputs_sent(np.unique(rows + 1))
     return Plan(
         method=method,
@@ -125,7 +127,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         objective=objective_words(problem, proposal.objective),
         objective_s=value,
         lower_bound_s=min(bound.lower_s, value),
-        bound=f"{splits} and {against}; {bound.how}",
+        bound=f"any splits and {shares_words} within the limits; {bound.how}",
         averaged_parameters=problem.profile.averaged_parameters(int(rows.max()) + 1),
         batch_size=problem.batch_size,
         status=proposal.status,

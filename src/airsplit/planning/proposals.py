@@ -51,15 +51,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Bound:
-    """A time that no plan beats in an objective, and how that was proven.
-
-    Attributes:
-        whole_blocks: Whether it holds among shares in whole resource blocks only.
-    """
+    """A time that no plan within the problem's limits beats in an objective, and how that was proven."""
 
     lower_s: float
     how: str
-    whole_blocks: bool = False
 
 
 @dataclass(frozen=True, eq=False)

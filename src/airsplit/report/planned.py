@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from airsplit.history import History, waiting_share
-from airsplit.planning.plans import FIXED_SHARES
+from airsplit.planning.plans import WORDS_OF_A_BOUND
 from airsplit.quantities import at_most_percent, counted, digits, percent, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
@@ -45,9 +45,9 @@ def _bound(run: History) -> str:
     plan = run.plan
     status = f": {plan['status']}" if plan.get("status") else ""
     objective = plan.get("objective", "what its method minimizes")
-    against = plan.get("bound", "any splits and fixed shares")
+    against = plan.get("bound", "any splits and fixed shares within the limits")
     longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan in its objective, {objective}"
-    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}. {FIXED_SHARES}"
+    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}. {WORDS_OF_A_BOUND}"
 
 
 def _times(run: History) -> str:

@@ -208,7 +208,7 @@ function show() {
     ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, on average until the last device is done; a device's own mean, as drawn, is shorter`],
     [`A round of ${state.iterations}`, seconds(round_s[plan.method]), `equal shares: ${seconds(round_s.equal)}`],
     ["FedAvg's round", seconds(round_s.fedavg), `${(round_s.fedavg / round_s[plan.method]).toFixed(1)} times as long`],
-    ["Best possible", best.gap < 1e-6 ? "proven" : `within ${best.at_most}`, `of ${seconds(best.lower_bound_s)} an iteration, which no plan beats with shares of the band that stay fixed`],
+    ["Best possible", best.gap < 1e-6 ? "proven" : `within ${best.at_most}`, `of ${seconds(best.lower_bound_s)} an iteration, which no plan beats within the limits and with fixed shares`],
   ];
   $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, more)))));
