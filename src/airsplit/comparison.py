@@ -105,5 +105,12 @@ def _warn_of_short_devices(folder: Path) -> None:
 
 def _rounds_in(pieces: Sequence[_Piece]) -> int:
     """How many rounds there are of all of them."""
-    files = (RunFolder(piece.out).rounds_file for piece in pieces)
-    return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
+    return sum(_lines_in(RunFolder(piece.out).rounds_file) for piece in pieces)
+
+
+def _lines_in(file: Path) -> int:
+    """Return the number of lines of a file, zero where there is none."""
+    if not file.is_file():
+        return 0
+    with file.open("rb") as stream:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))

@@ -54,7 +54,10 @@ def show(value: object) -> str:
     """A value as an error prints it: short, on one line, numpy's wrappers off."""
     if isinstance(value, np.generic):
         value = value.item()
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of a user's own class
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -11,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.errors import AirsplitError, FileProblem
+from airsplit.errors import AirsplitError, FileProblem, show
 from airsplit.metric import Metric, metric_of
-from airsplit.results import ENERGY_INCLUDES_COMPUTING, PER_DEVICE, Divergence, RecordReader, RoundRecord, RunFolder
+from airsplit.results import ENERGY_INCLUDES_COMPUTING, LARGEST, PER_DEVICE, Divergence, RecordReader, RoundRecord, RunFolder
 from airsplit.scenario import Scenario
 from airsplit.units import Floats, Ints
 
@@ -185,8 +184,10 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
     """The devices' names, where a plan has everything that a report needs."""
     for name in _NUMBERS:
         value = plan.get(name)
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise FileProblem(f"{where} has no number {name!r}; was it written by airsplit run?")
+        if not (0 < value <= LARGEST or (value == 0 and name in ("gap", "averaged_parameters"))):
+            raise FileProblem(f"{where}: {name} must be a finite number > 0, got {show(value)}; was it written by airsplit run?")
     columns = [plan.get(name) for name in _LISTS]
     devices = len(columns[0]) if isinstance(columns[0], list) else 0
     names = plan.get("device_names", [str(k) for k in range(devices)])
@@ -206,7 +207,8 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
 def _require_devices(record: RoundRecord, devices: int, where: str) -> None:
     for name in (*PER_DEVICE, "splits", "shares"):
         column = getattr(record, name)
-        if column and len(column) != devices:
+        is_empty = column is None or (name in PER_DEVICE and not column)
+        if not is_empty and len(column) != devices:
             raise FileProblem(f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices")
     if not all(min(who, default=0) >= 0 and max(who, default=0) < devices for who in (record.participants, record.dropped)):
         raise FileProblem(f"{where}: round {record.round} names a device that the plan with {devices} devices does not have")

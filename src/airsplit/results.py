@@ -100,17 +100,22 @@ _COLUMNS = {"participants", "dropped", *PER_DEVICE, "splits", "shares"}
 _NUMBERS = {field.name for field in fields(RoundRecord)} - _COLUMNS
 
 
+# No sum of what a run really takes, sends or loses comes near: larger numbers are damage, and would overflow.
+LARGEST = 1e100
+
+
 def _value(name: str, value: Any) -> Any:
     """A field of a record as it was read; an error where it is not what the field has."""
     if name == "round":
         return require_integer(name, value, low=1)
     if name in _NUMBERS:
-        return require_number(name, value)
+        low = 0.0 if name in ("virtual_time_s", "latency_s") else -LARGEST
+        return require_number(name, value, low=low, high=LARGEST)
     if name not in _COLUMNS:
         raise ValueError(f"unknown key {name!r}")
     if not isinstance(value, list):
         raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004 - whatever is wrong with a line is one kind of error
-    if value and require_numbers(name, value).ndim != 1:
+    if value and require_numbers(name, value, low=-LARGEST, high=LARGEST).ndim != 1:
         raise ValueError(f"{name} must be a list of numbers, got {show(value)}")
     return tuple(value)
 

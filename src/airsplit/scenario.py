@@ -38,7 +38,8 @@ from airsplit.settings import (
 from airsplit.traces import Trace
 
 PATHS = (("model", "weights"), ("fleet", "file"), ("fleet", "trace"))
-FILES_OF_A_RUN = ("plan.json", "rounds.jsonl", "changes.json", "checkpoint")
+# What a run writes beside its scenario.toml; the first two stand beside no scenario of the user's own.
+FILES_OF_A_RUN = ("rounds.jsonl", "changes.json", "plan.json", "checkpoint", "diverged.json")
 
 
 class Scenario(Section):
@@ -160,14 +161,13 @@ class Scenario(Section):
 
 
 def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
-    """Return the run folder whose scenario.toml this file is; None for a preset and for any other file."""
+    """Return the run folder that this scenario lies in, under whatever name; None for a preset and for any other file."""
     name = os.fspath(path_or_preset)
     if name in presets.preset_names():
         return None
     file = Path(name).resolve()
-    if file.name == "scenario.toml" and any((file.parent / beside).exists() for beside in FILES_OF_A_RUN):
-        return file.parent
-    return None
+    marks = FILES_OF_A_RUN if file.name == "scenario.toml" else FILES_OF_A_RUN[:2]
+    return file.parent if any(os.path.lexists(file.parent / mark) for mark in marks) else None
 
 
 def require_named_code(scenario: Scenario, named: Collection[str], folder: str | os.PathLike[str]) -> None:

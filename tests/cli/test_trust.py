@@ -103,6 +103,8 @@ def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, ke
         assert refused(run(command, "run/scenario.toml"), key)
     with pytest.raises(InvalidValue, match=f"{key} 'evil_code:run' is code that only the run folder"):
         air.Scenario.load("run/scenario.toml")
+    Path("run/scenario.toml").rename("run/other.toml")
+    assert refused(run("plan", "run/other.toml"), key)
     assert not Path("imported").exists()
 
 

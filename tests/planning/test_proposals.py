@@ -135,6 +135,13 @@ def require_true(case: Case, found: Plan, objective: str) -> None:
 
 
 # ---- each rule by name -------------------------------------------------------------------------------------------------------
+class Unprintable:
+    """An object of a user's class that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
 THIRDS = [0.3, 0.3, 0.3]
 
 
@@ -161,8 +168,15 @@ THIRDS = [0.3, 0.3, 0.3]
         ),
         (Proposal([1, 1, 1], THIRDS, objective="quantile"), 'objective "quantile" needs quantile, which is not given'),
         (Proposal([1, 1, 1], THIRDS, objective="device-quantile"), 'objective "device-quantile" needs device_quantile'),
-        (Proposal([1, 1, 1], THIRDS, status=3), "status must be text, got 3"),  # type: ignore[arg-type]
-        (Proposal([1, 1, 1], THIRDS, history=[1.0, math.inf]), "history[1] must be a finite number"),
+        (Proposal([1, 1, 1], THIRDS, status=3), "status must be one line"),  # type: ignore[arg-type]
+        (Proposal([1, 1, 1], THIRDS, status="done\nbound  0 %"), "status must be one line of at most 200 printable characters"),
+        (Proposal([1, 1, 1], THIRDS, status="\x1b[2J"), "status must be one line of at most 200 printable characters"),
+        (Proposal([1, 1, 1], THIRDS, history=[1.0, math.inf]), "history must be a list of finite numbers, got [1.0, inf]"),
+        (Proposal([1, 1, 1], [10**400, 0, 0]), "shares must be one number for each device"),
+        (Proposal([1, 1, 1], [0.1j, 0.1, 0.1]), "shares must be one number for each device"),  # type: ignore[list-item]
+        (Proposal([1, 1, 1], ["0.1", "0.1", "0.1"]), "shares must be one number for each device"),  # type: ignore[list-item]
+        (Proposal(np.array([1, 1, 1], dtype="m8[s]"), THIRDS), "split of device 0 must be a whole number"),  # type: ignore[arg-type]
+        (Proposal([Unprintable(), 1, 1], THIRDS), "split of device 0 must be a whole number"),  # type: ignore[list-item]
     ],
 )
 def test_what_is_wrong_is_said_with_method_device_field_and_value(proposal: Any, message: str) -> None:
@@ -187,6 +201,51 @@ def test_a_method_by_path_can_state_no_bound() -> None:
     found = planned(case, ProvenProposal(ours.splits, ours.shares, objective="largest-mean", bound=boast))
     assert found.lower_bound_s == case.plan("exact").lower_bound_s < ours.objective_s
     assert "trust me" not in found.bound
+
+
+def scribble(problem: air.Problem) -> Proposal:
+    """A method that writes into the problem that it gets."""
+    for array in (problem.work, problem.up_bits, problem.down_bits, problem.server_s):
+        array *= 1e-9
+    problem.deepest[:] = 19
+    problem.permitted[:] = True
+    return next_proposal[-1]  # type: ignore[no-any-return]
+
+
+def test_a_method_that_writes_into_its_problem_changes_nothing_that_is_checked() -> None:
+    case = Case(ALEXNET, FLEET, {"max_split": 8})
+    honest = planned(case, Proposal([4, 4, 4], THIRDS))
+    wrote = case.plan(f"{__name__}:scribble")
+    assert (wrote.objective_s, wrote.lower_bound_s) == (honest.objective_s, honest.lower_bound_s)
+    assert wrote.mean_latency_s == honest.mean_latency_s
+    next_proposal[:] = [Proposal([9, 9, 9], THIRDS)]
+    with pytest.raises(InvalidValue, match="split of device 0 must be from 1 to 8, got 9"):
+        case.plan(f"{__name__}:scribble")
+
+
+class SaysYes(str):
+    """Text that equals every other."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("expected-max")
+
+
+def test_an_objective_that_equals_every_other_is_one_of_them_and_its_value_true() -> None:
+    found = planned(Case(ALEXNET, FLEET, {"max_split": 8}), Proposal([4, 4, 4], THIRDS, objective=SaysYes("largest-mean")))
+    assert (found.objective, found.objective_s) == ("mean of the largest", found.expected_latency_s)
+
+
+def test_a_proposal_cannot_take_more_blocks_than_there_are_by_rounding() -> None:
+    K, blocks = 5000, 10_000_000
+    case = Case(ALEXNET, Fleet.sample(K, seed=0, cell=Cell(resource_blocks=blocks)), {"max_split": 8})
+    counts = np.full(K, blocks / K)
+    with pytest.raises(InvalidValue, match="must be a multiple of 1/10000000"):
+        planned(case, Proposal(np.full(K, 4), (counts - 0.49) / blocks))
 
 
 def test_a_bound_above_a_checked_plan_is_never_shown() -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -406,3 +407,25 @@ def test_models_that_agree_in_a_metric_have_no_worst(tmp_path: Path) -> None:
 
 def test_without_a_metric_of_the_users_own_none_is_named(tmp_path: Path) -> None:
     assert "Metric" not in words(read(a_run(tmp_path, [a_record(1)])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mean_latency_s": 0}, "mean_latency_s must be a finite number > 0, got 0"),
+        ({"mean_latency_s": False}, "has no number 'mean_latency_s'"),
+        ({"gap": 1e308}, "gap must be a finite number > 0, got 1e\\+308"),
+        ({"gap": -0.9}, "gap must be a finite number > 0, got -0.9"),
+    ],
+)
+def test_a_plan_that_no_run_can_have_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = a_run(tmp_path, [a_record(1)], plan=a_plan(3, **changes))
+    with pytest.raises(FileProblem, match=message):
+        write_report(folder)
+
+
+@pytest.mark.parametrize("changes", [{"splits": ()}, {"virtual_time_s": -1.0}, {"sent_bytes": (1e308,) * 3}, {"macs": (1e308,) * 3}])
+def test_a_record_that_no_run_can_have_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = a_run(tmp_path, [a_record(1), a_record(2, **changes)])
+    with pytest.raises(FileProblem):
+        write_report(folder)

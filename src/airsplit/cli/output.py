@@ -15,8 +15,9 @@ USER_MISTAKE = 2
 
 
 def note(text: object) -> None:
-    """One line on stderr."""
-    print("airsplit:", " ".join(str(text).split()), file=sys.stderr, flush=True)
+    """One line on stderr, without codes that a terminal would obey."""
+    line = " ".join(str(text).split())
+    print("airsplit:", "".join(each if each.isprintable() else "?" for each in line), file=sys.stderr, flush=True)
 
 
 def print_parts(*parts: Any) -> None:

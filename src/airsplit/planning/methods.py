@@ -164,7 +164,8 @@ def plan(
         raw_inputs=raw_inputs,
         seed=seed,
     )
-    proposal = propose(problem)
+    # A method by path may write into what it gets; what is checked and bounded stays as it is.
+    proposal = propose(problem if method in METHODS else problem.copy())
     checked = check_proposal(problem, method, proposal)
     # Only our own solvers are believed: a method by path cannot state a bound.
     if method in METHODS and isinstance(proposal, ProvenProposal):

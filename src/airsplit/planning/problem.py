@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,6 +51,10 @@ class Problem:
     device_quantile: float | None = None
     certify: bool = True
     seed: int = 0
+
+    def copy(self) -> Problem:
+        """Return the same problem with arrays of its own; those of profile and fleet cannot be written."""
+        return replace(self, deepest=self.deepest.copy(), permitted=self.permitted.copy())
 
     @property
     def devices(self) -> int:

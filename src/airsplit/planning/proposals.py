@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.errors import InvalidValue, require_choice, require_numbers, show
+from airsplit.errors import InvalidValue, show, unknown_name
 from airsplit.latency import LatencyLaw
 from airsplit.planning.blocks import block_shares
 from airsplit.planning.problem import MOST_S, Problem, allowing, name_inputs
@@ -28,6 +28,11 @@ OBJECTIVES: dict[str, str | None] = {
 
 # A sum of shares that exceeds one by this little was meant to be one.
 SUM_TOLERANCE = 1e-9
+
+# A share that is this close to a number of resource blocks was meant to be that.
+BLOCK_TOLERANCE = 1e-6
+
+LONGEST_STATUS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,19 +110,41 @@ def check_proposal(problem: Problem, method: str, proposal: object) -> CheckedPr
     who = f"method {method!r}"
     if not isinstance(proposal, Proposal):
         raise InvalidValue(f"{who} must return an airsplit.Proposal(splits, shares), got {show(proposal)}")
-    option = OBJECTIVES[require_choice(f"{who}: objective", proposal.objective, OBJECTIVES)]
-    if option is not None and getattr(problem, option) is None:
-        raise InvalidValue(f'{who}: objective "{proposal.objective}" needs {option}, which is not given')
-    if not isinstance(proposal.status, str):
-        raise InvalidValue(f"{who}: status must be text, got {show(proposal.status)}")
+    # Each field is read once: what is checked is what becomes the plan.
+    objective = _checked_objective(problem, who, proposal.objective)
+    status = proposal.status
+    if not isinstance(status, str) or not status.isprintable() or len(status) > LONGEST_STATUS:
+        raise InvalidValue(f"{who}: status must be one line of at most {LONGEST_STATUS} printable characters, got {show(status)}")
+    history = _numbers(proposal.history)
+    if history is None or not np.isfinite(history).all():
+        raise InvalidValue(f"{who}: history must be a list of finite numbers, got {show(proposal.history)}")
 
-    history = require_numbers(f"{who}: history", proposal.history)
-    if history.ndim != 1:
-        raise InvalidValue(f"{who}: history must be a list of numbers, got {show(proposal.history)}")
     rows = _checked_rows(problem, who, proposal.splits)
     shares = _checked_shares(problem, who, proposal.shares)
     _require_finite_latency(problem, who, rows, shares)
-    return CheckedProposal(rows, shares, proposal.objective, proposal.status, tuple(history.tolist()))
+    return CheckedProposal(rows, shares, objective, status, tuple(history.tolist()))
+
+
+def _checked_objective(problem: Problem, who: str, given: object) -> str:
+    """Return the name of an objective that the problem has."""
+    objective = next((known for known in OBJECTIVES if isinstance(given, str) and known == given), None)
+    if objective is None:
+        raise unknown_name(f"{who}: objective", given, OBJECTIVES)
+    option = OBJECTIVES[objective]
+    if option is not None and getattr(problem, option) is None:
+        raise InvalidValue(f'{who}: objective "{objective}" needs {option}, which is not given')
+    return objective
+
+
+def _numbers(given: Any) -> Floats | None:
+    """Return real numbers as an array of their own; None if they are something else."""
+    try:
+        entries = np.asarray(given)
+    except (TypeError, ValueError, OverflowError):  # lists of different lengths
+        return None
+    if entries.ndim != 1 or (entries.size and entries.dtype.kind not in "fiu"):
+        return None
+    return entries.astype(np.float64)
 
 
 def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
@@ -126,6 +153,7 @@ def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
     if _are_splits(problem, entries):
         rows = np.asarray(entries).astype(np.int64) - 1
     else:
+        entries = entries.tolist() if isinstance(entries, np.ndarray) else entries
         fields = (f"{who}: split of device {problem.fleet.device_name(k)}" for k in range(problem.devices))
         rows = np.array([problem.profile.split_of(*pair) for pair in zip(entries, fields, strict=True)]) - 1
 
@@ -161,11 +189,8 @@ def _are_splits(problem: Problem, entries: Any) -> bool:
 def _checked_shares(problem: Problem, who: str, shares: Any) -> Floats:
     """Return shares that sum to at most one in whatever order they are added up."""
     entries = _one_for_each(problem, who, "shares", shares)
-    try:
-        found = np.array(entries, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.empty(0)
-    if found.shape != (problem.devices,):
+    found = _numbers(entries)
+    if found is None:
         raise InvalidValue(f"{who}: shares must be one number for each device, got {show(shares)}")
 
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
@@ -185,13 +210,15 @@ def _checked_shares(problem: Problem, who: str, shares: Any) -> Floats:
 def _whole_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Floats:
     """Return shares that are whole resource blocks exactly."""
     counts = np.round(shares * blocks)
-    bad = np.flatnonzero(np.abs(shares * blocks - counts) > SUM_TOLERANCE * blocks)
+    bad = np.flatnonzero(np.abs(shares * blocks - counts) > BLOCK_TOLERANCE)
     if len(bad):
         k = int(bad[0])
         raise InvalidValue(
             f"{who}: share of device {problem.fleet.device_name(k)} must be a multiple of 1/{blocks}, because the cell has {blocks} "
             f"resource blocks, got {show(shares[k])}"
         )
+    if counts.sum() > blocks:
+        raise InvalidValue(f"{who}: shares must be at most {blocks} resource blocks together, got {counts.sum():.0f}")
     return block_shares(counts.astype(np.int64), blocks)
 
 
