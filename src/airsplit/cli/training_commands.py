@@ -69,9 +69,11 @@ def run(
             RunFolder(folder).keep_changes(changes)
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
         done = len(RunFolder(folder).records()) if ranks.is_first else 0
-        since = (
-            f"; goes on after round {done}" if done else "; there is no checkpoint in it, so the run begins with round 1" if resume else ""
-        )
+        since = ""
+        if done:
+            since = f"; goes on after round {done}"
+        elif resume:
+            since = "; there is no checkpoint in it, so the run begins with round 1"
         if done >= chosen.training.rounds:
             since = f"; it has them all, and --set training.rounds={2 * done} would train more"
         remarks: list[str | None] = []
