@@ -196,7 +196,7 @@ def test_every_bad_level_of_a_cell_is_named(field: str, bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**18])
 def test_resource_blocks_are_counted(bad: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 10000000"):
+    with pytest.raises(InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 1000000000"):
         Cell(resource_blocks=bad)
 
 

@@ -235,7 +235,7 @@ WRONG = [
     ("[cell]\nbandwidth_hz = 0", r"cell\.bandwidth_hz must be a finite number > 0, got 0\.0"),
     ("[cell]\nnoise_dbm = -114\nnoise_dbm_per_hz = -174", r"cell\.noise_dbm and cell\.noise_dbm_per_hz exclude"),
     ('[cell]\npath_loss = "papr"', r"cell\.path_loss 'papr' is not known; did you mean 'paper'"),
-    ("[cell]\nresource_blocks = 0", r"cell\.resource_blocks must be a whole number from 1 to 10000000"),
+    ("[cell]\nresource_blocks = 0", r"cell\.resource_blocks must be a whole number from 1 to 1000000000"),
     ('[plan]\nmethod = "exat"', r"plan\.method 'exat' is not known; did you mean 'exact'"),
     ('[plan]\nmethod = "fixed"', r'plan\.split must be given for method = "fixed"'),
     ("[plan]\nsplit = 4", r"plan\.split belongs to plan\.method = \"fixed\", but that is 'expected-max'"),

@@ -65,7 +65,7 @@ class Cell:
                 require_number(f"cell.{name}", getattr(self, name), low=-400, high=400)
         require_choice("cell.path_loss", self.path_loss, PATH_LOSS_DB)
         if self.resource_blocks is not None:
-            require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**7)
+            require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**9)
 
     def replace(self, **changes: Any) -> Cell:
         """A variant of this cell."""
