@@ -29,11 +29,6 @@ def exact(problem: Problem) -> ProvenProposal:
     return _solve_exactly(problem, objective, f"optimal over {unit}")
 
 
-def expected_max(problem: Problem) -> ProvenProposal:
-    """The least E[max_k τ_k] that the search finds, or with `quantile` the least quantile of max_k τ_k."""
-    return minimize_max(problem)
-
-
 def paper(problem: Problem) -> Proposal:
     """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
     found = alternate(problem)
@@ -74,7 +69,7 @@ def exhaustive(problem: Problem) -> Proposal:
 
 
 METHODS: dict[str, Method] = {
-    "expected-max": expected_max,
+    "expected-max": minimize_max,
     "exact": exact,
     "paper": paper,
     "equal": equal,

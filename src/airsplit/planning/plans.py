@@ -113,7 +113,6 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         )
 
     names = np.array(problem.profile.names, dtype=object)
-    # Splits that would send a raw input are not among those that the bound compares with.
     shares_words = "fixed shares" if problem.blocks is None else "fixed whole resource blocks"
     raw_inputs, other_inputs = problem.profile.inputs_sent(np.unique(rows + 1))
     return Plan(
