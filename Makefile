@@ -131,7 +131,7 @@ mutants: $(READY) $(MUTMUT_READY)
 
 # What protoc makes of the messages is committed, so that nobody needs it to install; a test compares.
 proto: $(READY)
-	@$(BIN)/python -m grpc_tools.protoc -Isrc/airsplit/network --python_out=src/airsplit/network --pyi_out=src/airsplit/network airsplit.proto
+	@$(BIN)/python -m grpc_tools.protoc -Isrc/airsplit/network/wire --python_out=src/airsplit/network/wire --pyi_out=src/airsplit/network/wire airsplit.proto
 
 $(ZOO_READY): $(READY)
 	@echo "Adding torchvision and transformers to $(VENV) …"

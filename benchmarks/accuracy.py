@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from airsplit.errors import AirsplitError
-from airsplit.figures import jobs
-from airsplit.figures.jobs import DATASETS, Done, Job
+from airsplit.core.errors import AirsplitError
+from airsplit.paper import jobs
+from airsplit.paper.jobs import DATASETS, Done, Job
 
 RESULTS = Path(__file__).parent / "results" / "accuracy"
 SCHEMES = ("sfl", "fedavg")

@@ -28,15 +28,15 @@ from machine import description
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from airsplit.errors import AirsplitError
-from airsplit.learn.checkpoint import progress_of
-from airsplit.learn.preparation import replica_of
-from airsplit.network.device import Device
-from airsplit.network.fronts import Fronts
-from airsplit.network.keeping import read_kept
-from airsplit.results import RunFolder
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
+from airsplit.core.errors import AirsplitError
+from airsplit.network.client.checkpoint import Fronts
+from airsplit.network.client.client import Device
+from airsplit.network.server.checkpoint import read_kept
+from airsplit.network.server.serve import Serving
+from airsplit.runs.record import RunFolder
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.checkpoint import progress_of
+from airsplit.training.setup import replica_of
 from network import fleets
 
 LIMIT_S = 60.0

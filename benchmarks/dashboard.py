@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from airsplit.results import RoundRecord, RunFolder
-from airsplit.scenario import Scenario
+from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.scenario.scenario import Scenario
 from machine import description
 
 DEVICES, CLIENTS, ROUNDS = 200, 20, 10_000

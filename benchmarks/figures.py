@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from airsplit.figures import FIGURES, draw
-from airsplit.figures.fig14 import WAYS
-from airsplit.figures.style import DATASET_NAMES, PARTITION_NAMES
+from airsplit.paper.fig14 import WAYS
+from airsplit.paper.figures import FIGURES, draw
+from airsplit.plots.style import DATASET_NAMES, PARTITION_NAMES
 from machine import description
 
 RESULTS = Path(__file__).parent / "results"

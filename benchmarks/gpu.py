@@ -21,9 +21,9 @@ from unittest import mock
 import torch
 from torch.nn import functional
 
-from airsplit.learn.engine import Training
-from airsplit.models.alexnet import alexnet32
-from airsplit.scenario import Scenario
+from airsplit.models.zoo.alexnet import alexnet32
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.coordinator import Training
 from machine import description
 
 DEVICES, BATCH, LOCAL = 100, 32, 5
@@ -95,7 +95,7 @@ def of_one_batch(*, bf16: bool = False, compiled: bool = False) -> float:
 
 def of_rounds_not_folded(split: int, **changes: Any) -> float:
     """Whole rounds with convolutions as vmap makes them."""
-    with mock.patch("airsplit.learn.common_batch.Folding", nullcontext):
+    with mock.patch("airsplit.training.common_batch.Folding", nullcontext):
         return of_rounds(split, 1, **changes)[0]
 
 

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from airsplit.provenance import cores, processor
+from airsplit.runs.provenance import cores, processor
 
 
 def description() -> str:

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from airsplit.learn.compression import VALUES
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import DTYPES, NAMES, Malformed, Outgoing, opened
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import DTYPES, NAMES, Malformed, Outgoing, opened
+from airsplit.training.compression import VALUES
 from machine import description
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

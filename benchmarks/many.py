@@ -18,10 +18,10 @@ from pathlib import Path
 
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
-from airsplit.results import RunFolder
-from airsplit.scenario import Scenario
-from airsplit.simulation import simulate
-from airsplit.what_if import clock_run
+from airsplit.runs.record import RunFolder
+from airsplit.scenario.scenario import Scenario
+from airsplit.simulation.clock_simulation import clock_run
+from airsplit.simulation.simulate import simulate
 from machine import description
 
 TRAINED, TIMED = 10_000, 1_000_000

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 import airsplit as air
-from airsplit.models.outline import outline
 from airsplit.models.profiling import samples_of
-from airsplit.models.registry import build
+from airsplit.models.splits import outline
+from airsplit.models.zoo.registry import build
 from machine import description
 from timing import seconds
 

@@ -19,12 +19,12 @@ import numpy as np
 
 import airsplit as air
 from airsplit.cli.planned import plan_once
-from airsplit.planning.bandwidth import allocate
+from airsplit.core.units import Floats
 from airsplit.planning.problem import problem_of
-from airsplit.presets import preset_names
-from airsplit.profiles import shipped_profile
-from airsplit.scenario import Scenario
-from airsplit.units import Floats
+from airsplit.planning.shares import allocate
+from airsplit.scenario.presets import preset_names
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.profile import shipped_profile
 from machine import description
 from timing import seconds
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from airsplit.comparison import compare
 from airsplit.dashboard.serving import Dashboard
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
+from airsplit.simulation.compare import compare
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WIDTH = 1280

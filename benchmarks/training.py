@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from airsplit.learn.common_batch import SAMPLES_AT_ONCE
-from airsplit.learn.engine import Training
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.common_batch import SAMPLES_AT_ONCE
+from airsplit.training.coordinator import Training
 from machine import description
 
 LIMIT_OF_MANY = 1.1

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import airsplit as air
-from airsplit.comparison import compare
+from airsplit.simulation.compare import compare
 
 scenario = air.Scenario.load("demo").replace(**{"fleet.devices": 4, "training.rounds": 3, "training.iterations_per_round": 2})
 

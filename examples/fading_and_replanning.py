@@ -1,7 +1,7 @@
 """A channel that fades anew every round: plan once, or plan again every few rounds; what is the difference?"""
 
 import airsplit as air
-from airsplit.what_if import clock_run
+from airsplit.simulation.clock_simulation import clock_run
 
 scenario = air.Scenario.load("paper-alexnet").replace(**{"fleet.redraw_fading": True, "training.rounds": 100})
 for every in (None, 20, 5, 1):

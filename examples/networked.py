@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 import airsplit as air
-from airsplit.network.device import Device
-from airsplit.serving import Serving
+from airsplit.network.client.client import Device
+from airsplit.network.server.serve import Serving
 
 scenario = air.Scenario.load("demo").replace(**{"training.rounds": 2, "training.iterations_per_round": 2})
 with tempfile.TemporaryDirectory() as folder:

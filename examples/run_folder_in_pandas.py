@@ -5,7 +5,7 @@ import tempfile
 import pandas as pd
 
 import airsplit as air
-from airsplit.results import PER_DEVICE, RunFolder
+from airsplit.runs.record import PER_DEVICE, RunFolder
 
 scenario = air.Scenario.load("demo").replace(**{"fleet.devices": 3, "training.rounds": 3, "training.iterations_per_round": 1})
 with tempfile.TemporaryDirectory() as folder:

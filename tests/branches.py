@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "src/airsplit/"
-LIMITS = {"planning": 0.95, "learn": 0.95, "network": 0.85}
+LIMITS = {"planning": 0.95, "training": 0.95, "network": 0.85}
 """The least part of the branches; the other rooms are only listed."""
 
 

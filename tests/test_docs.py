@@ -9,7 +9,7 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.app import main
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -12,7 +12,7 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.app import main
-from airsplit.errors import InvalidValue, UnknownName
+from airsplit.core.errors import InvalidValue, UnknownName
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 MODULES = dict(re.findall(r"```python\n(?:# (\w+)\.py\n)(.*?)```", PAGE, flags=re.DOTALL))

@@ -61,7 +61,7 @@ def test_importing_loads_nothing_heavy() -> None:
 def test_planning_loads_neither_torch_nor_a_plotting_library() -> None:
     code = (
         "import sys, airsplit as air\n"
-        "from airsplit.profiles import shipped_profile\n"
+        "from airsplit.system.profile import shipped_profile\n"
         "fleet = air.Fleet.sample(3, seed=0)\n"
         "for method in ('exact', 'paper', 'expected-max'):\n"
         "    air.plan(shipped_profile('alexnet'), fleet, method=method, max_split=8).to_dict()\n"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from airsplit.scenario import Scenario
-from airsplit.settings import COMPRESSIONS
-from airsplit.simulation import simulate
+from airsplit.scenario.scenario import Scenario
+from airsplit.scenario.settings import COMPRESSIONS
+from airsplit.simulation.simulate import simulate
 
 SEEDS = 3
 CHANGES = {"fleet.devices": 8, "training.rounds": 15, "training.evaluate_every": 15, "plan.method": "fixed", "plan.split": "pool1"}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from airsplit.network.device import Device
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
+from airsplit.network.client.client import Device
+from airsplit.network.server.serve import Serving
+from airsplit.scenario.scenario import Scenario
 
 CLIENTS, ROUNDS = 200, 10
 

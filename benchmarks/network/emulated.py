@@ -19,20 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import airsplit.network.device as device_module
-import airsplit.network.server as server_module
-from airsplit.clock import Clock
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnd
-from airsplit.network.codec import Incoming, Outgoing
-from airsplit.network.device import Device, Trainee
-from airsplit.network.forecast import Forecast
-from airsplit.network.sessions import Session
-from airsplit.network.stopwatch import Stopwatch
-from airsplit.network.streams import Stream, measure_link
-from airsplit.randomness import generator
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
+import airsplit.network.client.client as device_module
+import airsplit.network.server.server as server_module
+from airsplit.core.randomness import generator
+from airsplit.network.client.client import Device, Trainee
+from airsplit.network.client.stopwatch import Stopwatch
+from airsplit.network.client.stream import Stream, measure_link
+from airsplit.network.server.back_ends import BackEnd
+from airsplit.network.server.forecast import Forecast
+from airsplit.network.server.serve import Serving
+from airsplit.network.server.stream import Session
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Incoming, Outgoing
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.clock import Clock
 
 PIECE = b"\x1a"  # how a frame that is a piece begins
 PACES = (1.0, 1.3, 1.7, 2.2, 2.9, 3.7, 4.8, 6.3)

@@ -19,14 +19,14 @@ import grpc
 import numpy as np
 import torch
 
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.backends import BackEnd
-from airsplit.network.codec import Outgoing
-from airsplit.network.identity import Admission, channel_credentials, init, issue, server_credentials
-from airsplit.network.streams import Stream
-from airsplit.network.transport import LARGEST_MESSAGE, PROTOCOL, connect
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
+from airsplit.network.client.stream import Stream
+from airsplit.network.identity.admission import Admission, channel_credentials, init, issue, server_credentials
+from airsplit.network.server.back_ends import BackEnd
+from airsplit.network.server.serve import Serving
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Outgoing
+from airsplit.network.wire.transport import LARGEST_MESSAGE, PROTOCOL, connect
+from airsplit.scenario.scenario import Scenario
 from network.emulated import at_once
 
 STEPS, ROUNDS = 200, 6

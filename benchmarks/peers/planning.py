@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import airsplit as air
-from airsplit.planning.bandwidth import allocate
 from airsplit.planning.problem import Problem, problem_of
-from airsplit.profiles import shipped_profile
+from airsplit.planning.shares import allocate
+from airsplit.system.profile import shipped_profile
 from peers.environments import run, versions
 from peers.table import Race, Section, duration, times
 from timing import seconds

@@ -15,10 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 import airsplit as air
-from airsplit.models.cutting import halves
-from airsplit.models.outline import outline
+from airsplit.core.units import Ints
+from airsplit.models.cut import halves
 from airsplit.models.profiling import samples_of
-from airsplit.units import Ints
+from airsplit.models.splits import outline
 from zoo.specimen import Case
 
 TOLERANCE = 1e-4  # of the largest element of a gradient

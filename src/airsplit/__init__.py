@@ -8,26 +8,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airsplit.clock import Clock
-from airsplit.compute import ComputeFit, fit_compute
-from airsplit.convergence import paper_convergence_expression, split_limit
-from airsplit.errors import AirsplitError, Diverged, FileProblem, Infeasible, InvalidValue, UnknownName
-from airsplit.fleet import Cell, Device, Fleet
+from airsplit.core.errors import AirsplitError, Diverged, FileProblem, Infeasible, InvalidValue, UnknownName
+from airsplit.paper.convergence import paper_convergence_expression, split_limit
 from airsplit.planning.methods import METHODS, plan
-from airsplit.planning.plans import Plan
+from airsplit.planning.plan import Plan
 from airsplit.planning.problem import Problem
-from airsplit.planning.proposals import Proposal
+from airsplit.planning.proposal import Proposal
 from airsplit.planning.stopping import StoppingTable, stopping_table
-from airsplit.profiles import Profile
-from airsplit.traces import Trace
+from airsplit.system.clock import Clock
+from airsplit.system.compute import ComputeFit, fit_compute
+from airsplit.system.fleet import Cell, Device, Fleet
+from airsplit.system.profile import Profile
+from airsplit.system.traces import Trace
 
 if TYPE_CHECKING:
-    from airsplit.learn.checkpoint import load_state
-    from airsplit.models.cutting import cut
+    from airsplit.models.cut import cut
     from airsplit.models.profiling import profile
-    from airsplit.results import RoundRecord
-    from airsplit.scenario import Scenario
-    from airsplit.simulation import simulate
+    from airsplit.runs.record import RoundRecord
+    from airsplit.scenario.scenario import Scenario
+    from airsplit.simulation.simulate import simulate
+    from airsplit.training.checkpoint import load_state
 
 __version__ = "0.1.0"
 
@@ -64,12 +64,12 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
-    "RoundRecord": "airsplit.results",
-    "Scenario": "airsplit.scenario",
-    "cut": "airsplit.models.cutting",
-    "load_state": "airsplit.learn.checkpoint",
+    "RoundRecord": "airsplit.runs.record",
+    "Scenario": "airsplit.scenario.scenario",
+    "cut": "airsplit.models.cut",
+    "load_state": "airsplit.training.checkpoint",
     "profile": "airsplit.models.profiling",
-    "simulate": "airsplit.simulation",
+    "simulate": "airsplit.simulation.simulate",
 }
 
 

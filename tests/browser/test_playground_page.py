@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from airsplit.dashboard.serving import Dashboard
-from airsplit.profiles import shipped_profile
+from airsplit.system.profile import shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace},1e10,50\n"
 

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from airsplit.dashboard.serving import Dashboard
 from airsplit.report.page import write_report
-from airsplit.results import Divergence, RunFolder
-from airsplit.scenario import Scenario
-from airsplit.simulation import simulate
+from airsplit.runs.record import Divergence, RunFolder
+from airsplit.scenario.scenario import Scenario
+from airsplit.simulation.simulate import simulate
 from dashboard.servers import a_dashboard
 from report.run_folders import a_plan, a_record, a_run, a_scenario
 

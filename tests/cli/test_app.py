@@ -10,8 +10,8 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.planned import COMPARED
-from airsplit.presets import preset, preset_names
-from airsplit.settings import ALGORITHMS
+from airsplit.scenario.presets import preset, preset_names
+from airsplit.scenario.settings import ALGORITHMS
 
 COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
 
@@ -558,7 +558,7 @@ def test_a_terminal_without_unicode_still_gets_its_answer():
 
 def test_networks_with_shortcuts_and_of_tokens_are_planned_with_their_backward_pass(document, tmp_path):
     clock = '[clock]\ndownlink = true\nbackward_macs_ratio = "counted"\n'
-    deep = '[model]\nname = "airsplit.models.resnet:resnet20"\ninput_shape = [3, 32, 32]\narguments = { layers = 50 }\n'
+    deep = '[model]\nname = "airsplit.models.zoo.resnet:resnet20"\ninput_shape = [3, 32, 32]\narguments = { layers = 50 }\n'
     tokens = '[model]\nname = "gpt"\narguments = { layers = 2 }\n'
     for number, model in enumerate((deep, tokens)):
         (tmp_path / f"{number}.toml").write_text(model + clock)

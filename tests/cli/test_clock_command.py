@@ -7,9 +7,9 @@ import re
 import pytest
 
 import airsplit as air
-from airsplit.results import RunFolder
-from airsplit.settings import ALGORITHMS
-from airsplit.what_if import PLAIN
+from airsplit.runs.record import RunFolder
+from airsplit.scenario.settings import ALGORITHMS
+from airsplit.simulation.clock_simulation import PLAIN
 
 
 def test_the_table_names_everything_that_a_newcomer_asks(run):
@@ -182,7 +182,7 @@ def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(run, t
 
 
 def test_the_document_is_what_python_gives(document):
-    from airsplit.what_if import clock_run
+    from airsplit.simulation.clock_simulation import clock_run
 
     found = clock_run(air.Scenario.load("demo"), rounds=2).to_dict()
     assert document("clock", "demo", "--rounds", "2") == json.loads(json.dumps(found))

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from airsplit.cli.data_tables import progress_on
-from airsplit.learn.downloads import SOURCES, Source
-from airsplit.learn.image_sets import IMAGE_SETS, DataFile
-from airsplit.learn.partition import label_counts, partition
-from airsplit.settings import FleetSettings, TrainingSettings
+from airsplit.data.downloads import SOURCES, Source
+from airsplit.data.image_sets import IMAGE_SETS, DataFile
+from airsplit.data.partition import label_counts, partition
+from airsplit.scenario.settings import FleetSettings, TrainingSettings
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_digits_are_shown_with_who_holds_what(run):
 
 
 def test_the_counts_are_those_of_the_partition(document):
-    from airsplit.learn.image_files import read_images
+    from airsplit.data.image_files import read_images
 
     words = ("--partition", "dirichlet", "--alpha", 0.1, "--seed", 3, "--devices", 7, "--samples-per-device", 50)
     found = document("data", "digits", *words)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from airsplit.cli.app import main
-from airsplit.network.device import Device
-from airsplit.network.server import Server
-from airsplit.results import RunFolder
-from airsplit.scenario import Scenario
+from airsplit.network.client.client import Device
+from airsplit.network.server.server import Server
+from airsplit.runs.record import RunFolder
+from airsplit.scenario.scenario import Scenario
 from network import fleets
 from network.fleets import PATIENCE_S, Simulated, party
 
 Run = Callable[..., tuple[int, str, str]]
-MODEL = "learn.tiny:mlp"
+MODEL = "training.tiny:mlp"
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_splits_for_another_number_of_devices_are_refused(run: Run, file: Path, 
 def test_a_server_that_waits_long_gives_a_sign_of_life(run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["serve", file, "--listen", "127.0.0.1:0", "--wait", 0.5, "--out", tmp_path / "run"]
     assert "absent" not in run(*words)[2]
-    monkeypatch.setattr("airsplit.cli.board.LONG_S", 0.05)
+    monkeypatch.setattr("airsplit.cli.live_view.LONG_S", 0.05)
     assert "airsplit: round 1 of 2: 3 absent\n" in run(*words)[2]
     assert "absent" not in run(*words, "--json")[2]
 
@@ -275,7 +275,7 @@ def test_a_signal_stops_join(
     run: Run, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, exit_code: int
 ) -> None:
     """There is no server, so it would try again for ten minutes."""
-    monkeypatch.setattr("airsplit.network.device.connect", lambda *_: signal.raise_signal(asked))
+    monkeypatch.setattr("airsplit.network.client.client.connect", lambda *_: signal.raise_signal(asked))
     code, out, err = run("join", f"127.0.0.1:{port}", "--name", "one", "--out", tmp_path / "one")
     assert (code, out, err) == (exit_code, "", "")
 
@@ -285,7 +285,7 @@ def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Pa
         out = ["--out", tmp_path / "device"]
         refused(run("join", made.address, "--name", "0", *out), "--model package.module:factory")
         refused(run("join", made.address, "--name", "0", *out, "--model", MODEL), "--data package.module:factory")
-        words = ["--data", "network.fleets:three_0", "--model", "learn.tiny:shortcut"]
+        words = ["--data", "network.fleets:three_0", "--model", "training.tiny:shortcut"]
         refused(run("join", made.address, "--name", "0", *out, *words), "the server refuses", "fingerprint")
         refused(run("join", made.address, "--name", "a b", *out), "--name must be 1 to 64 letters, digits, '.', '_' or '-'")
 
@@ -369,7 +369,7 @@ def test_probe_measures_this_machine_and_the_link(
 
 # ---- identities --------------------------------------------------------------------------------------------------------------------
 def test_identities_from_the_first_to_the_run(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
-    from airsplit.network.identity import Admission, channel_credentials, server_credentials
+    from airsplit.network.identity.admission import Admission, channel_credentials, server_credentials
 
     folder = tmp_path / "identity"
     assert "127.0.0.1" in document("identity", "init", "--folder", folder)["hosts"]

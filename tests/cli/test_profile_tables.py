@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from airsplit.cli.profile_tables import explanation, profile_table
-from airsplit.profiles import Profile
+from airsplit.system.profile import Profile
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pytest
 
 from airsplit.cli import progress
 from airsplit.cli.progress import Follower
-from airsplit.metric import Metric
-from airsplit.results import RoundRecord
+from airsplit.runs.metric import Metric
+from airsplit.runs.record import RoundRecord
 from report.run_folders import a_record
 
 

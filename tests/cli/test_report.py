@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from airsplit.cli.app import main
-from airsplit.results import RoundRecord, RunFolder
-from airsplit.scenario import Scenario
+from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.scenario.scenario import Scenario
 
 PLAN = {"gap": 0.0, "mean_latency_s": 1.0, "expected_latency_s": 1.0, "batch_size": 32, "averaged_parameters": 1, "splits": [1],
         "split_names": ["conv1"], "shares": [1.0], "compute_s": [0.5], "transmit_s": [0.5], "server_s": [0.0]}  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import airsplit as air
+from airsplit.core.errors import InvalidValue
 from airsplit.dashboard.monitor import Runs
-from airsplit.errors import InvalidValue
 from airsplit.report.page import write_report
 
 SCENARIO = """

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from airsplit.core.errors import AirsplitError, UnknownName
 from airsplit.dashboard.monitor import Run, Runs
-from airsplit.errors import AirsplitError, UnknownName
-from airsplit.history import History
 from airsplit.report.scales import MOST_POINTS
-from airsplit.results import Divergence, RoundRecord, RunFolder
+from airsplit.runs.history import History
+from airsplit.runs.record import Divergence, RoundRecord, RunFolder
 from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import airsplit as air
+from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.dashboard import playground
 from airsplit.dashboard.playground import METHODS, MODELS, SLIDERS, BadRow, offered, planned
-from airsplit.errors import AirsplitError, InvalidValue
-from airsplit.profiles import shipped_names, shipped_profile
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.profile import shipped_names, shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\n" + "".join(f"d{k},{k + 1}e-10,1e10,{100 + k}\n" for k in range(4))
 

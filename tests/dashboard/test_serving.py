@@ -12,14 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.serving import Dashboard
-from airsplit.errors import FileProblem, InvalidValue
-from airsplit.history import TIMES
-from airsplit.results import RunFolder
-from airsplit.words import TIME
+from airsplit.runs.history import TIMES
+from airsplit.runs.record import RunFolder
+from airsplit.runs.wording import TIME
+from dashboard.servers import a_dashboard, request
 from report.run_folders import a_plan, a_record, a_run
-
-from .servers import a_dashboard, request
 
 NASTY = "<img src=x onerror=alert(1)>"
 

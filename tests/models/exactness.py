@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from airsplit.errors import InvalidValue
-from airsplit.models.cutting import Back, Front, halves
-from airsplit.models.outline import Outline, outline
+from airsplit.core.errors import InvalidValue
+from airsplit.models.cut import Back, Front, halves
 from airsplit.models.profiling import profile, samples_of
-from airsplit.models.tape import tensors_in
+from airsplit.models.splits import Outline, outline
+from airsplit.models.tracing.graph import tensors_in
 
 Gradients = dict[str, Tensor | None]
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from airsplit.errors import InvalidValue, UnknownName
-from airsplit.inputs import DTYPES, InputSpec, input_spec
+from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.models.inputs import recorded_inputs, samples
+from airsplit.system.inputs import DTYPES, InputSpec, input_spec
 
 
 @pytest.mark.parametrize(

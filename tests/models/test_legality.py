@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import airsplit as air
-from airsplit.errors import InvalidValue
+from airsplit.core.errors import InvalidValue
 from airsplit.models.profiling import explain
 from models.exactness import assert_exact, assert_refused, look_at
 from models.hard_models import Net

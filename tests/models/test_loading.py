@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from airsplit.errors import InvalidValue, UnknownName
-from airsplit.inputs import InputSpec, input_spec
+from airsplit.core.errors import InvalidValue, UnknownName
+from airsplit.core.plugins import factory
 from airsplit.models.loading import built, counted, explained, inputs_of, load, profile_of
-from airsplit.models.registry import MODELS, SHIPPED, build, default_input_shape, input_of, model_names, profile_name, shipped_name
-from airsplit.models.shipping import write_shipped
-from airsplit.profiles import Profile, shipped_names, shipped_profile
-from airsplit.references import factory
+from airsplit.models.zoo.registry import MODELS, SHIPPED, build, default_input_shape, input_of, model_names, profile_name, shipped_name
+from airsplit.models.zoo.shipping import write_shipped
+from airsplit.system.inputs import InputSpec, input_spec
+from airsplit.system.profile import Profile, shipped_names, shipped_profile
 
 Write = Callable[[str, str], str]
 
@@ -157,9 +157,9 @@ def test_a_profile_ships_by_name_shape_and_arguments(name: str, shape: Any, argu
 def test_shipped_models_need_no_torch() -> None:
     program = """
         import sys
-        from airsplit.inputs import input_spec
+        from airsplit.system.inputs import input_spec
         from airsplit.models.loading import profile_of
-        from airsplit.models.registry import model_names
+        from airsplit.models.zoo.registry import model_names
         for name in model_names():
             profile_of(name)
         profile_of("vgg16", (input_spec("3x32x32"),))
@@ -281,7 +281,7 @@ def test_a_model_that_says_what_it_takes_needs_no_input(module: Write, spec: str
     name = module(
         "says_its_input",
         f"""
-        from airsplit.inputs import InputSpec
+        from airsplit.system.inputs import InputSpec
 
         def make():
             model = nn.Sequential(nn.Embedding(9, 3))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from airsplit.errors import InvalidValue, UnknownName
+from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.models.profiling import profile
-from airsplit.models.registry import default_input_shape, model_names
-from airsplit.profiles import shipped_profile
+from airsplit.models.zoo.registry import default_input_shape, model_names
+from airsplit.system.profile import shipped_profile
 
 
 def small() -> nn.Sequential:
@@ -38,7 +38,7 @@ def test_built_in_names_load_no_torch() -> None:
         """
         import sys
         from airsplit.models.profiling import profile
-        from airsplit.models.registry import model_names
+        from airsplit.models.zoo.registry import model_names
         for name in model_names():
             profile(name)
         profile("vgg16", (3, 32, 32))
@@ -111,7 +111,7 @@ def test_a_module_without_weights_can_be_profiled() -> None:
 
 
 def test_a_built_in_model_as_a_module_has_the_profile_of_its_name() -> None:
-    from airsplit.models.registry import build
+    from airsplit.models.zoo.registry import build
 
     assert profile(build("alexnet32"), (3, 32, 32)) == profile("alexnet32")
 

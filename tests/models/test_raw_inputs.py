@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from airsplit import METHODS, AirsplitError, Fleet, plan, profile
-from airsplit.models.cutting import halves
-from airsplit.models.outline import Outline, outline
-from airsplit.profiles import Profile
+from airsplit.models.cut import halves
+from airsplit.models.splits import Outline, outline
+from airsplit.system.profile import Profile
 
 WIDTH, BATCH = 6, 3
 FLEET = Fleet(seconds_per_mac=[1e-9, 3e-9], fluctuation=1e9, full_band_rate_bps=[1e6, 2e6])

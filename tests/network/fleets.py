@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from airsplit.learn.crew import Task
-from airsplit.learn.engine import Training
-from airsplit.network.device import Device
-from airsplit.network.fronts import Fronts
-from airsplit.network.server import Server
-from airsplit.results import RoundRecord
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
-from learn import tiny
+from airsplit.network.client.checkpoint import Fronts
+from airsplit.network.client.client import Device
+from airsplit.network.server.serve import Serving
+from airsplit.network.server.server import Server
+from airsplit.runs.record import RoundRecord
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.coordinator import Training
+from airsplit.training.local_steps import Task
+from training import tiny
 
 TESTED = 9
 """Samples to test with."""

@@ -17,14 +17,14 @@ import grpc
 import torch
 from torch import Tensor
 
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import Incoming, Malformed, Outgoing, opened
-from airsplit.network.device import Device
-from airsplit.network.transport import PROTOCOL, SERVICE, connect
-from airsplit.results import RoundRecord
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
-from learn import tiny
+from airsplit.network.client.client import Device
+from airsplit.network.server.serve import Serving
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Incoming, Malformed, Outgoing, opened
+from airsplit.network.wire.transport import PROTOCOL, SERVICE, connect
+from airsplit.runs.record import RoundRecord
+from airsplit.scenario.scenario import Scenario
+from training import tiny
 
 T = TypeVar("T")
 HUGE = 2**32 - 1
@@ -74,7 +74,7 @@ class Run:
             self.threads[-1].start()
 
     def _take_part(self, name: str) -> None:
-        device = Device(name=name, folder=self.folder / name, data="learn.tiny:flat", model="learn.tiny:mlp", patience_s=PATIENCE_S)
+        device = Device(name=name, folder=self.folder / name, data="training.tiny:flat", model="training.tiny:mlp", patience_s=PATIENCE_S)
         self.devices.append(device)
         try:
             self.said[name] = device.run(self.address)

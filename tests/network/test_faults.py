@@ -25,18 +25,18 @@ import pytest
 import torch
 
 from airsplit import AirsplitError, Diverged, InvalidValue
-from airsplit.errors import UserCodeError
-from airsplit.learn.crew import Task
-from airsplit.learn.engine import Training
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network import device as device_module
-from airsplit.network.codec import Outgoing, opened
-from airsplit.network.device import Unreachable
-from airsplit.network.identity import Admission, channel_credentials, init, issue, revoke, server_credentials
-from airsplit.network.streams import Rejected, Stream
-from airsplit.network.transport import PROTOCOL, connect, join_call
-from airsplit.results import Divergence
-from airsplit.scenario import Scenario
+from airsplit.core.errors import UserCodeError
+from airsplit.network.client import client as device_module
+from airsplit.network.client.client import Unreachable
+from airsplit.network.client.stream import Rejected, Stream
+from airsplit.network.identity.admission import Admission, channel_credentials, init, issue, revoke, server_credentials
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Outgoing, opened
+from airsplit.network.wire.transport import PROTOCOL, connect, join_call
+from airsplit.runs.record import Divergence
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.coordinator import Training
+from airsplit.training.local_steps import Task
 from network.fleets import (
     PATIENCE_S,
     Party,
@@ -349,7 +349,7 @@ def environment() -> dict[str, str]:
 
 TWICE = """
 import os, sys
-import airsplit.network.device, airsplit.serving
+import airsplit.network.client.client, airsplit.network.server.serve
 from airsplit.cli.app import main
 for _ in range(2):
     child = os.fork()

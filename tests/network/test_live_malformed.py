@@ -20,9 +20,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network import sessions
-from airsplit.network.transport import SERVICE, connect
+from airsplit.network.server import stream as sessions
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.transport import SERVICE, connect
 from network.hostile import (
     END,
     IN_A_ROUND,

@@ -18,25 +18,25 @@ import torch
 from torch import Tensor
 
 from airsplit import AirsplitError, FileProblem, Infeasible, InvalidValue, load_state
-from airsplit.errors import UserCodeError
-from airsplit.fleet import Fleet
-from airsplit.learn import checkpoint
-from airsplit.learn.engine import Training
-from airsplit.learn.exporting import export_model
-from airsplit.learn.replica import kind_and_name
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network import device as device_module
-from airsplit.network.backends import SharingBackEnd
-from airsplit.network.codec import Incoming, Malformed, Outgoing, opened
-from airsplit.network.device import Device
-from airsplit.network.keeping import read_kept
-from airsplit.network.replanning import Watch
-from airsplit.network.streams import Lost, Rejected, Stream
-from airsplit.network.trainee import Skipped, expected_answer
-from airsplit.network.transport import listen
-from airsplit.scenario import Scenario
-from airsplit.serving import Serving
-from airsplit.units import dbm_to_watts
+from airsplit.core.errors import UserCodeError
+from airsplit.core.units import dbm_to_watts
+from airsplit.network.client import client as device_module
+from airsplit.network.client.client import Device
+from airsplit.network.client.stream import Lost, Rejected, Stream
+from airsplit.network.client.worker import Skipped, expected_answer
+from airsplit.network.server.back_ends import SharingBackEnd
+from airsplit.network.server.checkpoint import read_kept
+from airsplit.network.server.replanning import Watch
+from airsplit.network.server.serve import Serving
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Incoming, Malformed, Outgoing, opened
+from airsplit.network.wire.transport import listen
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.fleet import Fleet
+from airsplit.training import checkpoint
+from airsplit.training.coordinator import Training
+from airsplit.training.export import export_model
+from airsplit.training.replica import kind_and_name
 from network import fleets
 from network.fleets import PATIENCE_S, Party, Simulated, assert_same_run, assert_same_tensors, party, proxy, scenario, trained
 
@@ -69,9 +69,9 @@ CASES: dict[str, dict[str, Any]] = {
     "federated averaging, some take part": {"algorithm": "fedavg", "participation": 0.5, "evaluate_every": 2, "rounds": 5},
     "segmentation": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1]},
     "segmentation, federated averaging": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1], "algorithm": "fedavg"},
-    "a metric of the server's own": {"metric": "learn.tiny:part_wrong", "metric_goal": "min"},
-    "a metric, federated averaging": {"metric": "learn.tiny:part_wrong", "metric_goal": "min", "algorithm": "fedavg"},
-    "a loss of the server's own": {"model": "line", "data": "three_numbers", "splits": [1, 2, 1], "loss": "learn.tiny:squared_error"},
+    "a metric of the server's own": {"metric": "training.tiny:part_wrong", "metric_goal": "min"},
+    "a metric, federated averaging": {"metric": "training.tiny:part_wrong", "metric_goal": "min", "algorithm": "fedavg"},
+    "a loss of the server's own": {"model": "line", "data": "three_numbers", "splits": [1, 2, 1], "loss": "training.tiny:squared_error"},
 }
 
 
@@ -253,7 +253,7 @@ def refused(wanted: Scenario, folder: Path, **changes: Any) -> Any:
         return made.said["0"]
 
 
-@pytest.mark.parametrize("changes", [{"model": "learn.tiny:shortcut"}, {"model": "learn.tiny:norm_mlp"}], ids=str)
+@pytest.mark.parametrize("changes", [{"model": "training.tiny:shortcut"}, {"model": "training.tiny:norm_mlp"}], ids=str)
 def test_a_device_with_another_model_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     error = refused(scenario(), tmp_path, **changes)
     assert isinstance(error, Rejected)
@@ -291,7 +291,7 @@ def test_a_device_says_which_axis_is_taken_where_two_could_be_the_classes(tmp_pa
 
 
 def test_a_device_that_evaluates_by_itself_is_told_to_name_the_metric(tmp_path: Path) -> None:
-    error = refused(scenario(algorithm="fedavg", metric="learn.tiny:part_wrong"), tmp_path, metric=None)
+    error = refused(scenario(algorithm="fedavg", metric="training.tiny:part_wrong"), tmp_path, metric=None)
     assert isinstance(error, InvalidValue)
     assert "with federated averaging the device evaluates; say which code to run by --metric package.module:function" in str(error)
 
@@ -350,7 +350,7 @@ def test_a_device_too_many_is_refused(tmp_path: Path) -> None:
         made.leave()
 
 
-ROGUE = "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\nfrom learn.tiny import mlp, flat, wide_loss\n"
+ROGUE = "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\nfrom training.tiny import mlp, flat, wide_loss\n"
 
 
 def rogue_server(told: Scenario, heard: list[str]) -> tuple[Any, int]:
@@ -371,9 +371,9 @@ def rogue_server(told: Scenario, heard: list[str]) -> tuple[Any, int]:
     ("key", "value", "own"),
     [
         ("model.name", "rogue_code:mlp", {"data": "network.fleets:three_0"}),
-        ("training.dataset", "rogue_code:flat", {"model": "learn.tiny:mlp"}),
-        ("training.loss", "rogue_code:wide_loss", {"model": "learn.tiny:mlp", "data": "network.fleets:three_0"}),
-        ("training.metric", "rogue_code:part_wrong", {"model": "learn.tiny:mlp", "data": "network.fleets:three_0"}),
+        ("training.dataset", "rogue_code:flat", {"model": "training.tiny:mlp"}),
+        ("training.loss", "rogue_code:wide_loss", {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}),
+        ("training.metric", "rogue_code:part_wrong", {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}),
     ],
     ids=["model", "data", "loss", "metric"],
 )
@@ -402,7 +402,7 @@ def test_files_that_a_server_names_are_never_read(tmp_path: Path) -> None:
     """A file that is not there would be missed."""
     server, port = rogue_server(scenario().replace(**{"model.weights": str(tmp_path / "secret.safetensors")}), [])
     try:
-        own = {"model": "learn.tiny:mlp", "data": "network.fleets:three_0"}
+        own = {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}
         assert Device(name="0", folder=tmp_path, **own).run(f"127.0.0.1:{port}") == "done"
     finally:
         server.stop(0).wait()
@@ -438,7 +438,7 @@ def test_a_server_that_says_what_it_must_not_is_left_with_a_reason(tmp_path: Pat
     server, port = answering(*answers, pb.ServerMessage(done=pb.Done()))
     try:
         with pytest.raises(Malformed, match=words):
-            Device(name="0", folder=tmp_path, model="learn.tiny:mlp", data="network.fleets:three_0").run(f"127.0.0.1:{port}")
+            Device(name="0", folder=tmp_path, model="training.tiny:mlp", data="network.fleets:three_0").run(f"127.0.0.1:{port}")
     finally:
         server.stop(0).wait()
     assert not (tmp_path / checkpoint.FRONT_FILE).exists()
@@ -483,7 +483,7 @@ def test_devices_bring_data_of_their_own(tmp_path: Path) -> None:
     wanted = scenario(rounds=2)
     with party(wanted, tmp_path) as made:
         for k, data in enumerate(("flat", "drawn_anew", "one_class_to_test")):
-            made.join(str(k), data=f"learn.tiny:{data}")
+            made.join(str(k), data=f"training.tiny:{data}")
         records = made.train()
         made.leave()
     assert [member.samples for member in made.server.members] == [48, 24, 48]
@@ -503,7 +503,7 @@ def test_a_server_says_who_holds_less_than_a_batch_before_it_plans(tmp_path: Pat
 
 
 def test_labels_may_be_large(tmp_path: Path) -> None:
-    wanted = scenario(splits=[1], data="wide_labels", batch_size=64, loss="learn.tiny:squared_error", rounds=1)
+    wanted = scenario(splits=[1], data="wide_labels", batch_size=64, loss="training.tiny:squared_error", rounds=1)
     wanted = wanted.replace(**{"model.name": "network.fleets:wide"})
     simulated = Simulated(wanted)
     made, records = trained(wanted, tmp_path)

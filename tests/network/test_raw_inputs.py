@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from airsplit.errors import AirsplitError, InvalidValue
-from airsplit.learn.preparation import replica_of
-from airsplit.network import airsplit_pb2 as pb
-from airsplit.network.codec import Malformed, Outgoing, opened
+from airsplit.core.errors import AirsplitError, InvalidValue
+from airsplit.network.client.worker import Trainee
 from airsplit.network.events import silent
-from airsplit.network.forecast import least_device_bytes, message_limit, possible_splits, require_plannable
-from airsplit.network.trainee import Trainee
+from airsplit.network.server.forecast import least_device_bytes, message_limit, possible_splits, require_plannable
+from airsplit.network.wire import airsplit_pb2 as pb
+from airsplit.network.wire.codec import Malformed, Outgoing, opened
 from airsplit.planning.methods import plan
-from airsplit.scenario import Scenario
-from learn import tiny
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.setup import replica_of
 from network import fleets
+from training import tiny
 
 WIDE = 400
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.problem import Problem, problem_of
-from airsplit.profiles import shipped_profile
-from airsplit.units import Floats, Ints
+from airsplit.system.profile import shipped_profile
 
 ALEXNET = shipped_profile("alexnet")
 VGG16 = shipped_profile("vgg16")

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from airsplit import AirsplitError, Cell, Clock, Fleet, Infeasible, InvalidValue, UnknownName, plan
-
-from .problems import ALEXNET, make_profile
+from planning.problems import ALEXNET, make_profile
 
 TWO = Fleet.sample(2, seed=0)
 

@@ -14,8 +14,7 @@ from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
 from airsplit.planning.baselines import exhaustive
-
-from .problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, nothing_averaged, powers
+from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, nothing_averaged, powers
 
 
 def planned(profile: Profile, fleet: Fleet, *, method: str = "exact", **options: Any) -> Plan:

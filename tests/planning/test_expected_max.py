@@ -15,15 +15,15 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
-from airsplit.latency import Fluctuation, LatencyLaw
-from airsplit.planning import expected_max, polishing
-from airsplit.planning.polishing import polish_shares
+from airsplit.core.units import Floats, Ints
+from airsplit.planning import expected_max
+from airsplit.planning import newton_shares as polishing
+from airsplit.planning.newton_shares import polish_shares
 from airsplit.planning.search import risk_levels
 from airsplit.planning.whole_blocks import to_whole_blocks
-from airsplit.radio import TransmitTime
-from airsplit.units import Floats, Ints
-
-from .problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, random_plans
+from airsplit.system.latency import Fluctuation, LatencyLaw
+from airsplit.system.radio import TransmitTime
+from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, random_plans
 
 TARGET = 1e-3  # the gap at which the search is content
 

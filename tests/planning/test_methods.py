@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit import METHODS, Cell, Clock, Fleet, Plan, plan
-
-from .problems import ALEXNET, Case, Reference, cases, examples, make_profile, nothing_averaged
+from planning.problems import ALEXNET, Case, Reference, cases, examples, make_profile, nothing_averaged
 
 CLOCKS = {
     "paper": Clock(),

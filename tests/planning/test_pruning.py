@@ -10,10 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airsplit import Clock, Fleet
+from airsplit.core.units import Floats
 from airsplit.planning.pruning import lower_hull, pareto_front
-from airsplit.units import Floats
-
-from .problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, powers
+from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, powers
 
 small = st.integers(0, 4)
 THREE = Fleet.sample(3, seed=0)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from airsplit import METHODS, AirsplitError, Fleet, plan
-from airsplit.profiles import Profile
-
-from .problems import Case, make_profile, nothing_averaged
+from airsplit.system.profile import Profile
+from planning.problems import Case, make_profile, nothing_averaged
 
 # Splits 2 and 4 are the cheapest in every respect, and send an input unchanged.
 BASE = make_profile([100, 1, 100, 1, 100], [1000, 1, 900, 1, 800])

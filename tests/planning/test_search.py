@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from airsplit import Fleet
+from airsplit.planning.options import SplitTable
 from airsplit.planning.problem import Problem, problem_of
 from airsplit.planning.search import ExpectedMax, _neighbours, rivals_of, starting_candidates
-from airsplit.planning.tables import SplitTable
-
-from .problems import ALEXNET
+from planning.problems import ALEXNET
 
 HERE = np.array([0, 0])
 

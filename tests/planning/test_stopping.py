@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit import InvalidValue, StoppingTable, UnknownName, stopping_table
+from airsplit.core.units import Floats
 from airsplit.planning.stopping import backward_induction
-from airsplit.units import Floats
-
-from .problems import ALEXNET, examples, make_profile, powers
+from planning.problems import ALEXNET, examples, make_profile, powers
 
 
 def one_device(work: list[float], air_s: list[float], a: float = 1.0, eps: float = 1.0) -> tuple[Floats, Floats, Floats]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.results import RoundRecord, RunFolder
-from airsplit.scenario import Scenario
+from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.scenario.scenario import Scenario
 
 SCENARIO = """
 [model]

@@ -11,14 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from airsplit.errors import FileProblem
-from airsplit.figures import style
+from airsplit.core.errors import FileProblem
+from airsplit.plots import style
 from airsplit.report.page import write_report
-from airsplit.report.sheet import STYLE
-from airsplit.results import Divergence, RunFolder
-from airsplit.settings import ALGORITHMS
-
-from .run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
+from airsplit.report.style_sheet import STYLE
+from airsplit.runs.record import Divergence, RunFolder
+from airsplit.scenario.settings import ALGORITHMS
+from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
 
 def read(folder: Path) -> str:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from airsplit.compared import Comparison
-from airsplit.errors import FileProblem
-from airsplit.metric import metric_of
+from airsplit.core.errors import FileProblem
 from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
-from airsplit.results import Divergence, RunFolder
-from airsplit.trials import Trials
-
-from .run_folders import a_record, a_run, a_scenario
+from airsplit.runs.comparison import Comparison
+from airsplit.runs.metric import metric_of
+from airsplit.runs.record import Divergence, RunFolder
+from airsplit.runs.seeds import Trials
+from report.run_folders import a_record, a_run, a_scenario
 
 
 def a_comparison(slower: float = 3.0, **record: object) -> Comparison:

@@ -6,9 +6,9 @@ from itertools import islice
 
 from torch import Tensor
 
-from airsplit.learn.engine import Training
-from airsplit.learn.ranks import joined, ranks_of
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.coordinator import Training
+from airsplit.training.ranks import joined, ranks_of
 from peers.workloads import given, tell
 from peers.workloads.job import SHAPES, Laps, outcome
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import nets
-from airsplit.learn.batches import Batches
+from airsplit.data.batches import Batches
 from peers.workloads import given
 
 CLASSES = 10

@@ -15,8 +15,8 @@ import torch._dynamo  # before ptflops puts its own functions in place of torch'
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from airsplit.models.layers import FlatLinear
-from airsplit.models.registry import build
+from airsplit.models.zoo.layers import FlatLinear
+from airsplit.models.zoo.registry import build
 from peers.workloads import given, tell
 
 Sample = torch.Tensor

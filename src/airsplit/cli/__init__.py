@@ -1,1 +1,1 @@
-"""The command line: commands in `app`, what their arguments stand for in `sources`, tables in `render` and `*_tables`."""
+"""The command line: a command parses its arguments, calls one function of the library, and renders the result."""

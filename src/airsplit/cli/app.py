@@ -21,8 +21,8 @@ from airsplit.cli.doctor_command import doctor
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.output import USER_MISTAKE, note
 from airsplit.cli.signals import INTERRUPTED, interruptible
-from airsplit.errors import AirsplitError, InvalidValue
-from airsplit.references import error_line, place_in_user_code
+from airsplit.core.errors import AirsplitError, InvalidValue
+from airsplit.core.plugins import error_line, place_in_user_code
 
 UNEXPECTED, PIPE_CLOSED = 1, 141
 TRACEBACK = "--traceback"
@@ -78,7 +78,7 @@ def _one_of_several() -> int | None:
     """Which of the processes on this machine it is, where torchrun has started several together; None where it is alone."""
     if "RANK" not in os.environ:
         return None  # without a look at torch, which takes seconds to load
-    from airsplit.learn.ranks import ranks_of
+    from airsplit.training.ranks import ranks_of
 
     ranks = ranks_of()
     return ranks.local if ranks.size > 1 else None

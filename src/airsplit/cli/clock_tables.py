@@ -12,11 +12,11 @@ from rich.text import Text
 
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
-from airsplit.learn.batches import describe_short_devices
-from airsplit.learn.partition import sizes_without_data
-from airsplit.quantities import bar, counted, percent, quantity, seconds
-from airsplit.what_if import ClockRun
-from airsplit.words import NO_ENERGY, TIME
+from airsplit.core.formatting import bar, counted, percent, quantity, seconds
+from airsplit.data.batches import describe_short_devices
+from airsplit.data.partition import sizes_without_data
+from airsplit.runs.wording import NO_ENERGY, TIME
+from airsplit.simulation.clock_simulation import ClockRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -166,7 +166,7 @@ def after_a_while(tell: Callable[[str], None]) -> Callable[[str], None]:
 
 def drawn(found: ClockRun) -> Canvas:
     """The picture of `--plot`."""
-    from airsplit.figures.clock_picture import draw_clock
+    from airsplit.plots.clock import draw_clock
 
     shares, fleet = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}, found.schedule.fleet
     caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")

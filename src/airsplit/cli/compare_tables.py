@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import table
-from airsplit.compared import Comparison
-from airsplit.words import NO_ENERGY
+from airsplit.runs.comparison import Comparison
+from airsplit.runs.wording import NO_ENERGY
 
 
 def comparison_report(found: Comparison) -> list[Text | Table | str]:

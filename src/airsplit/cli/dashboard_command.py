@@ -10,7 +10,7 @@ import typer
 
 from airsplit.cli.options import RUNS
 from airsplit.cli.output import note
-from airsplit.errors import FileProblem
+from airsplit.core.errors import FileProblem
 
 
 def dashboard(

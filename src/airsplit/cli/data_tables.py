@@ -14,15 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import facts, table
-from airsplit.errors import InvalidValue, show
-from airsplit.inputs import shape_text
-from airsplit.learn.downloads import Progress, download, download_bytes
-from airsplit.learn.image_files import read_images
-from airsplit.learn.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
-from airsplit.learn.partition import dealt, label_counts
-from airsplit.quantities import counted, percent, quantity
-from airsplit.settings import FleetSettings, TrainingSettings
-from airsplit.units import Ints
+from airsplit.core.errors import InvalidValue, show
+from airsplit.core.formatting import counted, percent, quantity
+from airsplit.core.units import Ints
+from airsplit.data.downloads import Progress, download, download_bytes
+from airsplit.data.image_files import read_images
+from airsplit.data.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
+from airsplit.data.partition import dealt, label_counts
+from airsplit.scenario.settings import FleetSettings, TrainingSettings
+from airsplit.system.inputs import shape_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -107,7 +107,7 @@ def _counts(labels: Ints, classes: int, devices: int | None, settings: TrainingS
 
 def drawn(found: Held) -> Canvas:
     """The picture of who holds which labels."""
-    from airsplit.figures.label_picture import draw_labels
+    from airsplit.plots.labels import draw_labels
 
     title = f"{found.known.title}: who holds which labels"
     sizes = found.counts.sum(axis=1)

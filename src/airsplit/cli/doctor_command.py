@@ -27,8 +27,8 @@ def doctor(data: DataFolder = None, as_json: AsJson = False) -> None:
     """
     from rich.text import Text
 
+    from airsplit.cli.doctor import examine
     from airsplit.cli.render import table
-    from airsplit.doctor import examine
 
     found = examine(data)
     if as_json:

@@ -58,7 +58,7 @@ def init(
       airsplit identity init --host train.example.org --host 10.0.0.5
       airsplit identity init --renew --host 192.168.1.77     it has moved
     """
-    from airsplit.network.identity import init as make
+    from airsplit.network.identity.admission import init as make
 
     hosts, end = make(folder, host or [], days=days, renew=renew)
     if as_json:
@@ -89,7 +89,7 @@ def issue(
       airsplit identity issue kitchen-pi --renew
       airsplit identity issue guest --days 7 --out /media/stick/guest
     """
-    from airsplit.network.identity import issue as make
+    from airsplit.network.identity.admission import issue as make
 
     made, target = make(folder, name, out=out, days=days, renew=renew)
     if as_json:
@@ -110,7 +110,7 @@ def revoke(name: Name, folder: Folder = IDENTITY, as_json: AsJson = False) -> No
       airsplit identity revoke kitchen-pi
       airsplit identity issue kitchen-pi --renew     let it in again
     """
-    from airsplit.network.identity import revoke as refuse
+    from airsplit.network.identity.admission import revoke as refuse
 
     serials = refuse(folder, name)
     if as_json:
@@ -130,7 +130,7 @@ def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
       airsplit identity list
       airsplit identity list --folder /etc/airsplit --json
     """
-    from airsplit.network.identity import issued
+    from airsplit.network.identity.admission import issued
 
     found = issued(folder)
     if as_json:

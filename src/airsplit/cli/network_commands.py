@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airsplit.cli import sources
+from airsplit.cli import arguments as sources
 from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts
 from airsplit.cli.signals import handle
-from airsplit.errors import AirsplitError, FileProblem, InvalidValue
-from airsplit.parsing import parse_json
+from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue
+from airsplit.core.parsing import parse_json
 
 if TYPE_CHECKING:
     import grpc
 
-    from airsplit.serving import Serving
+    from airsplit.network.server.serve import Serving
 
 WARNING = "plain text: everybody on the way can read activations and labels, and act as server or device"
 
@@ -60,9 +60,9 @@ def serve(
       airsplit serve my.toml --set network.compression=fp16
     """
     from airsplit.cli.run_tables import folder_for
-    from airsplit.network.identity import Admission, server_credentials
-    from airsplit.results import RunFolder
-    from airsplit.serving import Serving
+    from airsplit.network.identity.admission import Admission, server_credentials
+    from airsplit.network.server.serve import Serving
+    from airsplit.runs.record import RunFolder
 
     switches = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
     folder = folder_for(scenario, resume=resume) if out is None else out
@@ -73,7 +73,7 @@ def serve(
     _require_safe(listen, secured, insecure)
     credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
     admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
-    from airsplit.cli.board import Board
+    from airsplit.cli.live_view import Board
 
     board = Board(as_json=as_json)
     with sources.what_is_printed_as_notes():
@@ -100,7 +100,7 @@ def _is_secured(*given: Path | None) -> bool:
 
 def _require_safe(address: str, secured: bool, insecure: bool) -> None:
     """Plain text stays on this machine, or is asked for and warned of."""
-    from airsplit.network.transport import require_safe
+    from airsplit.network.wire.transport import require_safe
 
     require_safe(address, secured, insecure)
     if insecure and not secured:
@@ -111,7 +111,7 @@ def _device_credentials(
     address: str, identity: Path | None, certificate: Path | None, key: Path | None, authority: Path | None, insecure: bool
 ) -> grpc.ChannelCredentials | None:
     """What a device shows to the server; None for plain text."""
-    from airsplit.network.identity import channel_credentials
+    from airsplit.network.identity.admission import channel_credentials
 
     secured = _is_secured(identity, certificate, key, authority)
     _require_safe(address, secured, insecure)
@@ -121,7 +121,7 @@ def _device_credentials(
 def _train(serving: Serving, board: Any, folder: Path) -> None:
     """Train until all rounds are done, or the process is asked to stop."""
     from airsplit.cli.run_tables import stopped
-    from airsplit.network.orders import Stopped
+    from airsplit.network.server.assignments import Stopped
 
     try:
         with handle(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop")), board.showing(serving):
@@ -169,9 +169,9 @@ def join(
       airsplit join 192.168.1.10:7070 --identity kitchen-pi \\
                     --data sensors:mine --model nets:make
     """
-    from airsplit.network.device import Device
+    from airsplit.network.client.client import Device
     from airsplit.network.names import require_name
-    from airsplit.profiles import RAW_INPUTS
+    from airsplit.system.profile import RAW_INPUTS
 
     if name is not None:
         require_name("--name", name)  # the server would refuse it, and a folder is made of it first
@@ -180,7 +180,7 @@ def join(
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
     where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")
-    from airsplit.cli.board import device_teller
+    from airsplit.cli.live_view import device_teller
 
     device = Device(
         name=called,
@@ -232,11 +232,11 @@ def probe(
       airsplit probe my.toml --seconds 10 --json
       airsplit probe my.toml --link 192.168.1.10:7070 --identity kitchen-pi
     """
-    from airsplit.network.probe import measure_compute
+    from airsplit.network.client.probe import measure_compute
 
     chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
     credentials = None if link is None else _device_credentials(link, identity, certificate, key, authority, insecure)
-    from airsplit.learn.preparation import replica_of
+    from airsplit.training.setup import replica_of
 
     with sources.what_is_printed_as_notes():
         replica, profile = replica_of(chosen)
@@ -253,8 +253,8 @@ def probe(
 def _measured_link(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, float]:
     import grpc
 
-    from airsplit.network.streams import measure_link
-    from airsplit.network.transport import ask_probe, connect
+    from airsplit.network.client.stream import measure_link
+    from airsplit.network.wire.transport import ask_probe, connect
 
     channel = connect(address, credentials)
     try:
@@ -284,7 +284,7 @@ def status(
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     import grpc
 
-    from airsplit.network.transport import ask_status, connect
+    from airsplit.network.wire.transport import ask_status, connect
 
     channel = connect(address, credentials)
     try:
@@ -296,7 +296,7 @@ def status(
     if as_json:
         print(json_text(state))
         return
-    from airsplit.cli.board import state_table
+    from airsplit.cli.live_view import state_table
 
     print_parts(*state_table(state))
 
@@ -312,7 +312,7 @@ def _checked_state(text: str) -> dict[str, Any]:
 
 
 def _unreachable(address: str, error: grpc.RpcError, *, is_secured: bool) -> AirsplitError:
-    from airsplit.network.streams import told
+    from airsplit.network.client.stream import told
 
     found = told(error, address, is_secured=is_secured)
     return found if isinstance(found, AirsplitError) else AirsplitError(f"server {address} cannot be reached: {found}")

@@ -19,7 +19,7 @@ DataFolder = Annotated[Path | None, typer.Option(help="Where data sets are; else
 def _picture(file: Path | None) -> Path | None:
     """A name that is none of a picture is refused before anything slow."""
     if file is not None:
-        from airsplit.figures.picture_files import picture_format
+        from airsplit.plots.files import picture_format
 
         picture_format(file)
     return file

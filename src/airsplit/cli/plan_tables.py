@@ -10,13 +10,13 @@ from rich.text import Text
 
 from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
-from airsplit.fleet import Fleet
-from airsplit.planning.plans import WORDS_OF_A_BOUND, Plan
+from airsplit.core.formatting import at_most_percent, bar, counted, digits, percent, seconds
+from airsplit.core.units import Floats
+from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.problem import name_inputs
-from airsplit.profiles import Profile
-from airsplit.quantities import at_most_percent, bar, counted, digits, percent, seconds
-from airsplit.scenario import Scenario
-from airsplit.units import Floats
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.fleet import Fleet
+from airsplit.system.profile import Profile
 
 MOST_ROWS, MOST_NAMES = 40, 5
 LITTLE = 0.1

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airsplit.cli.sources import what_is_printed_as_notes
-from airsplit.errors import Infeasible
-from airsplit.fleet import Fleet
+from airsplit.cli.arguments import what_is_printed_as_notes
+from airsplit.core.errors import Infeasible
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
-from airsplit.planning.plans import Plan
-from airsplit.profiles import Profile
-from airsplit.scenario import Scenario
+from airsplit.planning.plan import Plan
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.fleet import Fleet
+from airsplit.system.profile import Profile
 
 COMPARED = ("paper", "exact", "expected-max", "equal", "random")
 

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli import sources
+from airsplit.cli import arguments as sources
 from airsplit.cli.options import AsJson, Plot, Scenario, Set, TrustRun
 from airsplit.cli.output import json_text, note, print_parts, save_plot
-from airsplit.errors import require_integer
-from airsplit.files import write_text
-from airsplit.models.registry import model_names
+from airsplit.core.errors import require_integer
+from airsplit.core.files import write_text
+from airsplit.core.plugins import require_choice_or_path
+from airsplit.models.zoo.registry import model_names
 from airsplit.planning.methods import METHODS
-from airsplit.references import require_choice_or_path
 
 
 def _one_of(names: Iterable[str]) -> str:
@@ -50,7 +50,7 @@ def profile(
     named = sources.model(model, input or [], model_arg or [])
     found, refused = named.explained() if explain else (named.profile(), [])
     if plot is not None:
-        from airsplit.figures.profile_picture import draw_profile
+        from airsplit.plots.profile import draw_profile
 
         save_plot(draw_profile(found), plot)
     if as_json:
@@ -130,7 +130,7 @@ def clock(
         require_integer("--rounds", rounds, low=1)
     from airsplit.cli import clock_tables
     from airsplit.cli.progress import now_and_then
-    from airsplit.what_if import clock_run
+    from airsplit.simulation.clock_simulation import clock_run
 
     chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
     tell = clock_tables.after_a_while(now_and_then(note))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airsplit.cli.render import facts, table
-from airsplit.profiles import Profile
-from airsplit.quantities import percent, quantity, seconds
+from airsplit.core.formatting import percent, quantity, seconds
+from airsplit.system.profile import Profile
 
 if TYPE_CHECKING:
-    from airsplit.network.probe import ComputeMeasurement
+    from airsplit.network.client.probe import ComputeMeasurement
 
 
 def probe_report(measured: ComputeMeasurement, profile: Profile, batch_size: int, link: dict[str, float]) -> list[Any]:

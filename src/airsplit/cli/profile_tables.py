@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import table
-from airsplit.profiles import Profile
-from airsplit.quantities import bar, counted, percent, quantity
-from airsplit.units import BYTES_PER_FLOAT32, Ints
+from airsplit.core.formatting import bar, counted, percent, quantity
+from airsplit.core.units import BYTES_PER_FLOAT32, Ints
+from airsplit.system.profile import Profile
 
 WIDEST, GAP = 120, 2
 LONG = 40  # rows from which a table has gaps between the model's blocks, and its header again at its foot

@@ -14,14 +14,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from airsplit.cli.facts import Facts, time_left
 from airsplit.cli.output import note
-from airsplit.metric import Metric
-from airsplit.quantities import seconds
-from airsplit.results import RoundRecord
+from airsplit.cli.progress_view import Facts, time_left
+from airsplit.core.formatting import seconds
+from airsplit.runs.metric import Metric
+from airsplit.runs.record import RoundRecord
 
 if TYPE_CHECKING:
-    from airsplit.learn.ranks import Ranks
+    from airsplit.training.ranks import Ranks
 
 PLAIN_LINES_S = 5.0
 """Where the screen is none, at most one line in so many seconds: logs are read, too."""
@@ -38,7 +38,7 @@ def in_one_voice(failed: int) -> Iterator[Ranks]:
 
     What goes wrong in one process is said by that one; the others end with the exit code `failed` and are silent.
     """
-    from airsplit.learn.ranks import FailedElsewhere, OutOfTouch, joined, ranks_of
+    from airsplit.training.ranks import FailedElsewhere, OutOfTouch, joined, ranks_of
 
     with joined(ranks_of()) as ranks:
         try:

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
-from airsplit.history import TIMES, has_energy, waiting_share
-from airsplit.metric import display_name
-from airsplit.quantities import percent, quantity, seconds
-from airsplit.results import RunFolder
-from airsplit.scenario import Scenario
-from airsplit.words import NO_ENERGY
+from airsplit.core.formatting import percent, quantity, seconds
+from airsplit.runs.history import TIMES, has_energy, waiting_share
+from airsplit.runs.metric import display_name
+from airsplit.runs.record import RunFolder
+from airsplit.runs.wording import NO_ENERGY
+from airsplit.scenario.scenario import Scenario
 
 
 def folder_for(scenario: str, *, resume: bool) -> Path:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli import sources
+from airsplit.cli import arguments as sources
 from airsplit.cli.options import AsJson, DataFolder
 from airsplit.cli.output import json_text, note, print_parts
-from airsplit.errors import UnknownName, require_choice, show
+from airsplit.core.errors import UnknownName, require_choice, show
 
 SCALES = ("smoke", "paper")
 
@@ -27,7 +27,7 @@ def presets(
       airsplit presets
       airsplit presets demo > my.toml
     """
-    from airsplit.presets import describe, preset, preset_names
+    from airsplit.scenario.presets import describe, preset, preset_names
 
     descriptions = {each: describe(each) for each in ([name] if name else preset_names())}
     if name is None and as_json:
@@ -84,7 +84,7 @@ def figures(
       airsplit figures 9 10 14 --scale paper --data ~/data
     """
     require_choice("--scale", scale, SCALES)
-    from airsplit.figures import FIGURES, draw
+    from airsplit.paper.figures import FIGURES, draw
 
     known = {str(number): number for number in FIGURES}
     for number in numbers or []:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from airsplit.cli import sources
+from airsplit.cli import arguments as sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set, TrustRun
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
-from airsplit.quantities import counted
+from airsplit.core.formatting import counted
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
@@ -47,10 +47,10 @@ def run(
     from airsplit.cli.plan_tables import inputs_sent, little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
     from airsplit.cli.run_tables import averaged_of, folder_for, inputs_sent_in, run_report, run_summary, stopped
-    from airsplit.learn.batches import short_devices_in
-    from airsplit.metric import metric_of
-    from airsplit.results import RunFolder
-    from airsplit.simulation import simulate_among
+    from airsplit.data.batches import short_devices_in
+    from airsplit.runs.metric import metric_of
+    from airsplit.runs.record import RunFolder
+    from airsplit.simulation.simulate import simulate_among
 
     with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
         with ranks.together():
@@ -127,10 +127,10 @@ def compare(
     """
     from airsplit.cli.compare_tables import comparison_report
     from airsplit.cli.progress import now_and_then
-    from airsplit.comparison import compare as compare_algorithms
-    from airsplit.figures.accuracy_picture import draw_metric
-    from airsplit.figures.picture_files import save_picture
-    from airsplit.results import RunFolder
+    from airsplit.plots.accuracy import draw_metric
+    from airsplit.plots.files import save_picture
+    from airsplit.runs.record import RunFolder
+    from airsplit.simulation.compare import compare as compare_algorithms
 
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
     before = RunFolder(folder).changes() if resume else {}
@@ -180,9 +180,9 @@ def export(
     """
     from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.run_tables import averaged_of
-    from airsplit.learn.exporting import export_model
-    from airsplit.results import RunFolder
-    from airsplit.scenario import Scenario
+    from airsplit.runs.record import RunFolder
+    from airsplit.scenario.scenario import Scenario
+    from airsplit.training.export import export_model
 
     written = export_model(run, device=device, average=average, front=front, out=out)
     if average and little_averaged(Scenario.from_toml(RunFolder(run).scenario()), *averaged_of(run)) is not None:

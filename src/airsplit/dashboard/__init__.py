@@ -1,5 +1,5 @@
 """The web page: a playground for plans, and a monitor of runs.  It reads run folders and calls the planner; it trains nothing."""
 
-from airsplit.extras import require_extra
+from airsplit.core.extras import require_extra
 
 require_extra("dashboard")

@@ -17,12 +17,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from airsplit.core.errors import AirsplitError, FileProblem
+from airsplit.core.parsing import parse_json
 from airsplit.dashboard import playground
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Guard, Rules
 from airsplit.dashboard.monitor import NoSuchRun, Runs
-from airsplit.errors import AirsplitError, FileProblem
-from airsplit.parsing import parse_json
 from airsplit.report.page import POLICY as REPORT_POLICY
 
 STATIC = Path(__file__).parent / "static"

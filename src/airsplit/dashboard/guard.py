@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airsplit.addresses import is_numeric
+from airsplit.core.addresses import is_numeric
 
 MOST_BODY_BYTES = 8 << 20
 POLICY = (

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.errors import AirsplitError, FileProblem, UnknownName
-from airsplit.history import TIMES, History
-from airsplit.quantities import at_most_percent
+from airsplit.core.errors import AirsplitError, FileProblem, UnknownName
+from airsplit.core.formatting import at_most_percent
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thinned
-from airsplit.results import DIVERGENCE_FILE, RunFolder
+from airsplit.runs.history import TIMES, History
+from airsplit.runs.record import DIVERGENCE_FILE, RunFolder
 
 MOST_RUNS = 500
 DEEPEST = 4  # folders below the one that is looked at

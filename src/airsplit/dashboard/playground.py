@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.compute import mean_compute_s
-from airsplit.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
-from airsplit.fleet import Fleet
+from airsplit.core.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
+from airsplit.core.formatting import at_most_percent, counted, percent, quantity, seconds
 from airsplit.planning.methods import DEFAULT_METHOD, plan
-from airsplit.planning.plans import WORDS_OF_A_BOUND, Plan
-from airsplit.planning.rounds import fedavg_round
+from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
+from airsplit.planning.round_time import fedavg_round
 from airsplit.planning.stopping import stopping_table
-from airsplit.profiles import Profile, RawInputs, shipped_profile
-from airsplit.quantities import at_most_percent, counted, percent, quantity, seconds
-from airsplit.scenario import Scenario
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.compute import mean_compute_s
+from airsplit.system.fleet import Fleet
+from airsplit.system.profile import Profile, RawInputs, shipped_profile
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import uvicorn
 
-from airsplit.addresses import is_loopback
+from airsplit.core.addresses import is_loopback
+from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.app import make_app
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.guard import Rules
 from airsplit.dashboard.monitor import Runs
-from airsplit.errors import FileProblem, InvalidValue
 
 LOOPBACK = "127.0.0.1"
 

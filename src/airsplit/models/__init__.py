@@ -1,1 +1,4 @@
-"""Models that can be cut: the built-in networks, and what any layer of a network costs."""
+"""Models: loading, profiling and cutting any `nn.Module`.
+
+`tracing` records what a model does, `zoo` has the built-in networks. Training is in `training`.
+"""

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airsplit.errors import InvalidValue, show
-from airsplit.inputs import InputSpec, input_spec
+from airsplit.core.errors import InvalidValue, show
+from airsplit.system.inputs import InputSpec, input_spec
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:
 
     Built-in models have one.  Others may: an InputSpec, a text such as "128:int64", or several of them in a list.
 
-    >>> from airsplit.models.registry import build
+    >>> from airsplit.models.zoo.registry import build
     >>> recorded_inputs(build("alexnet32", channels=1, width=0.1))
     (InputSpec(shape=(1, 32, 32), dtype=''),)
     """

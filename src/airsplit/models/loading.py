@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import InvalidValue, require_choice, show, unknown_name
-from airsplit.inputs import InputSpec
+from airsplit.core.errors import InvalidValue, require_choice, show, unknown_name
+from airsplit.core.plugins import factory, user_code
 from airsplit.models.inputs import recorded_inputs, samples
-from airsplit.models.registry import MODELS, build, input_of, shipped_name
-from airsplit.profiles import Profile, shipped_names, shipped_profile
-from airsplit.references import factory, user_code
+from airsplit.models.zoo.registry import MODELS, build, input_of, shipped_name
+from airsplit.system.inputs import InputSpec
+from airsplit.system.profile import Profile, shipped_names, shipped_profile
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from airsplit.models.outline import Refusal
-    from airsplit.scenario import Scenario
+    from airsplit.models.splits import Refusal
+    from airsplit.scenario.scenario import Scenario
 
 Inputs = tuple[InputSpec, ...]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airsplit.errors import InvalidValue, show
-from airsplit.inputs import InputSpec, require_shape
-from airsplit.profiles import Profile
+from airsplit.core.errors import InvalidValue, show
+from airsplit.system.inputs import InputSpec, require_shape
+from airsplit.system.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor, nn
 
-    from airsplit.models.outline import Refusal
+    from airsplit.models.splits import Refusal
 
 
 def profile(
@@ -51,7 +51,7 @@ def explain(
     """A module's profile, and the places where it cannot be cut, each with the reason."""
     samples = samples_of(model, input_shape, inputs)
     from airsplit.models.inputs import specs
-    from airsplit.models.outline import outline
+    from airsplit.models.splits import outline
 
     found = outline(model, samples)
     return replace(found.profile(), inputs=specs(samples, model)), found.refusals
@@ -66,7 +66,7 @@ def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -
     shape = None if input_shape is None else require_shape("input_shape", input_shape)
     if not isinstance(module, nn.Module):
         if isinstance(module, str):
-            way = "build it first, a built-in one with airsplit.models.registry.build"
+            way = "build it first, a built-in one with airsplit.models.zoo.registry.build"
             raise InvalidValue(f"model must be a torch.nn.Module here, got the name {show(module)}; {way}")
         raise InvalidValue(f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}")
     recorded = recorded_inputs(module)

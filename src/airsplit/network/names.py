@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from airsplit.errors import InvalidValue, show
+from airsplit.core.errors import InvalidValue, show
 
 
 def require_name(field: str, value: str) -> str:

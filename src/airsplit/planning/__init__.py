@@ -1,1 +1,4 @@
-"""Where to cut, and who gets how much of the band: profile, fleet and clock in, a certified plan out."""
+"""Planning: which split and which share of the band each device gets, with a proven bound.
+
+Pure numpy and scipy. What devices and channels cost is computed in `system`.
+"""

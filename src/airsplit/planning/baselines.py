@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from airsplit.errors import Infeasible, InvalidValue
-from airsplit.planning.bandwidth import best_shares, within_budget
+from airsplit.core.errors import Infeasible, InvalidValue
+from airsplit.core.randomness import generator
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import block_shares
 from airsplit.planning.exact import best_at_shares
 from airsplit.planning.problem import Problem
-from airsplit.randomness import generator
-from airsplit.units import Floats, Ints
+from airsplit.planning.shares import best_shares, within_budget
 
 MOST_COMBINATIONS = 200_000
 

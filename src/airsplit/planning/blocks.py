@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.problem import Problem
-from airsplit.units import Floats, Ints
 
 Need = Callable[[float], tuple[Floats, Ints]]
 

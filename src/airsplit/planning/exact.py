@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.planning.bandwidth import allocate
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import allocate_blocks
 from airsplit.planning.problem import Problem
-from airsplit.units import Floats, Ints
+from airsplit.planning.shares import allocate
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
+from airsplit.core.units import Floats, Ints
 from airsplit.planning import exact
-from airsplit.planning.bandwidth import within_budget
-from airsplit.planning.branching import Candidate, Node, Objective, branch_and_bound
-from airsplit.planning.chance import QuantileOfMax
-from airsplit.planning.polishing import MOST_TO_POLISH
+from airsplit.planning.branch_and_bound import Candidate, Node, Objective, branch_and_bound
+from airsplit.planning.newton_shares import MOST_TO_POLISH
+from airsplit.planning.options import SplitTable
 from airsplit.planning.problem import Problem
-from airsplit.planning.proposals import Bound, ProvenProposal
+from airsplit.planning.proposal import Bound, ProvenProposal
+from airsplit.planning.quantile import QuantileOfMax
 from airsplit.planning.search import ExpectedMax, Rivals, rivals_of, rounded_candidates, starting_candidates
-from airsplit.planning.tables import SplitTable
+from airsplit.planning.shares import within_budget
 from airsplit.planning.whole_blocks import to_whole_blocks
-from airsplit.units import Floats, Ints
 
 TARGET = 1e-3
 """The gap at which branch and bound is content."""

@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from airsplit.clock import Clock
-from airsplit.errors import InvalidValue
-from airsplit.fleet import Fleet
+from airsplit.core.errors import InvalidValue
+from airsplit.core.plugins import factory, require_choice_or_path
 from airsplit.planning import baselines
-from airsplit.planning.alternating import Alternation, alternate
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
-from airsplit.planning.plans import Plan, make_plan
+from airsplit.planning.paper_algorithms import Alternation, alternate
+from airsplit.planning.plan import Plan, make_plan
 from airsplit.planning.problem import Problem, problem_of
-from airsplit.planning.proposals import Bound, Proposal, ProvenProposal, check_proposal
-from airsplit.profiles import Profile, RawInputs
-from airsplit.references import factory, require_choice_or_path
+from airsplit.planning.proposal import Bound, Proposal, ProvenProposal, check_proposal
+from airsplit.system.clock import Clock
+from airsplit.system.fleet import Fleet
+from airsplit.system.profile import Profile, RawInputs
 
 Method = Callable[[Problem], Proposal]
 

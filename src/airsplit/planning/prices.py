@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.latency import LastDevice
-from airsplit.planning.tables import LocalAir, Mask, SplitTable, picked
-from airsplit.units import Floats, Ints
+from airsplit.core.units import Floats, Ints
+from airsplit.planning.options import LocalAir, Mask, SplitTable, picked
+from airsplit.system.latency import LastDevice
 
 
 @dataclass(frozen=True, eq=False)

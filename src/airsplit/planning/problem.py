@@ -14,15 +14,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from airsplit.clock import Clock
-from airsplit.compute import mean_compute_s
-from airsplit.errors import Infeasible, InvalidValue, require_integer, require_number, show
-from airsplit.fleet import Fleet
-from airsplit.latency import Fluctuation, LatencyLaw
+from airsplit.core.errors import Infeasible, InvalidValue, require_integer, require_number, show
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.pruning import lower_hull, pareto_front
-from airsplit.profiles import Profile, RawInputs
-from airsplit.radio import Link
-from airsplit.units import Floats, Ints
+from airsplit.system.clock import Clock
+from airsplit.system.compute import mean_compute_s
+from airsplit.system.fleet import Fleet
+from airsplit.system.latency import Fluctuation, LatencyLaw
+from airsplit.system.profile import Profile, RawInputs
+from airsplit.system.radio import Link
 
 MOST_S = 1e30
 """The most that an iteration of one device may take; the universe is 4e17 s old."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airsplit.latency import LatencyLaw
-from airsplit.planning.branching import Node
-from airsplit.planning.polishing import Air, polish_shares
+from airsplit.core.units import Floats
+from airsplit.planning.branch_and_bound import Node
+from airsplit.planning.newton_shares import Air, polish_shares
+from airsplit.planning.options import LocalAir, Mask, SplitTable
 from airsplit.planning.prices import Pricing, price
-from airsplit.planning.tables import LocalAir, Mask, SplitTable
-from airsplit.radio import TransmitTime
-from airsplit.units import Floats
+from airsplit.system.latency import LatencyLaw
+from airsplit.system.radio import TransmitTime
 
 
 @dataclass(frozen=True, eq=False)

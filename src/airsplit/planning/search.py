@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from airsplit.core.units import Floats, Ints
 from airsplit.planning import exact
-from airsplit.planning.alternating import alternate
 from airsplit.planning.baselines import equal
-from airsplit.planning.branching import Candidate, Node
-from airsplit.planning.polishing import polish_shares
+from airsplit.planning.branch_and_bound import Candidate, Node
+from airsplit.planning.newton_shares import polish_shares
+from airsplit.planning.options import LocalAir, Mask, SplitTable, picked
+from airsplit.planning.paper_algorithms import alternate
 from airsplit.planning.prices import Pricing, price
 from airsplit.planning.problem import Problem
 from airsplit.planning.relaxation import relax
-from airsplit.planning.tables import LocalAir, Mask, SplitTable, picked
-from airsplit.units import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.errors import require_integer, require_number
-from airsplit.profiles import Profile
-from airsplit.units import Floats
+from airsplit.core.errors import require_integer, require_number
+from airsplit.core.units import Floats
+from airsplit.system.profile import Profile
 
 
 @dataclass(frozen=True, eq=False)

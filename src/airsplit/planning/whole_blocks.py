@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import block_shares
 from airsplit.planning.problem import Problem
-from airsplit.units import Floats, Ints
 
 
 def to_whole_blocks(problem: Problem, rows: Ints, shares: Floats) -> Floats:

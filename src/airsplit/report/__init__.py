@@ -1,1 +1,1 @@
-"""One self-contained page about a run."""
+"""The report: one self-contained HTML page about a run, or about several side by side."""

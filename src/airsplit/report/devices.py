@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from airsplit.history import TIMES, History, waiting_share
-from airsplit.quantities import counted, percent, quantity, seconds
+from airsplit.core.formatting import counted, percent, quantity, seconds
+from airsplit.core.units import Floats, Ints
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
-from airsplit.units import Floats, Ints
-from airsplit.words import TIME
+from airsplit.runs.history import TIMES, History, waiting_share
+from airsplit.runs.wording import TIME
 
 MOST_BARS = 40
 MOST_ROWS = 200  # of a table of devices

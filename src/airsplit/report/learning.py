@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.history import History
-from airsplit.quantities import percent, seconds, unit_of_time
+from airsplit.core.formatting import percent, seconds, unit_of_time
+from airsplit.core.units import Floats
 from airsplit.report.markup import Html, folded, table, tag, together
 from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
 from airsplit.report.scales import MOST_POINTS, loss_scale, span_scale, spread_rows, tick, value_scale
-from airsplit.units import Floats
+from airsplit.runs.history import History
 
 MOST_ROWS = 200
 

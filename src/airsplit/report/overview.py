@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from airsplit.history import TIMES, History, waiting_share
-from airsplit.quantities import counted, percent, quantity, repeated, seconds
+from airsplit.core.formatting import counted, percent, quantity, repeated, seconds
 from airsplit.report.markup import Html, folded, name, prose, tag, together
-from airsplit.results import RoundRecord
-from airsplit.scenario import Scenario
-from airsplit.settings import ACCURACY, TrainingSettings
-from airsplit.words import ALGORITHMS, NO_ENERGY, title_of
+from airsplit.runs.history import TIMES, History, waiting_share
+from airsplit.runs.record import RoundRecord
+from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
+from airsplit.scenario.scenario import Scenario
+from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 
 def title(run: History) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airsplit.errors import FileProblem
-from airsplit.files import write_text
-from airsplit.history import History
+from airsplit.core.errors import FileProblem
+from airsplit.core.files import write_text
 from airsplit.report.devices import participation, time_spent
 from airsplit.report.learning import learning
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.overview import result, setup, title
-from airsplit.report.planned import measured, new_plans, the_plan
-from airsplit.report.sheet import STYLE
-from airsplit.results import RunFolder
+from airsplit.report.plan_section import measured, new_plans, the_plan
+from airsplit.report.style_sheet import STYLE
+from airsplit.runs.history import History
+from airsplit.runs.record import RunFolder
 
 # nothing is loaded and nothing runs: should a name ever slip through the escaping, it is still only text
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from airsplit.core.units import Floats
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.scales import Scale, thinned
-from airsplit.units import Floats
 
 WIDTH, HEIGHT = 360, 216
 LEFT, RIGHT, TOP, BOTTOM = 42, 20, 8, 36

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.compared import Comparison, Row, comparison_in, folder_of
-from airsplit.errors import FileProblem
-from airsplit.files import write_text
-from airsplit.metric import Metric
-from airsplit.parsing import read_json
-from airsplit.quantities import counted, unit_of_time
-from airsplit.references import require_choice_or_path
+from airsplit.core.errors import FileProblem
+from airsplit.core.files import write_text
+from airsplit.core.formatting import counted, unit_of_time
+from airsplit.core.parsing import read_json
+from airsplit.core.plugins import require_choice_or_path
+from airsplit.core.units import Floats
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
-from airsplit.results import RunFolder
-from airsplit.units import Floats
-from airsplit.words import ALGORITHMS, NO_ENERGY, title_of
+from airsplit.runs.comparison import Comparison, Row, comparison_in, folder_of
+from airsplit.runs.metric import Metric
+from airsplit.runs.record import RunFolder
+from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
 
 KINDS = {"sfl": "blue", "fedavg": "orange", "split-learning": "red", "splitfed-v1": "purple", "splitfed-v2": "green"}
 FAR_APART = 8.0

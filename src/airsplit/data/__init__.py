@@ -1,0 +1,1 @@
+"""Data: built-in, downloaded and users' data sets, their partition among devices, and mini-batches."""

@@ -1,1 +1,0 @@
-"""Training: the data that devices hold, and what is learned from it."""

@@ -1,0 +1,1 @@
+"""The built-in networks, their registry, and the profiles that ship with the package."""

@@ -1,0 +1,1 @@
+"""The client of a networked run: one device."""

@@ -1,0 +1,1 @@
+"""Identity: certificates, and who is admitted to a run."""

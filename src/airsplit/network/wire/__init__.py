@@ -1,0 +1,1 @@
+"""The wire: messages, their encoding, the gRPC transport, and pacing."""

@@ -1,0 +1,152 @@
+"""What figures 4 and 5 share: split and latency against the mean distance, for several paces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from airsplit.core.units import Floats
+from airsplit.paper import wording
+from airsplit.paper.declaration import Data, Figure
+from airsplit.paper.sweeps import (
+    BATCH_SIZE,
+    UNIFORM_PACE,
+    Pace,
+    Progress,
+    Scale,
+    band,
+    over_fleets,
+    picked,
+    planner,
+    settings,
+)
+from airsplit.planning.plan import Plan
+from airsplit.plots import style
+from airsplit.system.profile import shipped_profile
+
+DISTANCES_M = (10, 25, 50, 100, 150, 200, 300, 400, 600, 800)
+PACES: tuple[Pace, ...] = (0.2e-9, 0.5e-9, 1e-9, UNIFORM_PACE)
+TICKS_M = (10, 25, 50, 100, 200, 400, 800)
+METHODS = ("paper", "exact")
+COLOURS = (style.BLUE, style.GREEN, style.RED, style.INK)
+
+
+def distance_figure(number: int, model: str, max_split: int) -> Figure:
+    """Split point and latency of one model against the mean distance."""
+    title = f"Split point and latency against distance, {style.MODEL_NAMES[model]}, L̂ = {max_split}"
+    return Figure(number, title, partial(compute, model, max_split), draw)
+
+
+def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Data:
+    """One curve for each pace and method."""
+    profile = shipped_profile(model)
+    plan = planner(profile, METHODS, max_split)
+    curves = []
+    for pace in PACES:
+        progress(f"{model}, a = {style.pace_label(pace)}")
+        points = [over_fleets(scale.fleets, d, pace, plan) for d in DISTANCES_M]
+        a = np.array(over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac))
+        curves += [{"seconds_per_mac": pace, "method": m} | summary(picked(points, m), a) for m in METHODS]
+    own = {"model": model, "max_split": max_split, "batch_size": BATCH_SIZE, "methods": METHODS}
+    return {
+        "settings": settings(scale.fleets, {model: profile}, **own),
+        "names": profile.names[:max_split],
+        "mean_distances_m": DISTANCES_M,
+        "curves": curves,
+    }
+
+
+def summary(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]:
+    """What is said of one method's plans at each distance; a fleet's mean split is that over its devices."""
+    splits = np.array([[plan.splits for plan in fleets] for fleets in points])
+    slow_first = np.take_along_axis(splits, np.argsort(-seconds_per_mac, axis=1)[None], axis=2)
+    quarter = splits.shape[2] // 4
+    mean_split = splits.mean(axis=2)
+    return {
+        "mean_split": band(mean_split),
+        "mean_split_over_all": mean_split.mean(axis=1),
+        "slowest_quarter_mean_split_over_all": slow_first[:, :, :quarter].mean(axis=(1, 2)),
+        "fastest_quarter_mean_split_over_all": slow_first[:, :, -quarter:].mean(axis=(1, 2)),
+        "fleets_with_falling_split": int((np.diff(mean_split, axis=0) < 0).any(axis=0).sum()),
+        "mean_latency_s": band([[plan.mean_latency_s for plan in fleets] for fleets in points]),
+        "expected_latency_s": band([[plan.expected_latency_s for plan in fleets] for fleets in points]),
+    }
+
+
+def draw(data: Data) -> Canvas:
+    """The split above, the latency below."""
+    figure, axes = style.canvas(2, 1, 4.4, sharex=True)
+    above, below = axes[:, 0]
+    differs = _draw_curves(above, data, "mean_split", style.nested(len(COLOURS)))
+    count = len(data["names"])
+    above.set_yticks(range(1, count + 1), [f"{name}  {i}" for i, name in enumerate(data["names"], start=1)])
+    above.set_ylim(0.6, count + 0.4)
+    above.set_ylabel("split after layer")
+    differs |= _draw_curves(below, data, "mean_latency_s", [1.3] * len(COLOURS))
+    for colour, entry in _coloured(data, "exact"):
+        below.plot(data["mean_distances_m"], entry["expected_latency_s"]["median"], color=colour, **style.DOTTED)
+    style.log_axis(below.yaxis)
+    style.log_axis(below.xaxis, TICKS_M)
+    below.set_xlabel("mean distance [m]")
+    below.set_ylabel(f"latency of an iteration,\nbatch {data['settings']['batch_size']} [s]")
+    _legends(figure, below, data, with_rings=differs)
+    _caption(figure, data, with_rings=differs)
+    return figure
+
+
+def _coloured(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
+    return list(zip(COLOURS, [c for c in data["curves"] if c["method"] == method], strict=True))
+
+
+def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> bool:
+    """Draw the exact optimum as lines, with a band for mixed fleets only; return whether the paper's algorithm differs.
+
+    Where it does, there is a ring.
+    """
+    x = data["mean_distances_m"]
+    differs = False
+    pairs = zip(_coloured(data, "exact"), _coloured(data, "paper"), widths, strict=True)
+    for (colour, exact), (_, paper), width in pairs:
+        if wording.is_mixed(exact):
+            style.curve(axes, x, exact[key], colour, linewidth=width)
+        else:
+            axes.plot(x, exact[key]["median"], color=colour, linewidth=width)
+        differs |= style.rings(axes, x, paper[key]["median"], exact[key]["median"], colour)
+    return differs
+
+
+def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> None:
+    """The colors above the panels, for both; the kinds of line where they are drawn."""
+    paces = [
+        Line2D([], [], color=colour, label=f"a = {style.pace_label(entry['seconds_per_mac'])}")
+        for colour, entry in _coloured(data, "exact")
+    ]
+    figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
+    kinds = [
+        Line2D([], [], color=style.FAINT, label="largest mean, max E[τ]"),
+        Line2D([], [], color=style.FAINT, label="mean of the largest, E[max τ]", **style.DOTTED),
+    ]
+    if with_rings:
+        kinds.append(Line2D([], [], color=style.FAINT, label="the paper's algorithm", **style.RING))
+    below.legend(handles=kinds, loc="upper left")
+
+
+def _caption(figure: Canvas, data: Data, *, with_rings: bool) -> None:
+    given = data["settings"]
+    if with_rings:
+        paper = "rings: the paper's algorithm, where its median differs by more than 0.1 %"
+    else:
+        paper = "the paper's algorithm has the same medians within 0.1 %"
+    style.caption(
+        figure,
+        f"{style.MODEL_NAMES[given['model']]}, L̂ = {given['max_split']}, batch {given['batch_size']}, "
+        f"{style.sampled(given)}. "
+        f"Lines: plans that minimize max E[τ] (exact); {paper}. Dotted: the same plans. "
+        "Bands: uniform a only. Split: mean over a fleet's devices.",
+    )

@@ -1,0 +1,66 @@
+"""Figure 3: work and output size of each AlexNet layer.  Carries C1 and C2."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure as Canvas
+
+from airsplit import __version__
+from airsplit.core.units import BYTES_PER_FLOAT32
+from airsplit.paper.declaration import Data, Figure
+from airsplit.paper.sweeps import Progress, Scale
+from airsplit.plots import style
+from airsplit.system.profile import shipped_profile
+
+# The color and the marker of each kind of layer.
+KINDS = {
+    "conv": (style.BLUE, "o"),
+    "relu": (style.SKY, "s"),
+    "norm": (style.PURPLE, "D"),
+    "pool": (style.GREEN, "^"),
+    "fc": (style.ORANGE, "v"),
+}
+
+
+def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing random, nothing slow
+    """The profile, layer by layer."""
+    profile = shipped_profile("alexnet")
+    return {
+        "settings": {"airsplit_version": __version__, "models": {profile.model: profile.fingerprint}, "samples": 1},
+        "layers": list(profile.names),
+        "layer_macs": profile.layer_macs,
+        "matmul_macs": profile.matmul_macs,
+        "activation_elements": profile.activation_elements,
+        "activation_bytes": profile.activation_elements * BYTES_PER_FLOAT32,
+    }
+
+
+def draw(data: Data) -> Canvas:
+    """Two rows of points, one kind of marker for each kind of layer.
+
+    The axes are logarithmic, where a bar's length would depend on where the axis happens to begin.
+    """
+    figure, axes = style.canvas(2, 1, 3.5, sharex=True)
+    kinds = [kind_of(name) for name in data["layers"]]
+    for axis, key, label in (
+        (axes[0, 0], "layer_macs", "work of the layer [MAC]"),
+        (axes[1, 0], "activation_bytes", "its output [bytes]"),
+    ):
+        for kind, (color, marker) in KINDS.items():
+            rows = [row for row, other in enumerate(kinds) if other == kind]
+            points = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": "none"}
+            axis.plot(rows, [data[key][row] for row in rows], label=kind, **points)
+        axis.set_yscale("log")
+        axis.set_ylabel(label)
+    axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
+    axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
+    axes[0, 0].legend(ncols=len(KINDS), columnspacing=1, handlelength=0.8, loc="lower right", bbox_to_anchor=(1, 1))
+    style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
+    return figure
+
+
+def kind_of(layer: str) -> str:
+    """conv2 is a conv."""
+    return layer.rstrip("0123456789")
+
+
+FIGURE = Figure(3, "Work and output size of each AlexNet layer", compute, draw)

@@ -1,0 +1,81 @@
+"""Figure 11: latency of a round against the split point, all devices cut there.  Carries C12."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from airsplit.paper.declaration import Data, Figure
+from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, split_round
+from airsplit.paper.sweeps import UNIFORM_PACE, Progress, Scale, band, over_fleets, settings
+from airsplit.planning.round_time import Round
+from airsplit.plots import style
+from airsplit.system.fleet import Fleet
+from airsplit.system.profile import Profile, shipped_profile
+
+MODELS = ("alexnet", "vgg16")
+DISTANCES_M = (50, 200, 400)
+COLOURS = (style.BLUE, style.GREEN, style.RED)
+
+
+def compute(scale: Scale, progress: Progress) -> Data:
+    """For each model and distance the latency at every split; at the last one nothing is averaged."""
+    profiles = {model: shipped_profile(model) for model in MODELS}
+    models = []
+    for model, profile in profiles.items():
+        progress(f"{model}, {len(profile)} splits")
+        curves = [_curve(profile, distance, scale.fleets) for distance in DISTANCES_M]
+        models.append({"model": model, "layers": profile.names, "curves": curves})
+    own = {"samples": SAMPLES, "batch_size": BATCH_SIZE, "iterations_per_round": ITERATIONS, "method": "fixed"}
+    return {"settings": settings(scale.fleets, profiles, seconds_per_mac=UNIFORM_PACE, **own), "models": models}
+
+
+def _curve(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
+    def at_every_split(fleet: Fleet) -> list[Round]:
+        return [split_round(profile, fleet, split) for split in range(1, len(profile) + 1)]
+
+    rounds = over_fleets(fleets, distance_m, UNIFORM_PACE, at_every_split)
+    by_split = list(zip(*rounds, strict=True))
+    return {
+        "mean_distance_m": distance_m,
+        "total_s": band([[entry.total_s for entry in row] for row in by_split]),
+        "expected_max_s": band([[entry.expected_max_s for entry in row] for row in by_split]),
+    }
+
+
+def draw(data: Data) -> Canvas:
+    """One model above the other."""
+    figure, axes = style.canvas(len(data["models"]), 1, 5.0)
+    for cell, entry in zip(axes[:, 0], data["models"], strict=True):
+        _draw_model(cell, entry)
+    axes[0, 0].legend(loc="upper right", title="mean distance", title_fontsize=6.5)
+    given = data["settings"]
+    style.caption(
+        figure,
+        f"All devices cut at one split, optimal shares; a round is {given['iterations_per_round']} iterations of batch "
+        f"{given['batch_size']}. max E[τ], {style.sampled(given)}. Rings: the best split; at the last split nothing is "
+        "averaged.",
+    )
+    return figure
+
+
+def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
+    x = range(1, len(entry["layers"]) + 1)
+    for colour, curve in zip(COLOURS, entry["curves"], strict=True):
+        median = curve["total_s"]["median"]
+        label = f"{curve['mean_distance_m']} m"
+        style.curve(axes, x, curve["total_s"], colour, marker="o", markersize=1.8, label=label)
+        best = min(range(len(median) - 1), key=median.__getitem__)
+        axes.plot([best + 1], [median[best]], marker="o", markersize=5.5, markerfacecolor="none", color=colour)
+    style.log_axis(axes.yaxis)
+    crowded = len(entry["layers"]) > 20
+    shown = [i for i, name in zip(x, entry["layers"], strict=True) if not (crowded and name.startswith("relu"))]
+    axes.set_xticks(shown, [entry["layers"][i - 1] for i in shown], rotation=90, fontsize=5.5 if crowded else 6.5)
+    axes.set_xlim(0.4, len(entry["layers"]) + 0.6)
+    axes.set_ylabel("latency of a round [s]")
+    axes.set_title(style.MODEL_NAMES[entry["model"]], loc="left")
+
+
+FIGURE = Figure(11, "Latency of a round against the split point", compute, draw)

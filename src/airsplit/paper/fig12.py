@@ -1,0 +1,83 @@
+"""Figure 12 (ours): the paper's algorithm against the exact optimum, and how often its alternation cycles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+
+from airsplit.paper.declaration import Data, Figure
+from airsplit.paper.sweeps import (
+    BATCH_SIZE,
+    UNIFORM_PACE,
+    Progress,
+    Scale,
+    band,
+    over_fleets,
+    picked,
+    planner,
+    settings,
+)
+from airsplit.plots import style
+from airsplit.system.profile import Profile, shipped_profile
+
+DISTANCES_M = (50, 100, 150, 200, 300, 400, 600, 800)
+TICKS_M = (50, 100, 200, 400, 800)
+LIMITS: dict[str, tuple[int | None, ...]] = {"alexnet": (8, 12, 15, None), "vgg16": (6, 10, 17, None)}
+COLOURS = (style.BLUE, style.GREEN, style.RED, style.INK)
+
+
+def compute(scale: Scale, progress: Progress) -> Data:
+    """For each model and L̂: best and last plan of the alternation over the optimum, and how many fleets cycle."""
+    profiles = {model: shipped_profile(model) for model in LIMITS}
+    models = []
+    for model, profile in profiles.items():
+        progress(f"{model}, {len(DISTANCES_M)} distances")
+        curves = [_curve(profile, limit, scale.fleets) for limit in LIMITS[model]]
+        models.append({"model": model, "curves": curves})
+    own = {"batch_size": BATCH_SIZE, "seconds_per_mac": UNIFORM_PACE, "methods": ("paper", "exact")}
+    given = settings(scale.fleets, profiles, **own)
+    return {"settings": given, "mean_distances_m": DISTANCES_M, "models": models}
+
+
+def _curve(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
+    plan = planner(profile, ("paper",), limit)
+    points = picked([over_fleets(fleets, d, UNIFORM_PACE, plan) for d in DISTANCES_M], "paper")
+    best = np.array([[p.objective_s / p.lower_bound_s for p in row] for row in points])
+    last = np.array([[p.history[-1] / p.lower_bound_s for p in row] for row in points])
+    return {
+        "max_split": limit,
+        "best_visited_over_exact": band(best),
+        "best_visited_over_exact_worst": best.max(axis=1),
+        "last_visited_over_exact": band(last),
+        "last_visited_over_exact_worst": last.max(axis=1),
+        "share_of_fleets_that_cycle": [np.mean([p.status.startswith("cycles") for p in row]) for row in points],
+    }
+
+
+def draw(data: Data) -> Canvas:
+    """The ratio above, the share of fleets that cycle below; models side by side."""
+    figure, axes = style.canvas(2, len(data["models"]), 4.0, sharex=True, sharey="row")
+    x = data["mean_distances_m"]
+    for (above, below), entry in zip(axes.T, data["models"], strict=True):
+        widths = style.nested(len(COLOURS))
+        for colour, width, curve in zip(COLOURS, widths, entry["curves"], strict=True):
+            label = "no limit" if curve["max_split"] is None else f"L̂ = {curve['max_split']}"
+            style.curve(above, x, curve["best_visited_over_exact"], colour, linewidth=width, label=label)
+            cycling = [100 * share for share in curve["share_of_fleets_that_cycle"]]
+            below.plot(x, cycling, color=colour, linewidth=width)
+        style.legend_above(above, style.MODEL_NAMES[entry["model"]])
+        style.log_axis(below.xaxis, TICKS_M)
+        below.set_xlabel("mean distance [m]")
+    axes[0, 0].set_ylabel("max E[τ], paper ÷ exact")
+    axes[1, 0].set_ylabel("fleets that cycle [%]")
+    given = data["settings"]
+    style.caption(
+        figure,
+        f"The best plan that the paper's alternation visits, over the optimum. Batch {given['batch_size']}, {style.sampled(given)}.",
+    )
+    return figure
+
+
+FIGURE = Figure(12, "The paper's algorithm against the exact optimum", compute, draw)

@@ -1,0 +1,56 @@
+"""Accuracy, or another metric, over rounds and over virtual time, for several ways to train: what `airsplit compare` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from airsplit.core.units import Floats
+from airsplit.plots import style
+from airsplit.runs.seeds import Trials
+
+TITLES = {
+    "sfl": "SFL",
+    "fedavg": "FedAvg",
+    "split-learning": "split learning",
+    "splitfed-v1": "SplitFed V1",
+    "splitfed-v2": "SplitFed V2",
+}
+COLOURS = dict(zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.RED), strict=True))
+DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
+
+
+def draw_metric(several: Mapping[str, Trials], target: float | None, caption: str) -> Canvas:
+    """A panel over rounds and one over virtual time; lines are means over seeds, bands their range."""
+    metric = next(iter(several.values())).metric
+    unit = 100 if metric.is_accuracy else 1
+    with style.look():
+        figure, axes = style.canvas(1, 2, 2.5, sharey=True)
+        by_round, by_time = axes[0]
+        for algorithm, trials in several.items():
+            rounds, times, values = trials.curve()
+            _curve(by_round, rounds, unit * values, algorithm)
+            _curve(by_time, times.mean(axis=0), unit * values, algorithm)
+        for cell in (by_round, by_time):
+            if target is not None:
+                cell.axhline(unit * target, color=style.FAINT, linewidth=0.6, linestyle=":")
+            cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
+        by_round.set_xlabel("round")
+        by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
+        by_time.set_xlabel("virtual time [s]")
+        style.log_axis(by_time.xaxis)
+        style.legend_over_all(figure, by_round, 3)
+        style.caption(figure, caption)
+    return figure
+
+
+def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
+    options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
+    marker = "o" if len(x) == 1 else ""
+    colour, title = COLOURS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
+    style.ranged(axes, x, values, colour, label=title, marker=marker, **options)

@@ -1,1 +1,0 @@
-"""Profiles of the built-in models as JSON; written by `python -m airsplit.models.shipping`, recounted by the tests."""

@@ -1,0 +1,1 @@
+"""Simulation: train or step through a scenario on a virtual clock, and compare algorithms."""

@@ -1,0 +1,191 @@
+"""simulate: train a scenario in virtual time, and keep what comes of it in a run folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from airsplit.core.errors import AirsplitError, Diverged, InvalidValue, show
+from airsplit.report.page import write_report
+from airsplit.runs.provenance import made_by
+from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, Divergence, RoundRecord, RunFolder
+from airsplit.scenario.scenario import Scenario
+from airsplit.training.coordinator import Training
+from airsplit.training.ranks import OutOfTouch, Ranks, joined, ranks_of
+
+STATE_BEGINS_ANEW = "training.algorithm {!r}: state that an algorithm of one's own keeps is not in the checkpoint; it starts over here"
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    data: str | os.PathLike[str] | None = None,
+) -> Iterator[RoundRecord]:
+    """Train a scenario in virtual time: an iterator that trains a round for each record that is asked for.
+
+    out      a folder for the run: scenario, plan, records, checkpoint, report; None: nothing is written
+    resume   go on with the run in `out`, bit for bit as if it had never stopped; only training.rounds may differ
+    data     the folder with data sets; None: AIRSPLIT_DATA, or the usual one
+
+    Everything is checked, loaded and planned before the iterator comes back.
+
+    In processes that torchrun has started, each trains its share of the devices, and all get the same records, so all must
+    ask for them; only the first writes, and needs `out`.  Those that torchrun starts again go on with the run by themselves.
+
+    >>> quick = Scenario.load("demo").replace(**{"training.rounds": 1, "fleet.devices": 2, "training.iterations_per_round": 1})
+    >>> [record.round for record in simulate(quick)]
+    [1]
+    """
+    if not isinstance(scenario, Scenario):
+        raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
+    if out is None and resume:
+        raise InvalidValue("resume needs out, the folder of the run to go on with")
+    with ExitStack() as stack:
+        ranks = stack.enter_context(joined(ranks_of()))
+        return simulate_among(ranks, scenario, out=out, resume=resume, data=data, leaving=stack.pop_all())
+
+
+def simulate_among(
+    ranks: Ranks,
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    data: str | os.PathLike[str] | None,
+    leaving: ExitStack | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[RoundRecord]:
+    """The same among processes that have joined.
+
+    leaving   what is to be closed when the iterator ends
+    tell      is told how far a round is, after every step
+    """
+    with ExitStack() if leaving is None else leaving as stack:
+        folder = RunFolder(out) if out is not None and ranks.is_first else None
+        with ranks.together():
+            resume = folder is not None and (resume or _is_ours(ranks, folder))
+            if folder is not None and not resume:
+                folder.require_new()  # before anything slow
+        training = Training(scenario, data=data, ranks=ranks, tell=tell)
+        with ranks.together():
+            if folder is not None:
+                stack.enter_context(folder.locked())
+        if ranks.any(folder is not None and resume and folder.exists):
+            _take_up(training, folder)
+        else:
+            with ranks.together():
+                if folder is not None:
+                    folder.begin(training.scenario.to_toml(), _written_plan(training))
+        if folder is not None:
+            ranks.remember(_note_of(folder), _this_process())
+        return _kept(training, folder, stack.pop_all())
+
+
+def _is_ours(ranks: Ranks, folder: RunFolder) -> bool:
+    """Whether the run in a folder is one that torchrun has begun, or taken up, before it started the processes again."""
+    return ranks.remembered(_note_of(folder)) not in ("", _this_process())
+
+
+def _note_of(folder: RunFolder) -> str:
+    return f"run in {folder.path.absolute()}"
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def _written_plan(training: Training) -> dict[str, Any]:
+    """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
+    about: dict[str, Any] = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
+    about["parameters"] = int(training.profile.parameters.sum())
+    about[ENERGY_INCLUDES_COMPUTING] = training.fleet.joules_per_mac is not None
+    about["samples"] = training.sample_counts.tolist()
+    return training.plan.to_dict() | about | made_by()
+
+
+def _take_up(training: Training, folder: RunFolder | None) -> None:
+    """Bring a training to where the run in a folder stopped, and drop records of rounds that are not in its checkpoint.
+
+    folder   None in a process that keeps none
+    """
+    with training.ranks.together():
+        if folder is not None:
+            require_same(folder, training.scenario)
+    training.restore(None if folder is None else folder.checkpoint)
+    with training.ranks.together():
+        if folder is None:
+            return
+        if training.settings.rounds < training.round:
+            done = f"{training.round}, which the run in {str(folder.path)!r} has already"
+            raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
+        if ":" in training.settings.algorithm and training.round < training.settings.rounds:
+            warnings.warn(STATE_BEGINS_ANEW.format(training.settings.algorithm), stacklevel=2)
+        folder.keep_until(training.round)
+        folder.clear_divergence()
+        folder.rewrite_scenario(training.scenario.to_toml())
+
+
+def require_same(folder: RunFolder, now: Scenario) -> None:
+    """Only the number of rounds may differ from the scenario of the run in a folder."""
+    for table, section in Scenario.from_toml(folder.scenario()).settings().items():
+        other = getattr(now, table)
+        for key in type(section).model_fields:
+            old, new = getattr(section, key), getattr(other, key)
+            if old != new and (table, key) != ("training", "rounds"):
+                run = f"the run in {str(folder.path)!r} that is resumed"
+                raise InvalidValue(f"{table}.{key} must be as in {run}, {show(old)}, got {show(new)}; only training.rounds may differ")
+
+
+def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> Iterator[RoundRecord]:
+    """The records, each written down before the caller sees it; the checkpoint as often as the scenario says.
+
+    Where one of several processes has had enough, it ends in all of them.
+    """
+    ranks, every, saved = training.ranks, training.settings.checkpoint_every, training.round
+    keeps = ranks.any(folder is not None)
+
+    def save() -> None:
+        nonlocal saved
+        if keeps and saved != training.round:
+            training.save(None if folder is None else folder.checkpoint)
+            saved = training.round
+
+    with leaving:
+        try:
+            for record in training.rounds():
+                with ranks.together():
+                    if folder is not None:
+                        folder.append(record)
+                if record.round % every == 0 or record.round == training.settings.rounds:
+                    save()
+                try:
+                    yield record
+                except GeneratorExit:  # the caller has had enough; between two rounds the state is whole
+                    with suppress(OutOfTouch):  # the others may have been stopped, too
+                        ranks.any(True)
+                        save()
+                    raise
+                if ranks.any(False):
+                    save()
+                    return
+        except Diverged as error:
+            if folder is not None:
+                folder.write_divergence(Divergence(training.round + 1, str(error)))
+            raise
+        finally:
+            if folder is not None:
+                report_on(folder)
+
+
+def report_on(folder: RunFolder) -> None:
+    """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
+    try:
+        write_report(folder.path)
+    except AirsplitError as error:
+        warnings.warn(f"there is no report: {error}", stacklevel=2)

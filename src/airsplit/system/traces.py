@@ -1,0 +1,84 @@
+"""Trace: measured full-band rates over time, to be replayed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airsplit.core.errors import FileProblem, InvalidValue, require_number, require_numbers, show
+from airsplit.core.files import first_repeated, is_number, not_a_number, read_table, wrong_length
+from airsplit.core.units import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Rates at T moments for K devices.
+
+    Between two moments the earlier holds; after the last, it holds on, or starts over with `loop`.
+
+    >>> trace = Trace(time_s=[0.0, 10.0], rate_bps=[[1e6, 2e6], [3e6, 4e6]])
+    >>> trace.at(9.9).tolist(), trace.at(99.0).tolist()
+    ([1000000.0, 2000000.0], [3000000.0, 4000000.0])
+    """
+
+    time_s: Floats
+    rate_bps: Floats
+    name: Sequence[str] | None = None
+    loop: bool = False
+
+    def __post_init__(self) -> None:
+        t = require_numbers("trace.time_s", self.time_s, low=0)
+        rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
+        if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
+            raise InvalidValue(f"trace.time_s must be a rising list of seconds with at least one entry, got {show(t.tolist())}")
+        if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
+            raise InvalidValue(f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}")
+        if self.name is not None and len(self.name) != rate.shape[1]:
+            raise InvalidValue(f"trace.name must be one for each of {rate.shape[1]} devices, got {len(self.name)}")
+        object.__setattr__(self, "time_s", t)
+        object.__setattr__(self, "rate_bps", rate)
+
+    @property
+    def devices(self) -> int:
+        return int(self.rate_bps.shape[1])
+
+    def at(self, time_s: float) -> Floats:
+        """The K rates in force at a time."""
+        t = require_number("time_s", time_s, low=0)
+        if self.loop and len(self.time_s) > 1:
+            start, step = self.time_s[0], self.time_s[-1] - self.time_s[-2]
+            period = self.time_s[-1] + step - start
+            t = start + (t - start) % period
+        row = int(np.searchsorted(self.time_s, t, side="right")) - 1
+        return self.rate_bps[max(row, 0)]  # type: ignore[no-any-return]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
+        """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
+        rows = [(number, row) for number, row in enumerate(read_table(path, what="trace file"), start=1) if row]
+        where = f"trace file {str(path)!r}"
+        header = [name.strip() for name in rows[0][1]] if rows else []
+        if len(rows) < 2 or header[0] != "time_s" or len(header) < 2:
+            raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")
+        for number, row in rows[1:]:
+            if len(row) != len(header):
+                raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
+        if (repeated := first_repeated(header)) is not None:
+            name, one, other = repeated
+            raise FileProblem(f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice")
+        table = np.array([_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]])
+        try:
+            return cls(table[:, 0], table[:, 1:], tuple(header[1:]), loop)
+        except InvalidValue as error:
+            raise InvalidValue(f"{where}: {error}") from None
+
+
+def _floats(header: list[str], row: list[str], where: str) -> list[float]:
+    try:
+        return [float(entry) for entry in row]
+    except ValueError:
+        column, entry = next((c, e) for c, e in zip(header, row, strict=True) if not is_number(e))
+        raise FileProblem(f"{where}: {not_a_number(column, entry.strip())}") from None

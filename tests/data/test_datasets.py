@@ -1,0 +1,336 @@
+"""Data sets: built-in ones fit themselves to the model, those of users are checked, and neither is more than it says."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
+from airsplit.data.datasets import Dataset, Standardise, as_it_is, load_dataset
+from airsplit.system.inputs import InputSpec, input_spec
+from data.small_sets import small_cifar, small_mnist
+
+Load = Callable[..., Dataset]
+
+
+def specs(*texts: str) -> list[InputSpec]:
+    return [input_spec(text) for text in texts]
+
+
+# ---- digits --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", ["1x8x8", "1x32x32", "3x32x32", "3x9x40"])
+def test_digits_become_what_the_model_takes(shape: str) -> None:
+    digits = load_dataset("digits", specs(shape))
+    assert (len(digits.train), len(digits.test), digits.classes, digits.given) == (1437, 360, 10, None)
+    (images,), labels = digits.train.batch(torch.arange(50))
+    assert tuple(images.shape[1:]) == specs(shape)[0].shape
+    assert (images.dtype, labels.dtype, images.is_contiguous()) == (torch.float32, torch.int64, True)
+    assert (images == images[:, :1]).all()
+    assert abs(float(images.mean())) < 0.1
+    assert 0.7 < float(images.std()) < 1.1
+
+
+def test_digits_of_their_own_size_are_standardised_by_hand() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_dataset("digits", specs("1x8x8"))
+    (images,), _ = digits.train.batch(slice(None))
+    assert float(images.mean()) == pytest.approx(0, abs=0.01)
+    assert float(images.std()) == pytest.approx(1, abs=0.01)
+    raw = (images * 0.3760 + 0.3050) * 16
+    known = {bytes(row) for row in load_digits().data.astype(np.uint8)}
+    assert all(bytes(row) in known for row in raw.round().reshape(-1, 64).numpy().astype(np.uint8))
+
+
+def test_digits_resized_are_the_bilinear_ones_of_torch() -> None:
+    small, large = (load_dataset("digits", specs(shape)).test for shape in ("1x8x8", "1x32x32"))
+    (low,), (high,) = (samples.batch(slice(0, 20))[0] for samples in (small, large))
+    wanted = torch.nn.functional.interpolate(low, size=(32, 32), mode="bilinear", align_corners=False)
+    assert (high - wanted).abs().max() < 1.1 / 255 / 0.376  # half a step of a byte each
+
+
+def test_images_are_stored_as_bytes() -> None:
+    digits = load_dataset("digits", specs("3x32x32"))
+    (stored,) = digits.train.inputs
+    assert (stored.dtype, tuple(stored.shape)) == (torch.uint8, (1437, 1, 32, 32))
+
+
+# ---- images from files ---------------------------------------------------------------------------------------------------
+def test_grey_images_get_background_around_and_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pixels, labels), _ = small_mnist(monkeypatch, tmp_path)
+    mnist = load_dataset("mnist", specs("3x32x33"), folder=tmp_path)
+    (images,), found = mnist.train.batch(torch.tensor([7, 3]))
+    background = (0 - 0.1307) / 0.3081
+    wanted = np.full((2, 3, 32, 33), background)
+    wanted[:, :, 2:30, 2:30] = (pixels[[7, 3], None] / 255 - 0.1307) / 0.3081
+    assert images.numpy() == pytest.approx(wanted, abs=1e-5)
+    assert found.tolist() == labels[[7, 3]].tolist()
+
+
+def test_colour_images_are_standardised_channel_by_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (pixels, labels) = small_cifar(monkeypatch, tmp_path)
+    cifar = load_dataset("cifar10", specs("3x32x32"), folder=tmp_path)
+    (images,), found = cifar.test.batch(slice(None))
+    mean, std = (np.array(each).reshape(3, 1, 1) for each in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
+    assert images.numpy() == pytest.approx((pixels.reshape(-1, 3, 32, 32) / 255 - mean) / std, abs=1e-5)
+    assert found.tolist() == labels.tolist()
+    assert cifar.train.inputs[0].dtype == torch.uint8
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_images_are_of_the_type_that_the_model_takes(dtype: str) -> None:
+    (images,), _ = load_dataset("digits", specs(f"1x8x8:{dtype}")).train.batch(slice(0, 3))
+    assert images.dtype == getattr(torch, dtype)
+    (exact,), _ = load_dataset("digits", specs("1x8x8:float64")).train.batch(slice(0, 3))
+    assert (images.double() - exact).abs().max() < 0.01
+
+
+def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_mnist(monkeypatch, tmp_path)
+    monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
+    assert len(load_dataset("mnist", specs("1x28x28")).train) == 60
+
+
+def test_files_that_are_not_there_are_a_file_problem(tmp_path: Path) -> None:
+    with pytest.raises(FileProblem, match=r"`airsplit data cifar10` downloads it"):
+        load_dataset("cifar10", specs("3x32x32"), folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("mnist", "1x27x28", "takes 1 or 3 channels and at least 28x28, e.g. 1x32x32, got 1x27x28"),
+        ("mnist", "2x28x28", "takes 1 or 3 channels .* got 2x28x28"),
+        ("cifar10", "1x32x32", "takes 3 channels and at least 32x32, e.g. 3x32x32, got 1x32x32: its images are 3x32x32, and never cropped"),
+        ("cifar10", "3x32x31", "got 3x32x31"),
+        ("digits", "1x4x4", "at least 8x8"),
+    ],
+)
+def test_images_are_not_cropped_shrunk_or_made_grey(name: str, shape: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match=rf"^training\.dataset '{name}' needs a model that .*{message}.*; set model\.input_shape"):
+        load_dataset(name, specs(shape), folder=tmp_path)
+
+
+@pytest.mark.parametrize("inputs", [["64"], ["3x32x32:int64"], ["3x32x32", "3x32x32"], ["1x1x32x32"], []])
+def test_a_model_that_takes_no_images_is_refused(inputs: list[str]) -> None:
+    with pytest.raises(InvalidValue, match=r"'digits' needs a model with one input of channels x height x width in a floating type.*got "):
+        load_dataset("digits", specs(*inputs))
+
+
+def test_an_unknown_data_set_offers_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"^training\.dataset 'digit' is not known; did you mean 'digits'\?"):
+        load_dataset("digit", specs("1x8x8"))
+
+
+def test_a_built_in_set_has_no_partition_of_its_own() -> None:
+    with pytest.raises(InvalidValue, match=r'^training\.partition "given" needs a dataset factory, got \'digits\''):
+        load_dataset("digits", specs("1x8x8"), given=True)
+
+
+def test_what_prepares_images_can_be_sent_to_another_process() -> None:
+    prepare = Standardise((3, 4, 4), (0.5,), (0.5,), torch.float32)
+    images = (torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2),)
+    assert torch.equal(pickle.loads(pickle.dumps(prepare))(images)[0], prepare(images)[0])  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(as_it_is)) is as_it_is  # noqa: S301
+
+
+def test_images_are_prepared_on_the_device_that_they_are_on() -> None:
+    prepare = Standardise((3, 32, 32), (0.5,), (0.5,), torch.float16)
+    (images,) = prepare((torch.empty(2, 1, 28, 28, dtype=torch.uint8, device="meta"),))
+    assert (images.device.type, images.dtype, tuple(images.shape)) == ("meta", torch.float16, (2, 3, 32, 32))
+
+
+def test_a_batch_is_the_same_whatever_it_is_in() -> None:
+    samples = load_dataset("digits", specs("1x32x32")).train
+    (together,), _ = samples.batch(torch.arange(64))
+    (alone,), _ = samples.batch(torch.tensor([40]))
+    assert torch.equal(together[40], alone[0])
+
+
+# ---- factories -----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Load what an expression returns, as a factory in the current folder does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_set", raising=False)
+
+    def load(expression: str, *inputs: str, before: str = "", given: bool = False) -> Dataset:
+        text = "import numpy as np, torch\n" + textwrap.dedent(before) + f"\ndef make():\n    return {expression}\n"
+        (tmp_path / "own_set.py").write_text(text)
+        return load_dataset("own_set:make", specs(*inputs), given=given)
+
+    return load
+
+
+def kept() -> Any:
+    return sys.modules["own_set"].kept  # type: ignore[attr-defined]
+
+
+def test_arrays_become_samples(factory: Load) -> None:
+    data = factory("(np.arange(12.).reshape(4, 3), np.array([0, 2, 1, 0])), (np.zeros((2, 3)), np.array([5, 0]))", "3")
+    (inputs,), labels = data.train.batch(torch.tensor([2, 0]))
+    assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
+    assert (inputs.dtype, labels.dtype, labels.tolist()) == (torch.float32, torch.int64, [1, 0])
+    assert (len(data.train), len(data.test), data.classes, data.given) == (4, 2, 6, None)
+
+
+def test_several_inputs_of_several_types(factory: Load) -> None:
+    both = "([torch.ones(4, 3), np.arange(8, dtype=np.int32).reshape(4, 2), torch.ones(4, 1, dtype=bool)], torch.zeros(4))"
+    data = factory(f"{both}, {both}", "3:float16", "2:int64", "1:bool")
+    inputs, labels = data.test.batch(slice(1, 3))
+    assert [each.dtype for each in inputs] == [torch.float16, torch.int64, torch.bool]
+    assert inputs[1].tolist() == [[2, 3], [4, 5]]
+    assert (labels.dtype, data.classes) == (torch.float16, None)
+
+
+def test_labels_may_be_sequences_and_then_are_no_classes(factory: Load) -> None:
+    pair = "(torch.zeros(3, 5, dtype=torch.int64), torch.full((3, 5), -100))"
+    data = factory(f"{pair}, {pair}", "5:int64")
+    assert (data.classes, tuple(data.train.labels.shape)) == (None, (3, 5))
+
+
+def test_whole_numbers_too_large_for_classes_are_refused(factory: Load) -> None:
+    with pytest.raises(InvalidValue, match="are classes, below 1,000,000, got 2,000,000,000; make them floats where they are quantities"):
+        factory("(np.zeros((2, 3)), np.array([0, 1])), (np.zeros((1, 3)), np.array([2_000_000_000]))", "3")
+
+
+def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
+    data = factory("[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], (np.zeros((1, 2)), np.array([0]))", "2", given=True)
+    assert data.given is not None
+    assert [rows.tolist() for rows in data.given] == [[0, 1, 2], [3], [4, 5]]
+    assert data.train.labels.tolist() == [0, 1, 2, 0, 0, 1]
+    for rows, n in zip(data.given, (3, 1, 2), strict=True):
+        assert (data.train.inputs[0][torch.from_numpy(rows)] == n).all()
+
+
+@pytest.mark.parametrize(
+    "make", ["np.ones((4, 3), np.float32)", "np.ones((4, 3))", "torch.ones(4, 3)", "torch.ones(4, 3, requires_grad=True)"]
+)
+def test_what_the_factory_keeps_is_neither_followed_nor_changed(factory: Load, make: str) -> None:
+    data = factory("(kept, labels), (kept, labels)", "3", before=f"kept = {make}; labels = np.array([0, 1, 0, 1])")
+    with torch.no_grad():
+        kept()[:] = 5
+    sys.modules["own_set"].labels[:] = 3  # type: ignore[attr-defined]
+    assert (data.train.inputs[0] == 1).all()
+    assert data.test.labels.tolist() == [0, 1, 0, 1]
+    data.train.inputs[0][:] = 7
+    assert (np.asarray(kept().detach() if isinstance(kept(), torch.Tensor) else kept()) == 5).all()
+    assert not data.train.inputs[0].requires_grad
+
+
+ODD_ARRAYS = {
+    "read only": "np.broadcast_to(np.float32(2), (4, 3))",
+    "backwards": "np.full((4, 3), 2.0)[::-1, ::-1]",
+    "of another byte order": "np.full((4, 3), 2, '>f8')",
+    "transposed": "np.full((3, 4), 2.0).T",
+    "wide": "np.full((4, 3), 2, np.longdouble)",
+    "narrow": "np.full((4, 3), 2, np.float16)",
+    "a tensor with strides": "torch.full((3, 4), 2.).T",
+    "expanded": "torch.full((1, 3), 2.).expand(4, 3)",
+}
+
+
+@pytest.mark.parametrize("make", ODD_ARRAYS.values(), ids=ODD_ARRAYS)
+def test_arrays_of_every_layout_are_read_without_a_warning(factory: Load, make: str) -> None:
+    data = factory("(kept, np.zeros(4, '>i2')), (kept, np.zeros(4, np.uint16))", "3", before=f"kept = {make}")
+    (inputs,), labels = data.train.batch(slice(None))
+    assert (inputs == 2).all()
+    assert (inputs.dtype, inputs.is_contiguous(), labels.dtype) == (torch.float32, True, torch.int64)
+
+
+GOOD = "(np.zeros((4, 3)), np.zeros(4, int))"
+X, Y = "np.zeros((4, 3))", "np.zeros(4, int)"
+MISTAKES = {
+    "None": r"must be \(train, test\), each a pair \(inputs, labels\), got None",
+    GOOD: r"train must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)",
+    f"{GOOD}, {GOOD}, {GOOD}": r"must be \(train, test\).*got tuple of 3",
+    f"{GOOD}, {X}": r"test must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)",
+    f"({X}, np.zeros(3, int)), {GOOD}": r"train inputs must have a row for each of the 3 labels, got 4",
+    f"(np.zeros((0, 3)), np.zeros(0, int)), {GOOD}": r"train inputs must have a row for each sample, and one at least, got shape \(0, 3\)",
+    f"(np.zeros(()), {Y}), {GOOD}": r"train inputs must have a row for each sample",
+    f"(np.zeros((4, 5)), {Y}), {GOOD}": r"train inputs must be of shape samples x 3 as the model takes, got 4x5",
+    f"([{X}, {X}], {Y}), {GOOD}": r"train must have 1 inputs as the model has \(3\), got 2",
+    f"(np.full((4, 3), np.nan), {Y}), {GOOD}": r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got nan",
+    f"(np.full((4, 3), 1e300), {Y}), {GOOD}": r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got 1e\+300",
+    f"(np.zeros((4, 3), np.uint8), {Y}), {GOOD}": r"train inputs must be floats as the model takes \(float32\), got uint8; convert",
+    f"(np.zeros((4, 3), complex), {Y}), {GOOD}": r"train inputs must be an array of numbers, got complex128",
+    f"(np.full((4, 3), None), {Y}), {GOOD}": r"train inputs must be an array of numbers, got object",
+    f"([[1, 2, 3]], {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values in it, got list of 3",
+    f"(torch.zeros(4, 3, device='meta'), {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values",
+    f"(torch.zeros(4, 3).to_sparse(), {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values",
+    f"({X}, [0, 1, 0, 1]), {GOOD}": r"train labels must be a tensor or numpy array with values in it, got list of 4",
+    f"({X}, np.array([0, 1, -1, 0])), {GOOD}": r"train labels must be classes, numbered from 0, got -1",
+    f"({X}, np.array([0, 1, 2**64 - 1, 0], np.uint64)), {GOOD}": r"train labels\[2\] must be a number that int64 can hold",
+    f"({X}, torch.zeros(4, dtype=torch.complex64)), {GOOD}": r"train labels must be whole numbers or floats, got complex64",
+    f"({X}, np.full(4, np.inf)), {GOOD}": r"train labels\[0\] must be a finite number",
+    f"{GOOD}, ({X}, np.zeros(4))": r"test labels must be as those of .* train, int64 of shape \(\) a sample, got float32",
+    f"{GOOD}, ({X}, np.zeros((4, 2), int))": r"test labels must be as those of .* got int64 of shape \(2,\) a sample",
+    "1 / 0": r"failed: ZeroDivisionError: division by zero \(own_set.py:\d+\)",
+    "exit(3)": r"failed: SystemExit: 3",
+}
+
+
+@pytest.mark.parametrize("expression", MISTAKES)
+def test_what_a_factory_gets_wrong_is_one_line(factory: Load, expression: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^training\.dataset 'own_set:make' {MISTAKES[expression]}") as error:
+        factory(expression, "3")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (GOOD + ", " + GOOD, r"devices\[0\] must be a pair \(inputs, labels\), got ndarray"),
+        (f"[], {GOOD}", r"devices must be a list with a pair \(inputs, labels\) for each device, got \[\]"),
+        (f"[{GOOD}, ({X}, np.zeros(9, int))], {GOOD}", r"devices\[1\] inputs must have a row for each of the 9 labels, got 4"),
+        (f"[{GOOD}, ({X}, np.zeros(4))], {GOOD}", r"devices\[1\] labels must be as those of .*devices\[0\], int64"),
+        ("3", r"must be \(devices, test\), a list with a pair"),
+    ],
+)
+def test_devices_that_are_not_given_as_they_should_be_are_one_line(factory: Load, expression: str, message: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^training\.dataset 'own_set:make' {message}"):
+        factory(expression, "3", given=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "spec", "message"),
+    [
+        ("np.zeros((4, 3))", "3:int64", r"must be whole numbers as the model takes \(int64\), got float64"),
+        ("np.full((4, 3), 300)", "3:uint8", r"inputs\[0\]\[0\] must be a number that uint8 can hold, got 300"),
+        ("np.full((4, 3), -1)", "3:uint8", r"inputs\[0\]\[0\] must be a number that uint8 can hold, got -1"),
+        ("np.zeros((4, 3), int)", "3:bool", r"must be bools as the model takes \(bool\), got int64"),
+        ("np.zeros((4, 3), bool)", "3:int64", r"must be whole numbers as the model takes \(int64\), got bool"),
+        ("np.full((4, 3), 1e5)", "3:float16", r"must be a finite number that float16 can hold, got 100000.0"),
+    ],
+)
+def test_values_that_do_not_fit_the_model_s_type_are_refused(factory: Load, values: str, spec: str, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        factory(f"({values}, {Y}), ({values}, {Y})", spec)
+
+
+def test_an_error_of_ours_in_a_factory_passes_as_it_is(factory: Load) -> None:
+    with pytest.raises(AirsplitError, match=r"^training\.dataset 'nothing' is not known"):
+        factory("load_dataset('nothing', [])", "3", before="from airsplit.data.datasets import load_dataset")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("no_such_package:make", r"^training\.dataset 'no_such_package:make' cannot be imported: ModuleNotFoundError"),
+        ("json:lods", r"^training\.dataset 'json:lods': json has no 'lods'; did you mean 'loads'\?"),
+        ("json:__name__", r"^training\.dataset 'json:__name__' must be a function or class that returns data, got 'json'"),
+        ("json:", r"^training\.dataset must be a name or package\.module:factory, got 'json:'"),
+    ],
+)
+def test_a_path_that_leads_nowhere_names_the_setting(reference: str, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        load_dataset(reference, specs("3"))

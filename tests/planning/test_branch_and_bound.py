@@ -1,0 +1,39 @@
+"""Branch and bound: how a set of plans is divided, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from airsplit.planning.branch_and_bound import Node, _children
+
+TWO_OF_THREE = np.array([[True, True, False], [True, True, True]])
+
+
+def node(allowed: np.ndarray, costs: list[list[float]], weights: list[list[float]], saving: list[float]) -> Node:
+    K = len(allowed)
+    return Node(allowed, 10.0, np.array(weights), np.full(K, 1 / K), np.array(costs), np.array(saving))
+
+
+def divided(value_s: float, allowed: np.ndarray = TWO_OF_THREE) -> list[list[list[int]]]:
+    """The splits that each device has left in each part; the second device mixes its last two and gains most by it."""
+    made = node(allowed, [[10, 12, 99], [11, 10, 13]], [[1, 0, 0], [0, 0.7, 0.3]], [0.0, 0.5])
+    return [[np.flatnonzero(row).tolist() for row in part] for part in _children(made, value_s)]
+
+
+def test_the_device_that_gains_most_by_mixing_is_divided_between_the_splits_that_it_mixes() -> None:
+    assert divided(20.0) == [[[0, 1], [0, 1]], [[0, 1], [2]]]
+
+
+def test_splits_that_cost_more_than_the_best_plan_are_left_out() -> None:
+    assert divided(12.5) == [[[0, 1], [0]], [[0, 1], [1]]]
+    assert divided(11.5) == [[[0], [0]], [[0], [1]]]
+
+
+def test_where_one_plan_is_left_it_is_the_only_part() -> None:
+    assert divided(10.5) == [[[0], [1]]]
+
+
+@pytest.mark.parametrize("value_s", [10.0, 9.0])
+def test_where_a_device_has_nothing_left_that_beats_the_best_plan_there_are_no_parts(value_s: float) -> None:
+    assert divided(value_s) == []

@@ -1,0 +1,54 @@
+"""History: what a run folder says, read on as it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from airsplit import FileProblem
+from airsplit.runs.history import History
+from airsplit.runs.record import RunFolder
+from report.run_folders import a_plan, a_record, a_run
+
+
+def test_a_history_grows_with_its_run(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1)])
+    run = History(RunFolder(tmp_path))
+    assert not run.update()
+    RunFolder(tmp_path).append(a_record(2))
+    assert run.update()
+    assert run.rounds["virtual_time_s"].tolist() == [4.0, 8.0]
+    assert run.totals["transmit_s"].tolist() == [4.0] * 3
+
+
+def test_it_begins_again_where_the_run_went_back(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1), a_record(2), a_record(3)])
+    run = History(RunFolder(tmp_path))
+    RunFolder(tmp_path).keep_until(1)
+    assert run.update()
+    assert [record.round for record in run.records] == [1]
+    assert run.totals["compute_s"].tolist() == [1.0] * 3
+
+
+def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
+    a_run(tmp_path, [a_record(1), a_record(2)])
+    run = History(RunFolder(tmp_path))
+    assert run.records[0].compute_s == ()
+    assert run.records[1].participants is run.records[0].participants
+    assert np.array_equal(run.times("participants"), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"shares": ["0.5", "0.25", "0.25"]}, "shares must be numbers"),
+        ({"shares": [[0.5], [0.25], [0.25]]}, "shares must be numbers"),
+        ({"splits": ["4", "4", "4"]}, "splits must be numbers"),
+        ({"all_split_names": 16}, "all_split_names must be a list"),
+    ],
+)
+def test_a_plan_whose_columns_only_look_like_numbers_is_a_file_problem(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(FileProblem, match=rf"plan of the run .*plan\.json': {complaint}"):
+        History(RunFolder(a_run(tmp_path, [], plan=a_plan(3, **changes))))

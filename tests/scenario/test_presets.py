@@ -1,0 +1,92 @@
+"""Every preset is a sound scenario that plans."""
+
+import tomllib
+
+import pytest
+
+import airsplit as air
+from airsplit.models.loading import profile_of
+from airsplit.models.zoo.registry import input_of, shipped_name
+from airsplit.scenario.presets import describe, preset, preset_names
+from airsplit.scenario.scenario import Scenario
+from airsplit.system.profile import shipped_names
+
+
+def test_the_promised_presets_exist():
+    assert {"paper-alexnet", "paper-vgg16", "paper-alexnet-no-limit", "physical", "demo"} <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_loads_and_is_the_same_from_its_text(name):
+    assert Scenario.load(name) == Scenario.from_toml(preset(name))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_begins_with_its_one_line_description(name):
+    assert preset(name).startswith(f"# {describe(name)}\n")
+    assert "\n" not in describe(name)
+    assert len(describe(name)) <= 110
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
+    assert preset(name).isascii()
+    assert preset(name).endswith("\n")
+    assert "\n\n\n" not in preset(name)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_plans(name):
+    scenario = Scenario.load(name)
+    profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
+    plan = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
+    assert len(plan) == scenario.fleet.devices
+    assert plan.batch_size == scenario.training.batch_size
+    assert plan.averaged_parameters > 0
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_profile_of_a_presets_model_ships(name):
+    model = Scenario.load(name).model
+    assert shipped_name(model.name, model.input_shape, model.arguments) in shipped_names()
+
+
+def test_the_demo_is_for_the_built_in_digits():
+    model = Scenario.load("demo").model
+    assert input_of(model.name, model.input_shape, model.arguments).shape == (1, 32, 32)
+
+
+def test_the_papers_numbers_are_written_out():
+    table = tomllib.loads(preset("paper-alexnet"))
+    assert table["fleet"] | {"seed": 0} == {
+        "devices": 20,
+        "mean_distance_m": 200.0,
+        "distance_spread": 0.0,
+        "seconds_per_mac": [0.2e-9, 1e-9],
+        "fluctuation_ratio": 2.0,
+        "fading": True,
+        "seed": 0,
+    }
+    assert table["cell"] == {"bandwidth_hz": 20e6, "noise_dbm": -114.0}
+    assert table["plan"] == {"method": "exact", "max_split": 8}
+    assert tomllib.loads(preset("paper-vgg16"))["plan"]["max_split"] == 6
+
+
+def test_without_a_limit_the_deepest_split_still_averages_something():
+    scenario = Scenario.load("paper-alexnet-no-limit")
+    assert scenario.plan.max_split is None
+    plan = air.plan(air.profile("alexnet"), scenario.make_fleet(), **scenario.plan_arguments())
+    assert plan.splits.max() <= 19
+
+
+def test_the_physical_preset_switches_everything_on():
+    scenario = Scenario.load("physical")
+    clock = scenario.make_clock()
+    assert (clock.downlink, clock.backward_macs_ratio, clock.barrier) == (True, 2.0, "round")
+    assert scenario.make_cell().noise_dbm_per_hz == -174.0
+    assert scenario.cell.noise_dbm is None
+
+
+def test_an_unknown_preset_offers_the_nearest():
+    with pytest.raises(air.UnknownName, match="did you mean 'paper-alexnet'"):
+        preset("paper-alexne")

@@ -1,0 +1,450 @@
+"""Fleets: columns and their checks, channels worked by hand, sampling, and CSV to the last bit."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
+from airsplit.system.fleet import Cell, Fleet
+from airsplit.system.traces import Trace
+
+NUMBERS: dict[str, Any] = {
+    "seconds_per_mac": [1e-9, 2e-9],
+    "fluctuation": [2e9, 1e9],
+    "distance_m": [100.0, 200.0],
+}
+MEASURED: dict[str, Any] = {"seconds_per_mac": 1e-9, "fluctuation": 2e9, "full_band_rate_bps": [1e6, 2e6]}
+
+
+def fleet(**changes: Any) -> Fleet:
+    return Fleet(**(NUMBERS | changes))
+
+
+# ---- columns ----
+
+
+def test_one_number_counts_for_all_devices() -> None:
+    two = fleet(seconds_per_mac=1e-9)
+    assert len(two) == 2
+    assert two.seconds_per_mac.tolist() == [1e-9, 1e-9]
+    assert two.fading.tolist() == [1.0, 1.0]
+
+
+def test_only_numbers_are_one_device() -> None:
+    assert len(Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0)) == 1  # type: ignore[arg-type]
+
+
+def test_names_alone_say_how_many_devices_there_are() -> None:
+    pair = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=["a", "b"])  # type: ignore[arg-type]
+    assert [device.name for device in pair] == ["a", "b"]
+
+
+def test_a_device_is_a_row() -> None:
+    device = Fleet(**MEASURED, memory_bytes=[1e6, 2e6], joules_per_mac=0.0, name=["a", "b"])[1]
+    assert (device.name, device.full_band_rate_bps, device.memory_bytes) == ("b", 2e6, 2e6)
+    assert (device.distance_m, device.joules_per_mac) == (None, 0.0)
+    assert fleet()[-1] == fleet()[1]
+    assert fleet()[1].name == "1"
+
+
+@pytest.mark.parametrize("k", [2, -3])
+def test_there_is_no_device_beyond_the_last(k: int) -> None:
+    with pytest.raises(IndexError, match=f"device {k} of a fleet of 2"):
+        fleet()[k]
+
+
+def test_a_fleet_iterates_over_its_devices() -> None:
+    assert list(fleet()) == [fleet()[0], fleet()[1]]
+
+
+@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"])
+def test_no_column_can_be_changed(column: str) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(fleet(), column)[0] = 1.0
+
+
+def test_a_variant_is_checked() -> None:
+    assert fleet().replace(fading=0.5).fading.tolist() == [0.5, 0.5]
+    with pytest.raises(InvalidValue, match=r"fleet\.fading"):
+        fleet().replace(fading=-1.0)
+
+
+# ---- what a fleet refuses ----
+
+POSITIVE = ["seconds_per_mac", "fluctuation", "distance_m", "fading", "memory_bytes"]
+BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1.0]
+
+
+@pytest.mark.parametrize("column", [*POSITIVE, "joules_per_mac"])
+@pytest.mark.parametrize("bad", BAD_NUMBERS)
+def test_every_bad_number_is_named_with_its_place(column: str, bad: float) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column}\[1\] must be a finite number.*, got {bad}"):
+        fleet(**{column: [1.0, bad]})
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column} must be a finite number.*, got {bad}"):
+        fleet(**{column: bad})
+
+
+@pytest.mark.parametrize("column", POSITIVE)
+def test_zero_is_refused_where_a_positive_number_is_needed(column: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column}\[0\] must be a finite number > 0, got 0.0"):
+        fleet(**{column: [0.0, 1.0]})
+
+
+@pytest.mark.parametrize("column", ["full_band_rate_bps", "full_band_downlink_bps"])
+@pytest.mark.parametrize("bad", [*BAD_NUMBERS, 0.0])
+def test_every_bad_measured_rate_is_named(column: str, bad: float) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column}\[1\] must be a finite number > 0"):
+        Fleet(**(MEASURED | {column: [1e6, bad]}))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 401.0, -401.0])
+def test_transmit_power_may_be_negative_but_not_absurd(bad: float) -> None:
+    assert fleet(transmit_power_dbm=-10.0).transmit_power_dbm.tolist() == [-10, -10]
+    with pytest.raises(InvalidValue, match=r"^fleet\.transmit_power_dbm must be a finite number"):
+        fleet(transmit_power_dbm=bad)
+
+
+@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"])
+@pytest.mark.parametrize("bad", ["fast", [None, 1.0], [[1.0, 2.0]], [[1.0], [1.0, 2.0]], True, {}])
+def test_what_is_no_list_of_numbers_is_refused(column: str, bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column} "):
+        fleet(**{column: bad})
+
+
+@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm", "cell"])
+def test_what_every_fleet_needs_cannot_be_none(column: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{column} must be"):
+        fleet(**{column: None})
+
+
+@pytest.mark.parametrize("column", ["fluctuation", "distance_m", "fading", "memory_bytes", "joules_per_mac", "name"])
+def test_columns_of_different_lengths_are_named(column: str) -> None:
+    entries = ["a", "b", "c"] if column == "name" else [1.0, 2.0, 3.0]
+    with pytest.raises(InvalidValue, match=rf"fleet\.{column} has 3 entries, but fleet\.seconds_per_mac has 2"):
+        fleet(**{column: entries})
+
+
+def test_an_empty_fleet_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="at least one device"):
+        Fleet(seconds_per_mac=[], fluctuation=[], distance_m=[])  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="at least one device"):
+        Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", ["ab", ["a", ""], ["a", 3], ["a", "a"], 5, ["a", " b"], ["a", None]])
+def test_names_are_different_non_empty_strings(bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"fleet\.name"):
+        fleet(name=bad)
+
+
+def test_channels_need_exactly_one_source() -> None:
+    trace = Trace(np.array([0.0]), np.array([[1e6, 2e6]]))
+    with pytest.raises(InvalidValue, match="needs distance_m, full_band_rate_bps or a trace"):
+        fleet(distance_m=None)
+    for other in ({"full_band_rate_bps": 1e6}, {"trace": trace}):
+        with pytest.raises(InvalidValue, match=rf"fleet\.distance_m and fleet\.{next(iter(other))} exclude each other"):
+            fleet(**other)
+    with pytest.raises(InvalidValue, match=r"fleet\.full_band_rate_bps and fleet\.trace exclude each other"):
+        Fleet(**MEASURED, trace=trace)
+
+
+def test_measured_rates_have_their_fading_in_them() -> None:
+    with pytest.raises(InvalidValue, match=r"fleet\.fading belongs to fleet\.distance_m"):
+        Fleet(**MEASURED, fading=0.5)  # type: ignore[arg-type]
+
+
+def test_a_downlink_rate_needs_an_uplink_rate() -> None:
+    with pytest.raises(InvalidValue, match=r"needs fleet\.full_band_rate_bps"):
+        fleet(full_band_downlink_bps=1e6)
+
+
+@pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0), Cell(path_loss="free-space")])
+def test_a_dead_channel_is_named_with_its_distance(cell: Cell) -> None:
+    dead = fleet(distance_m=[100.0, 1e12], cell=cell)
+    with pytest.raises(InvalidValue, match=r"fleet device 1 at 1e\+12 m has .* bit/s.*leave it out or bring it nearer"):
+        dead.rate_bps(0.5)
+
+
+def test_a_dead_downlink_is_noticed_when_it_counts() -> None:
+    quiet = fleet(cell=Cell(downlink_power_dbm=-300.0))
+    assert quiet.link().down is None
+    with pytest.raises(InvalidValue, match="fleet device 0"):
+        quiet.link(downlink=True)
+
+
+# ---- the cell ----
+
+
+@pytest.mark.parametrize("field", ["bandwidth_hz", "carrier_hz", "downlink_bandwidth_hz"])
+@pytest.mark.parametrize("bad", [*BAD_NUMBERS, 0.0, "wide", [1e6]])
+def test_every_bad_band_of_a_cell_is_named(field: str, bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"^cell\.{field} must be"):
+        Cell(**{field: bad})
+
+
+@pytest.mark.parametrize("field", ["noise_dbm", "noise_dbm_per_hz", "downlink_power_dbm"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e3, "loud"])
+def test_every_bad_level_of_a_cell_is_named(field: str, bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"^cell\.{field} must be"):
+        Cell(**{field: bad})
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**18])
+def test_resource_blocks_are_counted(bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 1000000000"):
+        Cell(resource_blocks=bad)
+
+
+def test_two_kinds_of_noise_exclude_each_other() -> None:
+    with pytest.raises(InvalidValue, match=r"noise_dbm \(-114\.0\) .*noise_dbm_per_hz \(-174\.0\) exclude"):
+        Cell(noise_dbm=-114.0, noise_dbm_per_hz=-174.0)
+
+
+def test_a_variant_of_a_cell_may_change_the_kind_of_noise() -> None:
+    assert Cell().noise_dbm == -114
+    density = Cell().replace(noise_dbm_per_hz=-174.0)
+    assert (density.noise_dbm, density.noise_dbm_per_hz) == (None, -174)
+    assert density.replace(noise_dbm=-100.0) == Cell(noise_dbm=-100.0)
+
+
+def test_an_unknown_path_loss_offers_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'free-space'"):
+        Cell(path_loss="freespace")
+
+
+# ---- rates ----
+
+
+def test_the_papers_rate_can_be_worked_by_hand() -> None:
+    # 100 m: loss 90.5 dB; 10 dBm - 90.5 dB + 114 dBm = 33.5 dB; ½ · 20 MHz · log2(1 + 10^3.35)
+    assert fleet().rate_bps(0.5)[0] == pytest.approx(10e6 * math.log2(1 + 10**3.35), rel=1e-12)
+
+
+def test_the_two_kinds_of_noise_agree_at_one_megahertz() -> None:
+    density = fleet(cell=Cell(noise_dbm_per_hz=-174.0))
+    assert density.rate_bps(1 / 20) == pytest.approx(fleet().rate_bps(1 / 20), rel=1e-12)
+    assert (density.rate_bps(1.0) < fleet().rate_bps(1.0)).all()
+
+
+def test_the_downlink_has_its_own_band_and_power() -> None:
+    # 30 dBm - 90.5 dB + 114 dBm = 53.5 dB over 5 MHz
+    down = fleet(cell=Cell(downlink_bandwidth_hz=5e6)).link(downlink=True).down
+    assert down is not None
+    assert down.rate_bps(np.ones(2))[0] == pytest.approx(5e6 * math.log2(1 + 10**5.35), rel=1e-12)
+
+
+def test_measured_rates_are_proportional_to_the_share_both_ways() -> None:
+    assert Fleet(**MEASURED).rate_bps([0.5, 0.25]).tolist() == [0.5e6, 0.5e6]
+    same = Fleet(**MEASURED).link(downlink=True).down
+    own = Fleet(**MEASURED, full_band_downlink_bps=8e6).link(downlink=True).down  # type: ignore[arg-type]
+    assert same is not None
+    assert own is not None
+    assert same.rate_bps(np.ones(2)).tolist() == [1e6, 2e6]
+    assert own.rate_bps(np.ones(2)).tolist() == [8e6, 8e6]
+
+
+@pytest.mark.parametrize("shares", [[0.5], [0.5] * 3, [0.5, -0.1], [0.5, 1.1], [0.5, math.nan], "half", [[0.5, 0.5]]])
+def test_shares_are_one_number_a_device_from_zero_to_one(shares: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^shares"):
+        fleet().rate_bps(shares)
+
+
+def test_a_traced_fleet_has_the_rates_of_the_moment() -> None:
+    trace = Trace(np.array([0.0, 10.0]), np.array([[1e6, 2e6], [3e6, 4e6]]))
+    traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
+    assert traced.rate_bps(1.0).tolist() == [1e6, 2e6]
+    assert traced.at(12.0).rate_bps(1.0).tolist() == [3e6, 4e6]
+    with pytest.raises(InvalidValue, match=r"needs a trace"):
+        fleet().at(0.0)
+
+
+# ---- sampling ----
+
+SAMPLED = ("seconds_per_mac", "fluctuation", "distance_m", "fading")
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.integers(0, 70))
+def test_a_device_is_the_same_in_a_small_and_in_a_large_fleet(seed: int, devices: int, more: int) -> None:
+    small = Fleet.sample(devices, seed=seed, distance_spread=0.5)
+    large = Fleet.sample(devices + more, seed=seed, distance_spread=0.5)
+    for column in SAMPLED:
+        assert (getattr(small, column) == getattr(large, column)[:devices]).all()
+
+
+def test_one_setting_does_not_disturb_the_draws_of_another() -> None:
+    plain, spread = Fleet.sample(20, seed=3), Fleet.sample(20, seed=3, distance_spread=0.5, fading=False)
+    assert (plain.seconds_per_mac == spread.seconds_per_mac).all()
+    assert (spread.fading == 1).all()
+
+
+def test_another_seed_is_another_fleet() -> None:
+    assert (Fleet.sample(20, seed=0).seconds_per_mac != Fleet.sample(20, seed=1).seconds_per_mac).all()
+
+
+def test_draws_follow_the_papers_laws() -> None:
+    K = 40_000
+    f = Fleet.sample(K, seed=1, mean_distance_m=100.0, distance_spread=0.5)
+    a, d, g = f.seconds_per_mac, f.distance_m, f.fading
+    assert d is not None
+    assert 0.2e-9 <= a.min() < a.max() <= 1e-9
+    assert abs(a.mean() - 0.6e-9) < 5 * 0.8e-9 / math.sqrt(12 * K)
+    assert f.fluctuation == pytest.approx(2 / a)
+    assert 50 <= d.min() < d.max() <= 150
+    assert abs(d.mean() - 100) < 5 * 100 / math.sqrt(12 * K)
+    assert abs(g.mean() - 1) < 5 / math.sqrt(K)
+    assert abs((g > 1).mean() - math.exp(-1)) < 5 * 0.5 / math.sqrt(K)
+    assert abs(np.corrcoef([a, d, g]) - np.eye(3)).max() < 5 / math.sqrt(K)
+
+
+def test_without_spread_all_are_at_the_mean_distance_and_one_pace_is_for_all() -> None:
+    f = Fleet.sample(5, seed=0, mean_distance_m=321.0, seconds_per_mac=1e-9, fluctuation_ratio=4.0)
+    assert f.distance_m is not None
+    assert f.distance_m.tolist() == [321.0] * 5
+    assert f.seconds_per_mac.tolist() == [1e-9] * 5
+    assert f.fluctuation.tolist() == [4 / 1e-9] * 5
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("devices", 0),
+        ("devices", 2.0),
+        ("devices", True),
+        ("seed", -1),
+        ("seed", 1.5),
+        ("seed", None),
+        ("mean_distance_m", 0.0),
+        ("mean_distance_m", math.nan),
+        ("distance_spread", -0.1),
+        ("distance_spread", 1.0),
+        ("fluctuation_ratio", 0.0),
+        ("fluctuation_ratio", math.inf),
+        ("seconds_per_mac", 0.0),
+        ("seconds_per_mac", (1e-9, 0.5e-9)),
+        ("seconds_per_mac", (1e-9,)),
+        ("seconds_per_mac", (1e-9, math.nan)),
+        ("seconds_per_mac", "fast"),
+    ],
+)
+def test_every_bad_setting_of_a_sample_is_named(field: str, bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"^fleet\.{field}"):
+        Fleet.sample(**({"devices": 2, "seed": 0} | {field: bad}))
+
+
+def test_a_million_devices_are_cheap_columns() -> None:
+    million = Fleet.sample(1_000_000, seed=0)
+    held = sum(getattr(million, column).nbytes for column in SAMPLED)
+    assert held == 4 * 8 * 1_000_000
+    assert million.rate_bps(1e-6).shape == (1_000_000,)
+    everyone = iter(million)
+    assert [next(everyone).name for _ in range(1000)] == [str(k) for k in range(1000)]
+    scalar = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=np.ones(1_000_000))  # type: ignore[arg-type]
+    assert scalar.seconds_per_mac.strides == (0,)
+
+
+# ---- files ----
+
+positive = st.floats(min_value=1e-300, max_value=1e300)
+
+
+@given(st.data(), st.integers(1, 5))
+def test_a_file_gives_every_column_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, K: int) -> None:
+    def column(values: st.SearchStrategy[float]) -> list[float]:
+        return data.draw(st.lists(values, min_size=K, max_size=K))
+
+    columns: dict[str, Any] = {name: column(positive) for name in ("seconds_per_mac", "fluctuation")}
+    if data.draw(st.booleans()):
+        columns |= {name: column(positive) for name in ("distance_m", "fading", "memory_bytes")}
+    else:
+        columns |= {name: column(positive) for name in ("full_band_rate_bps", "full_band_downlink_bps")}
+        columns |= {"joules_per_mac": column(st.floats(0, 1e300)), "name": [f'dévice "{k}",' for k in range(K)]}
+    columns["transmit_power_dbm"] = column(st.floats(-400, 400))
+    path = tmp_path_factory.mktemp("fleet") / "fleet.csv"
+    Fleet(**columns).write(path)
+    again = Fleet.read(path)
+    for name, values in columns.items():
+        assert list(getattr(again, name)) == values
+
+
+def test_a_sampled_fleet_survives_its_file(tmp_path: Path) -> None:
+    cell = Cell(bandwidth_hz=5e6)
+    original = Fleet.sample(20, seed=9, distance_spread=0.9, cell=cell)
+    original.write(tmp_path / "f.csv")
+    again = Fleet.read(tmp_path / "f.csv", cell=cell)
+    assert (again.rate_bps(0.05) == original.rate_bps(0.05)).all()
+
+
+def test_columns_may_come_in_any_order_with_blank_lines_and_spaces(tmp_path: Path) -> None:
+    text = "distance_m, fluctuation ,name,seconds_per_mac\n\n100, 2e9 ,anna,1e-9\n\n200,1e9,ben,2e-9\n"
+    (tmp_path / "f.csv").write_text(text)
+    read = Fleet.read(tmp_path / "f.csv")
+    assert (read.name, read.distance_m.tolist()) == (("anna", "ben"), [100, 200])  # type: ignore[union-attr]
+
+
+def test_a_file_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_bytes(b"\xef\xbb\xbfseconds_per_mac,fluctuation,distance_m\r\n1e-9,2e9,100\r\n")
+    assert len(Fleet.read(tmp_path / "f.csv")) == 1
+
+
+HEADER = "seconds_per_mac,fluctuation,distance_m\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n1,2,3\n", "line 1 is empty; it must name the columns"),
+        (HEADER, "no devices"),
+        (HEADER + "1e-9,2e9\n", "line 2: 2 entries, but the header names 3 columns"),
+        (HEADER + "1e-9,2e9,100\n1e-9,2e9,100,7\n", "line 3: 4 entries"),
+        (HEADER + "1e-9,2e9,99,5\n", "line 2: 4 entries, but the header names 3 columns; a number must have a decimal point, not a comma"),
+        (HEADER + '1e-9,2e9,"99,5"\n', "line 2: distance_m must be a number, got '99,5'; write it with a decimal point"),
+        (
+            HEADER.replace(",", ";") + "1e-9;2e9;99,5\n",
+            "columns are separated by ';', must be ','; and numbers must",
+        ),
+        (HEADER.replace(",", "\t") + "1e-9\t2e9\t99\n", "columns are separated by tabs, must be ','"),
+        ("sep=;\n" + HEADER.replace(",", ";") + "1e-9;2e9;99\n", "columns are separated by ';', must be ','"),
+        ("name," + HEADER + "pi,1,1,1\n\nno,1,1,1\npi,1,1,1\n", "line 5: name must not repeat, got 'pi' as in line 2"),
+        ("name," + HEADER + "pi,1,1,1\n ,1,1,1\n", "line 3: name must not be empty"),
+        (HEADER + "1e-9,2e9,100\n1e-9,fast,100\n", "line 3: fluctuation must be a number, got 'fast'"),
+        (HEADER + "1e-9,,100\n", "line 2: fluctuation must be a number, got ''"),
+        (HEADER + "1e-9,nan,100\n", r"line 2: fluctuation must be a finite number > 0, got nan"),
+        (HEADER + "1e-9,-2e9,100\n", r"line 2: fluctuation must be a finite number > 0, got -2"),
+        ("fluctuation,distance_m\n2e9,100\n", "no column 'seconds_per_mac'"),
+        ("seconds_per_mac,distance_m\n2e9,100\n", "no column 'fluctuation'"),
+        ("seconds_per_mac,fluctuation\n1e-9,2e9\n", "needs distance_m, full_band_rate_bps or a trace"),
+        ("seconds_per_mac,fluctuation,distance_m,distance_m\n1,1,1,1\n", "named twice"),
+        ("seconds_per_mac,fluctuation,distance_m,full_band_rate_bps\n1,1,1,1\n", "exclude each other"),
+        ("seconds_per_mac,fluctuation,distance\n1e-9,2e9,100\n", "column 'distance' is not known; .* 'distance_m'"),
+        (HEADER.replace("distance_m", '"distance_m') + "1e-9,2e9,100\n", "is not CSV"),
+        (f"{'x' * 200_000}\n1\n", "is not CSV"),
+    ],
+)
+def test_every_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "f.csv").write_text(text)
+    with pytest.raises(AirsplitError, match=rf"fleet file .*f\.csv'.*{message}"):
+        Fleet.read(tmp_path / "f.csv")
+
+
+def test_a_name_that_is_given_twice_is_told_with_both_devices() -> None:
+    with pytest.raises(InvalidValue, match=r"^fleet\.name must not repeat a name, got 'b' for devices 1 and 3$"):
+        Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=["a", "b", "c", "b"])  # type: ignore[arg-type]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileProblem, match=r"fleet file .*f\.csv' does not exist"):
+        Fleet.read(tmp_path / "f.csv")
+
+
+def test_a_traced_fleet_has_no_file_of_its_own(tmp_path: Path) -> None:
+    trace = Trace(np.array([0.0]), np.array([[1e6]]))
+    traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match=r"fleet\.trace"):
+        traced.write(tmp_path / "f.csv")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,209 @@
+"""Path losses worked by hand; rates, times and shares against their definitions, finite differences and theory."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airsplit.core.units import Floats
+from airsplit.system.radio import (
+    Direction,
+    Link,
+    channel_gain,
+    free_space_path_loss_db,
+    paper_path_loss_db,
+    uma_nlos_path_loss_db,
+)
+
+snrs = st.floats(-60, 60).map(lambda db: 10 ** (db / 10))
+shares = st.floats(1e-6, 1.0)
+bits = st.floats(1e2, 1e10)
+
+
+def one(value: float) -> Floats:
+    return np.array([value])
+
+
+def direction(density: bool, snr: float, bandwidth_hz: float = 20e6) -> Direction:
+    make = Direction.noise_density if density else Direction.fixed_snr
+    return make(bandwidth_hz, one(snr))
+
+
+def link(density: bool, snr: float, down_snr: float | None) -> Link:
+    return Link(direction(density, snr), None if down_snr is None else direction(density, down_snr, 10e6))
+
+
+links = st.builds(link, st.booleans(), snrs, st.none() | snrs)
+
+
+# ---- path loss ----
+
+
+@pytest.mark.parametrize(("distance_m", "loss_db"), [(1000, 128.1), (100, 90.5), (10, 52.9), (200, 101.818728)])
+def test_the_papers_loss_is_128_db_at_a_kilometre_and_37_db_a_decade(distance_m: float, loss_db: float) -> None:
+    assert paper_path_loss_db(np.array(distance_m), 2e9) == pytest.approx(loss_db, abs=1e-6)
+
+
+def test_free_space_loss_is_92_db_at_one_kilometre_and_one_gigahertz() -> None:
+    # 20 lg(4 π 10³ 10⁹ / 299792458) = 20 lg(41916.9) = 92.4478
+    assert free_space_path_loss_db(np.array(1000.0), 1e9) == pytest.approx(92.4478, abs=5e-5)
+    assert free_space_path_loss_db(np.array(1000.0), 10e9) == pytest.approx(112.4478, abs=5e-5)
+
+
+def test_3gpp_loss_without_sight_follows_the_nlos_line() -> None:
+    # TR 38.901 table 7.4.1-1: 500 m, 3.5 GHz; d3D = √(500² + 23.5²) = 500.5519 m, lg = 2.699449
+    # PL' = 13.54 + 39.08 · 2.699449 + 20 lg 3.5 (10.881361) - 0.6 · (1.5 - 1.5) = 129.9158
+    assert uma_nlos_path_loss_db(np.array(500.0), 3.5e9) == pytest.approx(129.9158, abs=5e-4)
+
+
+def test_3gpp_loss_holds_near_the_mast_too() -> None:
+    # 10 m, 2 GHz: d3D = √(10² + 23.5²) = 25.5392 m, lg = 1.407208
+    # in sight 28 + 22 · 1.407208 + 6.0206 = 64.9792;  without 13.54 + 39.08 · 1.407208 + 6.0206 = 74.5543, the larger
+    assert uma_nlos_path_loss_db(np.array(10.0), 2e9) == pytest.approx(74.5543, abs=5e-4)
+
+
+@given(st.floats(10, 5000), st.floats(10, 5000), st.sampled_from([0.7e9, 2e9, 28e9]))
+def test_every_loss_grows_with_distance(a: float, b: float, carrier_hz: float) -> None:
+    near, far = np.array(min(a, b)), np.array(max(a, b))
+    for loss in (paper_path_loss_db, free_space_path_loss_db, uma_nlos_path_loss_db):
+        assert loss(near, carrier_hz) <= loss(far, carrier_hz)
+
+
+def test_the_gain_is_the_inverse_of_the_loss_times_the_fading() -> None:
+    gain = channel_gain("paper", np.array([1000.0, 1000.0]), np.array([1.0, 0.5]), 2e9)
+    assert gain == pytest.approx([10**-12.81, 0.5 * 10**-12.81], rel=1e-12)
+
+
+# ---- rate ----
+
+
+def test_the_papers_rate_is_proportional_to_the_share() -> None:
+    # SNR 15: log2(16) = 4 bit/s/Hz
+    assert direction(False, 15.0).rate_bps(one(0.25)) == pytest.approx([0.25 * 20e6 * 4])
+
+
+def test_with_a_noise_density_a_smaller_band_has_less_noise() -> None:
+    # SNR 15 on the full band is 60 on a quarter: log2(61)
+    assert direction(True, 15.0).rate_bps(one(0.25)) == pytest.approx([0.25 * 20e6 * math.log2(61)])
+
+
+@given(snrs)
+def test_both_noise_models_agree_on_the_full_band(snr: float) -> None:
+    assert direction(True, snr).rate_bps(one(1.0)) == pytest.approx(direction(False, snr).rate_bps(one(1.0)), rel=1e-12)
+
+
+@given(st.booleans(), snrs, shares, shares, st.floats(0, 1))
+def test_rates_rise_and_are_concave_in_the_share(density: bool, snr: float, a: float, b: float, weight: float) -> None:
+    R = direction(density, snr).rate_bps
+    middle = weight * a + (1 - weight) * b
+    assert R(one(min(a, b))) <= R(one(max(a, b))) * (1 + 1e-12)
+    assert R(one(middle)) >= (weight * R(one(a)) + (1 - weight) * R(one(b))) * (1 - 1e-9)
+
+
+@given(snrs, shares)
+def test_a_share_gives_at_least_its_part_of_the_full_rate(snr: float, share: float) -> None:
+    R = direction(True, snr).rate_bps
+    assert R(one(share)) >= share * R(one(1.0)) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_no_share_is_no_rate_and_takes_for_ever(density: bool) -> None:
+    assert direction(density, 3.0).rate_bps(one(0.0)).tolist() == [0.0]
+    assert link(density, 3.0, None).seconds(one(1e6), one(0.0), one(0.0)).tolist() == [math.inf]
+    assert link(density, 3.0, 5.0).seconds(one(1e6), one(1e6), one(0.0)).tolist() == [math.inf]
+
+
+# ---- time on the air ----
+
+
+def test_seconds_are_bits_over_rate_up_and_down() -> None:
+    # up 20 MHz · 2 bit/s/Hz · ½ = 20 Mbit/s, down 10 MHz · 4 · ½ = 20 Mbit/s
+    both = link(False, 3.0, 15.0)
+    assert both.seconds(one(1e6), one(4e6), one(0.5)) == pytest.approx([0.05 + 0.2])
+    assert link(False, 3.0, None).seconds(one(1e6), one(4e6), one(0.5)) == pytest.approx([0.05])
+
+
+@given(links, bits, bits, shares)
+def test_transmit_and_seconds_are_the_same_time(way: Link, up: float, down: float, share: float) -> None:
+    seconds = way.seconds(one(up), one(down), one(share))
+    assert way.transmit(one(up), one(down), one(share)).seconds == pytest.approx(seconds)
+
+
+@given(links, bits, bits, st.floats(1e-4, 1.0))
+def test_derivatives_are_those_of_finite_differences(way: Link, up: float, down: float, share: float) -> None:
+    def t(b: float) -> tuple[float, float, float]:
+        return tuple(float(x[0]) for x in way.transmit(one(up), one(down), one(b)))  # type: ignore[return-value]
+
+    h = 1e-5 * share
+    seconds, slope, curvature = t(share)
+    assert slope == pytest.approx((t(share + h)[0] - t(share - h)[0]) / (2 * h), rel=1e-4, abs=1e-9 * seconds / h)
+    second = (t(share + h)[1] - t(share - h)[1]) / (2 * h)
+    assert curvature == pytest.approx(second, rel=1e-4, abs=1e-9 * abs(slope) / h)
+
+
+@given(links, bits, bits, shares)
+def test_time_falls_and_is_convex_in_the_share(way: Link, up: float, down: float, share: float) -> None:
+    t = way.transmit(one(up), one(down), one(share))
+    assert t.seconds > 0
+    assert t.slope < 0
+    assert t.curvature > 0
+
+
+# ---- the share that a time needs ----
+
+
+@given(links, bits, bits, shares)
+def test_share_is_the_inverse_of_seconds(way: Link, up: float, down: float, share: float) -> None:
+    target = way.seconds(one(up), one(down), one(share))
+    found = way.share(one(up), one(down), target)
+    assert way.seconds(one(up), one(down), found) == pytest.approx(target, rel=1e-10)
+
+
+@given(st.booleans(), st.floats(1e-2, 1e4), shares)
+def test_share_finds_the_share_itself_where_the_channel_is_sound(density: bool, snr: float, share: float) -> None:
+    way = link(density, snr, None)
+    assert way.share(one(1e6), one(0.0), way.seconds(one(1e6), one(0.0), one(share))) == pytest.approx(share, rel=1e-8)
+
+
+@pytest.mark.parametrize("full_band_snr", [1e-2, 1e-3, 1e-4, 1e-6])
+@pytest.mark.parametrize("patience", [1.5, 2.0, 10.0, 1000.0])
+def test_share_is_found_on_channels_far_below_the_noise(full_band_snr: float, patience: float) -> None:
+    way = link(True, full_band_snr, None)
+    target = patience * way.seconds(one(1e6), one(0.0), one(1.0))
+    found = way.share(one(1e6), one(0.0), target)
+    assert 0 < found < 1 / patience
+    assert way.seconds(one(1e6), one(0.0), found) == pytest.approx(target, rel=1e-10)
+
+
+@given(links, bits, bits, st.floats(1e-3, 0.999))
+def test_less_time_than_the_full_band_needs_takes_more_than_it(way: Link, up: float, down: float, hurry: float) -> None:
+    full = way.seconds(one(up), one(down), one(1.0))
+    assert way.share(one(up), one(down), hurry * full) > 1
+
+
+@given(links, bits)
+def test_no_time_at_all_takes_an_infinite_share(way: Link, up: float) -> None:
+    assert way.share(one(up), one(up), one(0.0)).tolist() == [math.inf]
+    assert way.share(one(up), one(up), one(-1.0)).tolist() == [math.inf]
+
+
+@given(st.booleans(), st.lists(snrs, min_size=1, max_size=5), st.booleans())
+def test_a_device_is_the_same_alone_and_among_others(density: bool, snr: list[float], both_ways: bool) -> None:
+    make = Direction.noise_density if density else Direction.fixed_snr
+    way = Link(make(20e6, np.array(snr)), make(10e6, np.array(snr)) if both_ways else None)
+    D, K = np.full(len(snr), 1e6), len(snr)
+    target = 3 * way.seconds(D, D, np.ones(K))
+    together = way.share(D, D, target)
+    for k in range(K):
+        alone = way.take(slice(k, k + 1)).share(D[:1], D[:1], target[k : k + 1])
+        assert alone == pytest.approx(together[k : k + 1], rel=1e-9)
+    table = way.column().seconds(D[:1], D[:1], together.reshape(-1, 1))
+    assert table[:, 0] == pytest.approx(target, rel=1e-9)
+
+
+def test_a_link_is_proportional_when_no_direction_has_a_noise_density() -> None:
+    assert link(False, 1.0, 1.0).proportional
+    assert not link(True, 1.0, None).proportional
+    assert not Link(direction(False, 1.0), direction(True, 1.0)).proportional
