@@ -34,7 +34,9 @@ def wanted(dataset: str, done: Done) -> list[Job]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing, and say what is done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("search", "runs"))
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
     parser.add_argument("--data")
@@ -46,11 +48,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     until = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     searches, runs = Done(given.out / "search.jsonl"), Done(given.out / "runs.jsonl")
-    options = {"device": given.device, "compiled": given.compile, "data": given.data, "at_a_time": given.jobs, "until": until}
+    options = {
+        "device": given.device,
+        "compiled": given.compile,
+        "data": given.data,
+        "at_a_time": given.jobs,
+        "until": until,
+    }
     if given.what == "search":
-        chosen, kept = [job for dataset in given.datasets for scheme in SCHEMES for job in jobs.searched(dataset, scheme)], searches
+        chosen, kept = (
+            [
+                job
+                for dataset in given.datasets
+                for scheme in SCHEMES
+                for job in jobs.searched(dataset, scheme)
+            ],
+            searches,
+        )
     else:
-        chosen, kept = [job for dataset in given.datasets for job in wanted(dataset, searches)], runs
+        chosen, kept = (
+            [job for dataset in given.datasets for job in wanted(dataset, searches)],
+            runs,
+        )
         chosen.sort(key=lambda job: job.seed)
     start, before = time.perf_counter(), sum(job in kept for job in chosen)
     print(f"{before} of {len(chosen)} trainings are in {kept.file}", flush=True)
@@ -60,7 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for dataset in given.datasets:
             for scheme in SCHEMES:
                 rate, iterations = jobs.best(dataset, scheme, searches)
-                print(f"{dataset}, {scheme}: learning rate {rate:g}, {iterations} iterations a round", flush=True)
+                print(
+                    f"{dataset}, {scheme}: learning rate {rate:g}, {iterations} iterations a round",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from airsplit.network.client.checkpoint import Fronts
 from airsplit.network.client.client import Device
 from airsplit.network.server.checkpoint import read_kept
 from airsplit.network.server.serve import Serving
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.checkpoint import progress_of
 from airsplit.training.setup import replica_of
@@ -92,7 +92,9 @@ def case(seed: int, rounds: int) -> Case:
         "network__grace_s": 1.5,
         "network__min_devices": K if strict else 1,
     }
-    return Case(seed, strict, fleets.scenario(splits=splits, data={3: "three", 4: "four"}[K], **changes))
+    return Case(
+        seed, strict, fleets.scenario(splits=splits, data={3: "three", 4: "four"}[K], **changes)
+    )
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------------------
@@ -135,7 +137,14 @@ def serve(chosen: Case, folder: Path, port: int, seen: int) -> int:
 
         try:
             where = f"127.0.0.1:{port}"
-            for _ in Serving(chosen.scenario, out=folder / "run", listen_on=where, resume=True, wait_s=LIMIT_S, tell=tell):
+            for _ in Serving(
+                chosen.scenario,
+                out=folder / "run",
+                listen_on=where,
+                resume=True,
+                wait_s=LIMIT_S,
+                tell=tell,
+            ):
                 os.write(seen, b".")
         except AirsplitError as error:
             print(error, flush=True)
@@ -145,7 +154,13 @@ def serve(chosen: Case, folder: Path, port: int, seen: int) -> int:
 
 def join(chosen: Case, folder: Path, k: int, port: int) -> None:
     data = f"{chosen.scenario.training.dataset}_{k}"
-    device = Device(name=str(k), folder=folder / f"device-{k}", data=data, model=chosen.scenario.model.name, patience_s=LIMIT_S)
+    device = Device(
+        name=str(k),
+        folder=folder / f"device-{k}",
+        data=data,
+        model=chosen.scenario.model.name,
+        patience_s=LIMIT_S,
+    )
     device.run(f"127.0.0.1:{port}")
 
 
@@ -213,7 +228,10 @@ class Stage:
         self._seen, self._cut = Pipe(), Pipe()
         self._server: int | None = None
         self._devices: list[int | None] = [None] * case.devices
-        self._proxy = forked(lambda: cut_links(self._port, self._link_port, case.seed, self._cut.write), folder / "link.log")
+        self._proxy = forked(
+            lambda: cut_links(self._port, self._link_port, case.seed, self._cut.write),
+            folder / "link.log",
+        )
         self._later: list[tuple[float, Callable[[], Any]]] = []
 
     def play(self) -> None:
@@ -246,7 +264,10 @@ class Stage:
     def _start_server(self) -> None:
         if self._server is None:
             self._require_little_lost()
-            self._server = forked(lambda: serve(self.case, self.folder, self._port, self._seen.write), self.folder / "server.log")
+            self._server = forked(
+                lambda: serve(self.case, self.folder, self._port, self._seen.write),
+                self.folder / "server.log",
+            )
 
     def _require_little_lost(self) -> None:
         """A restart loses at most the round in progress: every round that was seen is in the checkpoint."""
@@ -257,7 +278,10 @@ class Stage:
 
     def _start_device(self, k: int) -> None:
         if self._devices[k] is None:
-            self._devices[k] = forked(lambda: join(self.case, self.folder, k, self._link_port), self.folder / f"device-{k}.log")
+            self._devices[k] = forked(
+                lambda: join(self.case, self.folder, k, self._link_port),
+                self.folder / f"device-{k}.log",
+            )
 
     def _is_done(self) -> bool:
         """Whether the server has come to its end.  Devices must not come to a bad one."""
@@ -279,7 +303,9 @@ class Stage:
             if code is not None:
                 self._devices[k] = None
                 if code:
-                    raise Failed(f"device {k} ended with {code}: {last_line(self.folder / f'device-{k}.log')}")
+                    raise Failed(
+                        f"device {k} ended with {code}: {last_line(self.folder / f'device-{k}.log')}"
+                    )
 
     # ---- what happens ------------------------------------------------------------------------------------------------------------
     def _plan_disasters(self) -> None:
@@ -287,7 +313,12 @@ class Stage:
         when = 0.0
         for _ in range(self._disasters):
             when += self._rng.uniform(0.05, 0.6)
-            self._after(when, self._rng.choice((self._kill_server, self._kill_device, self._kill_device, self._freeze)))
+            self._after(
+                when,
+                self._rng.choice(
+                    (self._kill_server, self._kill_device, self._kill_device, self._freeze)
+                ),
+            )
 
     def _after(self, seconds: float, act: Callable[[], Any]) -> None:
         self._later.append((time.monotonic() + seconds, act))
@@ -322,7 +353,10 @@ class Stage:
         if process is not None:
             os.kill(process, signal.SIGSTOP)
             self.count.frozen += 1
-            self._after(self._rng.uniform(0.2, 2.5), lambda: process == self._devices[k] and os.kill(process, signal.SIGCONT))
+            self._after(
+                self._rng.uniform(0.2, 2.5),
+                lambda: process == self._devices[k] and os.kill(process, signal.SIGCONT),
+            )
 
 
 def last_line(log: Path) -> str:
@@ -334,8 +368,15 @@ def last_line(log: Path) -> str:
 def judge(chosen: Case, folder: Path) -> None:
     """Raise where a run is not whole: records, checkpoint, fronts, and where all took part always, every bit."""
     rounds = [record.round for record in RunFolder(folder / "run").records()]
-    require(rounds == list(range(1, chosen.scenario.training.rounds + 1)), f"the records are of rounds {rounds}")
-    anew = [line for line in (folder / "events.jsonl").read_text().splitlines() if '"begins anew"' in line]
+    require(
+        rounds == list(range(1, chosen.scenario.training.rounds + 1)),
+        f"the records are of rounds {rounds}",
+    )
+    anew = [
+        line
+        for line in (folder / "events.jsonl").read_text().splitlines()
+        if '"begins anew"' in line
+    ]
     require(not anew, f"a front was lost: {anew[:1]}")
     replica, profile = replica_of(chosen.scenario)
     kept = read_kept(folder / "run/checkpoint", replica, profile.fingerprint)
@@ -347,8 +388,13 @@ def judge(chosen: Case, folder: Path) -> None:
         state = back_ends.of(k) if back_ends.splits else dict(back_ends.common)
         if back_ends.splits and who.versions[k]:
             like = replica.taken(replica.front_keys(back_ends.splits[k]))
-            state |= Fronts(folder / f"device-{k}", who.run, k).load(who.versions[k], back_ends.splits[k], like)
-        require(all(bool(torch.isfinite(tensor).all()) for tensor in state.values()), f"the model of device {k} is not finite")
+            state |= Fronts(folder / f"device-{k}", who.run, k).load(
+                who.versions[k], back_ends.splits[k], like
+            )
+        require(
+            all(bool(torch.isfinite(tensor).all()) for tensor in state.values()),
+            f"the model of device {k} is not finite",
+        )
         if wanted is not None:
             fleets.assert_same_tensors(state, wanted.state.of(k))
 
@@ -372,18 +418,34 @@ def run(seed: int, folder: Path, rounds: int, disasters: int) -> tuple[Case, Cou
 
 
 # ---- many ------------------------------------------------------------------------------------------------------------------------
-HEADS = ("seed", "run", "server kills", "device kills", "frozen", "links cut", "given up", "s", "result")
+HEADS = (
+    "seed",
+    "run",
+    "server kills",
+    "device kills",
+    "frozen",
+    "links cut",
+    "given up",
+    "s",
+    "result",
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--quick", action="store_true", help="two short runs")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--keep", type=Path, help="a folder for what the processes leave behind")
     arguments = parser.parse_args()
-    lines, good, total = ["| " + " | ".join(HEADS) + " |", "|---:|---|" + "---:|" * 6 + "---|"], 0, Count()
+    lines, good, total = (
+        ["| " + " | ".join(HEADS) + " |", "|---:|---|" + "---:|" * 6 + "---|"],
+        0,
+        Count(),
+    )
     replica_of(case(0, 1).scenario)  # what that imports, the processes need not
     seeds = range(arguments.seed, arguments.seed + (2 if arguments.quick else arguments.runs))
     for seed in seeds:
@@ -391,10 +453,20 @@ def main() -> None:
             folder = Path(temporary) if arguments.keep is None else arguments.keep / f"chaos-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
             start = time.perf_counter()
-            chosen, count, failure = run(seed, folder, *(QUICK if arguments.quick else (ROUNDS, DISASTERS)))
+            chosen, count, failure = run(
+                seed, folder, *(QUICK if arguments.quick else (ROUNDS, DISASTERS))
+            )
         good += not failure
-        total = Count(*(a + b for a, b in zip(asdict(total).values(), asdict(count).values(), strict=True)))
-        cells = [seed, chosen.words, *asdict(count).values(), f"{time.perf_counter() - start:.1f}", failure or "well"]
+        total = Count(
+            *(a + b for a, b in zip(asdict(total).values(), asdict(count).values(), strict=True))
+        )
+        cells = [
+            seed,
+            chosen.words,
+            *asdict(count).values(),
+            f"{time.perf_counter() - start:.1f}",
+            failure or "well",
+        ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
         print(lines[-1], file=sys.stderr, flush=True)
     text = "\n".join([

@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.runs.folder import RunFolder
+from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 from machine import description
 
@@ -42,7 +43,9 @@ class Served:
 
     def ask(self, path: str, body: Any = None) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        data, headers = (None, {}) if body is None else (json.dumps(body), {"content-type": "application/json"})
+        data, headers = (
+            (None, {}) if body is None else (json.dumps(body), {"content-type": "application/json"})
+        )
         connection.request("GET" if body is None else "POST", path, data, headers)
         answer = connection.getresponse()
         found = answer.read()
@@ -79,7 +82,9 @@ def of_plans(served: Served) -> list[str]:
             times.append(time.perf_counter() - start)
         slowest = max(slowest, statistics.median(times))
     measured, wanted = 1000 * slowest, 1000 * PLANS_S
-    return [f"| plans of {DEVICES} devices by every method, the slowest of three models | {measured:.0f} ms | {wanted:.0f} ms |"]
+    return [
+        f"| plans of {DEVICES} devices by every method, the slowest of three models | {measured:.0f} ms | {wanted:.0f} ms |"
+    ]
 
 
 def a_long_run(folder: Path) -> None:
@@ -141,23 +146,43 @@ def of_a_training(root: Path, *, clients: int) -> tuple[float, float, int]:
     """CPU seconds of a training and of the dashboard that serves pages about it, and how many bytes those were told."""
     served, told = Served(root), list[int]()
     name = f"with-{clients}"
-    listeners = [threading.Thread(target=served.listen, args=(name, told), daemon=True) for _ in range(clients)]
+    listeners = [
+        threading.Thread(target=served.listen, args=(name, told), daemon=True)
+        for _ in range(clients)
+    ]
     for listener in listeners:
         listener.start()
     time.sleep(2)
     before, start = served.cpu_s(), os.times()
-    subprocess.run([sys.executable, "-m", "airsplit", "run", "demo", "--out", str(root / name), *TRAINED], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "airsplit", "run", "demo", "--out", str(root / name), *TRAINED],
+        check=True,
+        capture_output=True,
+    )
     end = os.times()
     cost = served.cpu_s() - before
     served.stop()
-    return end.children_user + end.children_system - start.children_user - start.children_system, cost, sum(told)
+    return (
+        end.children_user + end.children_system - start.children_user - start.children_system,
+        cost,
+        sum(told),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    lines = ["# The dashboard", "", f"`python benchmarks/dashboard.py`. {description()}.", "", "| | | wanted |", "|---|---|---|"]
+    lines = [
+        "# The dashboard",
+        "",
+        f"`python benchmarks/dashboard.py`. {description()}.",
+        "",
+        "| | | wanted |",
+        "|---|---|---|",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         a_long_run(root / "long")

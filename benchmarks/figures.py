@@ -19,7 +19,11 @@ from airsplit.plots.style import DATASET_NAMES, PARTITION_NAMES
 from machine import description
 
 RESULTS = Path(__file__).parent / "results"
-FOLDERS = {"latency": RESULTS / "figures", "smoke": RESULTS / "figures-smoke", "accuracy": RESULTS / "accuracy"}
+FOLDERS = {
+    "latency": RESULTS / "figures",
+    "smoke": RESULTS / "figures-smoke",
+    "accuracy": RESULTS / "accuracy",
+}
 NOTES = {
     "latency": "seeds 0-199",
     "smoke": "seeds 0-2",
@@ -31,17 +35,39 @@ NOTES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", choices=tuple(FOLDERS), nargs="?", default="latency")
     which = parser.parse_args().which
-    start, out, scale = time.perf_counter(), FOLDERS[which], "smoke" if which == "smoke" else "paper"
-    chosen = {number: figure for number, figure in FIGURES.items() if figure.trains == (which != "latency")}
-    claims = draw(list(chosen), out, scale, lambda line: print(f"{time.perf_counter() - start:7.1f} s  {line}", flush=True))
+    start, out, scale = (
+        time.perf_counter(),
+        FOLDERS[which],
+        "smoke" if which == "smoke" else "paper",
+    )
+    chosen = {
+        number: figure
+        for number, figure in FIGURES.items()
+        if figure.trains == (which != "latency")
+    }
+    claims = draw(
+        list(chosen),
+        out,
+        scale,
+        lambda line: print(f"{time.perf_counter() - start:7.1f} s  {line}", flush=True),
+    )
     for svg in out.glob("*.svg"):
         svg.unlink()  # the pictures are kept once, as PNG
-    pictures = [f"![Figure {number}: {figure.title}](fig{number:02d}.png)" for number, figure in chosen.items()]
-    rows = [f"| {c.id} | {c.claim} | {'yes' if c.holds else '**no**'} | {c.measured} |" for c in claims]
-    kept = " --out benchmarks/results/accuracy" if which == "accuracy" else ""  # where the trainings are
+    pictures = [
+        f"![Figure {number}: {figure.title}](fig{number:02d}.png)"
+        for number, figure in chosen.items()
+    ]
+    rows = [
+        f"| {c.id} | {c.claim} | {'yes' if c.holds else '**no**'} | {c.measured} |" for c in claims
+    ]
+    kept = (
+        " --out benchmarks/results/accuracy" if which == "accuracy" else ""
+    )  # where the trainings are
     same = f"airsplit figures {' '.join(map(str, chosen))} --scale {scale}{kept}"
     text = [
         f"# Figures of {'latency' if which == 'latency' else 'accuracy'} at `--scale {scale}`",
@@ -53,7 +79,11 @@ def main() -> None:
         "|---|---|---|---|",
         *rows,
         "",
-        *(times_to_targets(json.loads((out / "fig14.json").read_text(encoding="utf-8"))) if 14 in chosen else ()),
+        *(
+            times_to_targets(json.loads((out / "fig14.json").read_text(encoding="utf-8")))
+            if 14 in chosen
+            else ()
+        ),
         "\n\n".join(pictures),
         "",
     ]
@@ -66,10 +96,15 @@ def times_to_targets(data: dict[str, Any]) -> list[str]:
     for dataset, targets in data["settings"]["targets"].items():
         asked = " | ".join(f"to {100 * target:g} %" for target in targets)
         lines += [f"{DATASET_NAMES[dataset]}: virtual time, and the accuracy at the end.", ""]
-        lines += [f"| data | distance | L̂ | way to train | {asked} | at the end |", "|" + "---|" * (5 + len(targets))]
+        lines += [
+            f"| data | distance | L̂ | way to train | {asked} | at the end |",
+            "|" + "---|" * (5 + len(targets)),
+        ]
         for point in data["points"]:
             if point["dataset"] == dataset:
-                reached = " | ".join("–" if each is None else f"{each:,.0f} s" for each in point["time_to_s"])
+                reached = " | ".join(
+                    "–" if each is None else f"{each:,.0f} s" for each in point["time_to_s"]
+                )
                 end = 100 * sum(point["test_accuracy"]) / len(point["test_accuracy"])
                 where = f"{PARTITION_NAMES[point['partition']]} | {point['mean_distance_m']:g} m | {point['max_split']}"
                 lines.append(f"| {where} | {WAYS[point['way']][0]} | {reached} | {end:.1f} % |")

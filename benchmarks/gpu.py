@@ -36,7 +36,7 @@ def scenario(**changes: Any) -> Scenario:
         "model.name": "alexnet32",
         "fleet.devices": DEVICES,
         "plan.method": "fixed",
-        "training.dataset": "nets:coloured",
+        "training.dataset": "nets:colored",
         "training.batch_size": BATCH,
         "training.rounds": 10**6,
         "training.evaluate_every": 10**6,
@@ -114,15 +114,21 @@ def apart(**changes: Any) -> float:
         for run in runs:
             list(run.rounds())
         one, other = (list((run.state.common | run.state.personal).values()) for run in runs)
-        return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True)) / max(float(b.abs().max()) for b in other)
+        return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True)) / max(
+            float(b.abs().max()) for b in other
+        )
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--without-compiling", action="store_true", help="leave out what takes minutes to compile")
+    parser.add_argument(
+        "--without-compiling", action="store_true", help="leave out what takes minutes to compile"
+    )
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     start = time.perf_counter()
@@ -143,10 +149,15 @@ def main() -> None:
         print(f"{time.perf_counter() - start:6.1f} s  {line}", flush=True)
 
     eager = of_one_batch()
-    alone = {iterations: of_rounds(4, iterations, training__fast_paths=False)[0] for iterations in (1, LOCAL)}
+    alone = {
+        iterations: of_rounds(4, iterations, training__fast_paths=False)[0]
+        for iterations in (1, LOCAL)
+    }
     say(f"| one unsplit batch of {DEVICES * BATCH:,}, eager | {eager:,.0f} | 1 | | |")
     for iterations, found in alone.items():
-        say(f"| E = {iterations}, split 4, one device after the other (`--plain`) | {found:,.0f} | {found / eager:.2f} | 1 | |")
+        say(
+            f"| E = {iterations}, split 4, one device after the other (`--plain`) | {found:,.0f} | {found / eager:.2f} | 1 | |"
+        )
     ways = {
         "fp32": {},
         "bf16": {"training__precision": "bf16"},
@@ -158,20 +169,34 @@ def main() -> None:
         for split, iterations in ((4, 1), (15, 1), (4, LOCAL)):
             found, memory = of_rounds(split, iterations, **changes)
             ratio = f"{found / alone[iterations]:.1f}"
-            say(f"| E = {iterations}, split {split}, {name} | {found:,.0f} | {found / eager:.2f} | {ratio} | {memory:.1f} GiB |")
+            say(
+                f"| E = {iterations}, split {split}, {name} | {found:,.0f} | {found / eager:.2f} | {ratio} | {memory:.1f} GiB |"
+            )
     for name in list(ways)[1:]:
         found = of_one_batch(bf16=True, compiled="compiled" in name)
         say(f"| one unsplit batch, {name} | {found:,.0f} | {found / eager:.2f} | | |")
     for name in list(ways)[:2]:
         found = of_rounds_not_folded(15, **ways[name])
         ratio = f"{found / alone[1]:.1f}"
-        say(f"| E = 1, split 15, {name}, convolutions not folded | {found:,.0f} | {found / eager:.2f} | {ratio} | |")
-    lines += ["", "Weights against `--plain` after two rounds of 6 devices in double precision, relative to the largest:", ""]
-    cases = {"split 4, E = 1": (4, 1, {}), "split 15, E = 1": (15, 1, {}), "split 4, E = 3, momentum": (4, 3, {"training__momentum": 0.9})}
+        say(
+            f"| E = 1, split 15, {name}, convolutions not folded | {found:,.0f} | {found / eager:.2f} | {ratio} | |"
+        )
+    lines += [
+        "",
+        "Weights against `--plain` after two rounds of 6 devices in double precision, relative to the largest:",
+        "",
+    ]
+    cases = {
+        "split 4, E = 1": (4, 1, {}),
+        "split 15, E = 1": (15, 1, {}),
+        "split 4, E = 3, momentum": (4, 3, {"training__momentum": 0.9}),
+    }
     cases |= {"FedAvg, E = 3": (4, 3, {"training__algorithm": "fedavg"})}
-    cases |= {"Adam, E = 2": (8, 2, {"training__optimiser": "adam", "training__momentum": None})}
+    cases |= {"Adam, E = 2": (8, 2, {"training__optimizer": "adam", "training__momentum": None})}
     for name, (split, iterations, changes) in cases.items():
-        say(f"- {name}: {apart(plan__split=split, training__iterations_per_round=iterations, **changes):.1e}")
+        say(
+            f"- {name}: {apart(plan__split=split, training__iterations_per_round=iterations, **changes):.1e}"
+        )
     if given.out is not None:
         given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

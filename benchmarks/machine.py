@@ -17,7 +17,9 @@ def description() -> str:
 
     Where the code is a copy without its history, the environment variable COMMIT says what it is a copy of.
     """
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return (
         f"Machine: {processor()}, {cores()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
         f"commit {commit or os.environ.get('COMMIT', 'unknown')}, {time.strftime('%Y-%m-%d')}"

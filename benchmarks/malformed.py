@@ -70,7 +70,9 @@ def tensors_of(message: pb.DeviceMessage) -> Iterator[pb.Tensor]:
         yield from body.activations
         if body.HasField("labels"):
             yield body.labels
-    yield from (each.tensor for each in itertools.chain(message.finished.model, message.moved.layers))
+    yield from (
+        each.tensor for each in itertools.chain(message.finished.model, message.moved.layers)
+    )
 
 
 def outcome(data: bytes) -> str:
@@ -99,15 +101,22 @@ def lie(data: bytes, rng: random.Random) -> bytes:
     if field == 0:
         tensor.dtype = rng.choice([*DTYPES, "", "object", "x" * 1000])
     elif field == 1:
-        tensor.shape[:] = [rng.choice((0, 1, 2, 3, 6, 2**16, 2**31, 2**32 - 1)) for _ in range(rng.choice((0, 1, 2, 3, 16, 17)))]
+        tensor.shape[:] = [
+            rng.choice((0, 1, 2, 3, 6, 2**16, 2**31, 2**32 - 1))
+            for _ in range(rng.choice((0, 1, 2, 3, 16, 17)))
+        ]
     elif field == 2:
         tensor.coding = rng.choice([*VALUES, "", "none", "zip"])
     elif field == 3:
         tensor.at = rng.choice((*FAR, rng.randrange(2 * len(frame.payload)), rng.randrange(2**64)))
     elif field == 4:
-        tensor.scales_at = rng.choice((*FAR, rng.randrange(2 * len(frame.payload)), rng.randrange(2**64)))
+        tensor.scales_at = rng.choice(
+            (*FAR, rng.randrange(2 * len(frame.payload)), rng.randrange(2**64))
+        )
     elif field == 5:
-        frame.payload = rng.randbytes(rng.choice((0, 1, len(frame.payload) - 1, len(frame.payload), 2 * len(frame.payload))))
+        frame.payload = rng.randbytes(
+            rng.choice((0, 1, len(frame.payload) - 1, len(frame.payload), 2 * len(frame.payload)))
+        )
     else:
         tensor.absent = True
     frame.header = message.SerializeToString()
@@ -154,14 +163,25 @@ class Attack:
 
     def __init__(self, run: Run, messages: int, seed: int) -> None:
         self.run, self.messages, self.left, self.ends = run, messages, messages, Counter[str]()
-        self.silent, self.next_look, self.memory_mib = 0, messages - messages // LOOKS, list[float]()
+        self.silent, self.next_look, self.memory_mib = (
+            0,
+            messages - messages // LOOKS,
+            list[float](),
+        )
         works = (self._strangers, self._member)
-        self.threads = [threading.Thread(target=work, args=(random.Random(seed + at),)) for at, work in enumerate(works)]  # noqa: S311
+        self.threads = [
+            threading.Thread(target=work, args=(random.Random(seed + at),))  # noqa: S311
+            for at, work in enumerate(works)
+        ]
 
     def _strangers(self, rng: random.Random) -> None:
         attacker = Attacker(self.run.address)
         while self.left > 0:
-            sent = [nonsense(rng)] if rng.random() < 0.2 else strange(rng, self.run.serving.server.desk.run)
+            sent = (
+                [nonsense(rng)]
+                if rng.random() < 0.2
+                else strange(rng, self.run.serving.server.desk.run)
+            )
             self._count(len(sent), attacker.say(sent))
         attacker.close()
 
@@ -185,7 +205,9 @@ class Attack:
         return any(thread.is_alive() for thread in self.threads)
 
 
-def trained(folder: Path, splits: list[int], rounds: int, during: Callable[[Run], Attack | None]) -> tuple[Any, int, Attack | None, bool]:
+def trained(
+    folder: Path, splits: list[int], rounds: int, during: Callable[[Run], Attack | None]
+) -> tuple[Any, int, Attack | None, bool]:
     """What honest devices make of it: the result, the rounds, the attack, and whether the server stopped in the end."""
     made = 0
     try:
@@ -213,11 +235,17 @@ def live(messages: int, seed: int) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         trained(Path(scratch) / "first", [1, 2, 3], 3, lambda _: None)
         threads, start = threading.active_count(), time.perf_counter()
-        (losses, tensors), rounds, attack, stopped = trained(Path(scratch) / "attacked", [1, 2, 3, 1], 1, begin)
+        (losses, tensors), rounds, attack, stopped = trained(
+            Path(scratch) / "attacked", [1, 2, 3, 1], 1, begin
+        )
         took, more = time.perf_counter() - start, threading.active_count() - threads
-        (wanted_losses, wanted), *_ = trained(Path(scratch) / "alone", [1, 2, 3], rounds, lambda _: None)
+        (wanted_losses, wanted), *_ = trained(
+            Path(scratch) / "alone", [1, 2, 3], rounds, lambda _: None
+        )
     assert attack is not None
-    same = losses == wanted_losses and all(torch.equal(tensors[name], tensor) for name, tensor in wanted.items())
+    same = losses == wanted_losses and all(
+        torch.equal(tensors[name], tensor) for name, tensor in wanted.items()
+    )
     ends = ", ".join(f"{count:,} {name}" for name, count in attack.ends.most_common())
     memory = ", ".join(f"{each:.0f}" for each in attack.memory_mib)
     return [
@@ -230,7 +258,9 @@ def live(messages: int, seed: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--live", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

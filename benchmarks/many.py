@@ -18,7 +18,7 @@ from pathlib import Path
 
 from airsplit.models.loading import profile_for
 from airsplit.planning.methods import plan
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.simulation.clock_simulation import clock_run
 from airsplit.simulation.simulate import simulate
@@ -49,7 +49,9 @@ def trained() -> Scenario:
 
 
 def timed() -> Scenario:
-    return Scenario.load("paper-alexnet").replace(**{"fleet.devices": TIMED, "training.rounds": 20, "training.iterations_per_round": 5})
+    return Scenario.load("paper-alexnet").replace(
+        **{"fleet.devices": TIMED, "training.rounds": 20, "training.iterations_per_round": 5}
+    )
 
 
 def peak_gib() -> float:
@@ -92,7 +94,9 @@ PARTS: dict[str, Callable[[], list[str]]] = {"train": train, "clock": clock}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--part", choices=tuple(PARTS))
     given = parser.parse_args()
@@ -102,7 +106,11 @@ def main() -> None:
     rows = []
     for part in PARTS:  # each in a process of its own, so that its peak memory is its own
         done = subprocess.run(
-            [sys.executable, __file__, "--part", part], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+            [sys.executable, __file__, "--part", part],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parent,
         )
         rows += done.stdout.splitlines()
         print(done.stdout, end="", flush=True)

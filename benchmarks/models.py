@@ -28,16 +28,27 @@ SECONDS = {"gpt, 96 layers": 5.0, "gpt, 70 billion parameters": 60.0, "resnet, 1
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("alexnet", {}),
     "resnet, 152 layers": ("resnet20", {"layers": 152}),
-    "gpt, 96 layers": ("gpt", {"input_shape": (1024,), "width": 1600, "layers": 96, "heads": 25, "vocabulary": 50257}),
-    "gpt, 70 billion parameters": ("gpt", {"input_shape": (4096,), "width": 8192, "layers": 86, "heads": 64, "vocabulary": 32000}),
+    "gpt, 96 layers": (
+        "gpt",
+        {"input_shape": (1024,), "width": 1600, "layers": 96, "heads": 25, "vocabulary": 50257},
+    ),
+    "gpt, 70 billion parameters": (
+        "gpt",
+        {"input_shape": (4096,), "width": 8192, "layers": 86, "heads": 64, "vocabulary": 32000},
+    ),
 }
 
 
 def looking() -> list[str]:
     """Seconds to profile each model, on the meta device, and the memory that it took, each in a process of its own."""
-    lines = ["| model | parameters | splits | calls | profile s | at most s | peak memory |", "|---|---:|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| model | parameters | splits | calls | profile s | at most s | peak memory |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
     for name in MODELS:
-        run = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, __file__, "--one", name], capture_output=True, text=True, check=True
+        )
         lines.append(run.stdout.strip())
     return lines
 
@@ -51,8 +62,18 @@ def one(name: str) -> str:
     found = outline(model, samples_of(model, None, None))
     parameters = sum(p.numel() for p in model.parameters())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    columns = [name, f"{parameters:,}", len(found.splits), len(found.evaluation.tape.calls), f"{took:.2f}"]
-    return "| " + " | ".join(map(str, [*columns, f"{SECONDS.get(name, '')}", f"{memory:.2f} GiB"])) + " |"
+    columns = [
+        name,
+        f"{parameters:,}",
+        len(found.splits),
+        len(found.evaluation.tape.calls),
+        f"{took:.2f}",
+    ]
+    return (
+        "| "
+        + " | ".join(map(str, [*columns, f"{SECONDS.get(name, '')}", f"{memory:.2f} GiB"]))
+        + " |"
+    )
 
 
 def running() -> list[str]:
@@ -81,12 +102,16 @@ def running() -> list[str]:
 
         both = [(seconds(whole), seconds(halves)) for _ in range(5)]
         unsplit, cut = (min(times) * 1e3 for times in zip(*both, strict=True))
-        lines.append(f"| {name} {arguments or ''}, {batch} | {unsplit:.2f} | {cut:.2f} | {cut / unsplit:.2f} |")
+        lines.append(
+            f"| {name} {arguments or ''}, {batch} | {unsplit:.2f} | {cut:.2f} | {cut / unsplit:.2f} |"
+        )
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -62,7 +62,9 @@ class Mutant:
 
     def diff(self) -> str:
         """Return what is changed, as a unified diff."""
-        lines = difflib.unified_diff(self.original.splitlines(), self.code.splitlines(), n=2, lineterm="")
+        lines = difflib.unified_diff(
+            self.original.splitlines(), self.code.splitlines(), n=2, lineterm=""
+        )
         return "\n".join(list(lines)[2:MOST_LINES])
 
 
@@ -113,11 +115,16 @@ def sample(room: str, seed: int) -> Iterator[Mutant]:
     places = []
     for path in sorted((ROOT / "src/airsplit" / room).rglob("*.py")):
         if not path.name.endswith("_pb2.py"):  # generated
-            wrapper, visitor = MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8"))), Places()
+            wrapper, visitor = (
+                MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8"))),
+                Places(),
+            )
             wrapper.visit(visitor)
             file = path.relative_to(ROOT).as_posix()
             modules[file] = wrapper.module
-            places += [(file, line, changes) for (line, _), changes in sorted(visitor.found.items())]
+            places += [
+                (file, line, changes) for (line, _), changes in sorted(visitor.found.items())
+            ]
     rng.shuffle(places)
     for file, line, changes in places:
         node, mutation = rng.choice(changes)
@@ -158,7 +165,9 @@ class Tests:
 def copy_tree(folder: Path) -> Path:
     """Copy the files that git knows, as they are now, so that no mutant comes near them."""
     shutil.rmtree(folder, ignore_errors=True)
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -166,10 +175,18 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_python(python: Path, tree: Path, *words: str, limit_s: float | None = None) -> tuple[int | None, str]:
+def run_python(
+    python: Path, tree: Path, *words: str, limit_s: float | None = None
+) -> tuple[int | None, str]:
     """Run Python on a copy of the tree; return its exit code, None after `limit_s`, and what it printed."""
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = {"cwd": tree, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    options = {
+        "cwd": tree,
+        "env": environment,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
     with subprocess.Popen([python, *words], start_new_session=True, **options) as process:  # type: ignore[call-overload]
         try:
             output, _ = process.communicate(timeout=limit_s)
@@ -184,20 +201,40 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 def watch_tests(python: Path, tree: Path, room: str) -> Tests:
     """Run the tests of a room on the unchanged code; those that fail are named, and not run again."""
-    words = ["--cov", "--cov-context=test", "--cov-report=", "--durations=0", "--durations-min=0", "-vv"]
-    code, output = run_python(python, tree, *PYTEST, *words, f"tests/{room}", f"src/airsplit/{room}")
+    words = [
+        "--cov",
+        "--cov-context=test",
+        "--cov-report=",
+        "--durations=0",
+        "--durations-min=0",
+        "-vv",
+    ]
+    code, output = run_python(
+        python, tree, *PYTEST, *words, f"tests/{room}", f"src/airsplit/{room}"
+    )
     if code not in (0, 1):
         sys.exit(f"the tests of {room} cannot be run:\n{output[-3000:]}")
     seconds: dict[str, float] = {}
-    for took, test in re.findall(r"^(\d+\.\d+)s (?:setup|call|teardown) +(.+)$", output, flags=re.MULTILINE):
+    for took, test in re.findall(
+        r"^(\d+\.\d+)s (?:setup|call|teardown) +(.+)$", output, flags=re.MULTILINE
+    ):
         seconds[test] = seconds.get(test, 0.0) + float(took)
-    for test in [test for test in seconds if f"FAILED {test}\n" in output or f"FAILED {test} - " in output]:
+    for test in [
+        test for test in seconds if f"FAILED {test}\n" in output or f"FAILED {test} - " in output
+    ]:
         print(f"{test} fails on the unchanged code", flush=True)
         del seconds[test]
-    run_python(python, tree, "-m", "coverage", "json", "-q", "--show-contexts", "-o", "contexts.json")
+    run_python(
+        python, tree, "-m", "coverage", "json", "-q", "--show-contexts", "-o", "contexts.json"
+    )
     by_line = {}
-    for file, found in json.loads((tree / "contexts.json").read_text(encoding="utf-8"))["files"].items():
-        by_line[file] = {int(line): {name.rpartition("|")[0] for name in names} - {""} for line, names in found["contexts"].items()}
+    for file, found in json.loads((tree / "contexts.json").read_text(encoding="utf-8"))[
+        "files"
+    ].items():
+        by_line[file] = {
+            int(line): {name.rpartition("|")[0] for name in names} - {""}
+            for line, names in found["contexts"].items()
+        }
     return Tests(seconds, by_line)
 
 
@@ -210,7 +247,10 @@ def killer(python: Path, tree: Path, mutant: Mutant, tests: Tests) -> str | None
             failed = first_failure(python, tree, chosen, limit_s=60 + 5 * tests.sum_s(chosen))
             if failed is None or failed not in chosen:
                 return failed
-            if first_failure(python, tree, [failed], limit_s=60 + 5 * tests.seconds[failed]) is not None:
+            if (
+                first_failure(python, tree, [failed], limit_s=60 + 5 * tests.seconds[failed])
+                is not None
+            ):
                 return failed
             chosen.remove(failed)
     finally:
@@ -250,10 +290,16 @@ def try_room(room: str, given: argparse.Namespace, end_s: float) -> tuple[int, l
             found = mutant, killer(given.python, tree, mutant, tests)
         finally:
             trees.put(tree)
-        print(f"{mutant.name}: " + ("SURVIVED\n" + mutant.diff() if found[1] is None else f"killed by {found[1]}"), flush=True)
+        print(
+            f"{mutant.name}: "
+            + ("SURVIVED\n" + mutant.diff() if found[1] is None else f"killed by {found[1]}"),
+            flush=True,
+        )
         return found
 
-    mutants = [mutant for mutant, _ in zip(sample(room, given.seed), range(given.count), strict=False)]
+    mutants = [
+        mutant for mutant, _ in zip(sample(room, given.seed), range(given.count), strict=False)
+    ]
     with ThreadPoolExecutor(given.jobs) as pool:
         tried = [result for result in pool.map(attempt, mutants) if result is not None]
     return len(tried), [mutant for mutant, found in tried if found is None]
@@ -262,8 +308,15 @@ def try_room(room: str, given: argparse.Namespace, end_s: float) -> tuple[int, l
 def report(found: dict[str, tuple[int, list[Mutant]]], given: argparse.Namespace) -> str:
     """Return the result as Markdown."""
     about = "import machine; print(machine.description())"
-    _, described = run_python(given.python, ROOT, "-c", f"import sys; sys.path.insert(0, 'benchmarks'); {about}")
-    command = " ".join(["make mutants", f'MUTANTS="{" ".join([*given.rooms, "--count", str(given.count), "--seed", str(given.seed)])}"'])
+    _, described = run_python(
+        given.python, ROOT, "-c", f"import sys; sys.path.insert(0, 'benchmarks'); {about}"
+    )
+    command = " ".join(
+        [
+            "make mutants",
+            f'MUTANTS="{" ".join([*given.rooms, "--count", str(given.count), "--seed", str(given.seed)])}"',
+        ]
+    )
     lines = [
         "# Mutants",
         "",
@@ -290,20 +343,50 @@ def _row(room: str, tried: int, survived: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Try a sample of mutants.")
-    parser.add_argument("rooms", nargs="*", default=list(ROOMS), help=f"folders of the package (default: {', '.join(ROOMS)})")
+    parser.add_argument(
+        "rooms",
+        nargs="*",
+        default=list(ROOMS),
+        help=f"folders of the package (default: {', '.join(ROOMS)})",
+    )
     parser.add_argument("--count", type=int, default=20, help="mutants in each room (default 20)")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the sample (default 0)")
-    parser.add_argument("--minutes", type=float, default=30.0, help="time for all rooms; then no mutant is begun (default 30)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at the same time (default: one for each core)")
-    parser.add_argument("--python", type=Path, default=ROOT / ".venv/bin/python", help="what runs the tests (default: .venv/bin/python)")
-    parser.add_argument("--build", type=Path, default=ROOT / "build/mutants", help="folder for copies of the tree (default: build/mutants)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=30.0,
+        help="time for all rooms; then no mutant is begun (default 30)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="mutants at the same time (default: one for each core)",
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=ROOT / ".venv/bin/python",
+        help="what runs the tests (default: .venv/bin/python)",
+    )
+    parser.add_argument(
+        "--build",
+        type=Path,
+        default=ROOT / "build/mutants",
+        help="folder for copies of the tree (default: build/mutants)",
+    )
     parser.add_argument("--out", type=Path, help="file that the result is also written to")
     given = parser.parse_args()
-    given.python, given.build = given.python.absolute(), given.build.absolute()  # what runs there runs in another folder
+    given.python, given.build = (
+        given.python.absolute(),
+        given.build.absolute(),
+    )  # what runs there runs in another folder
     found = {}
     start_s = time.monotonic()
     for number, room in enumerate(given.rooms, start=1):
-        found[room] = try_room(room, given, start_s + 60 * given.minutes * number / len(given.rooms))
+        found[room] = try_room(
+            room, given, start_s + 60 * given.minutes * number / len(given.rooms)
+        )
     text = report(found, given)
     print(f"\n{text}")
     if given.out is not None:

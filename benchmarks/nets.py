@@ -22,7 +22,9 @@ def small_cnn() -> nn.Sequential:
 def wide_back() -> nn.Sequential:
     """A small front and a back end of 16.8 million parameters."""
     sizes = (64, 256, 4096, 3840)
-    layers = [layer for one, other in pairwise(sizes) for layer in (nn.Linear(one, other), nn.ReLU())]
+    layers = [
+        layer for one, other in pairwise(sizes) for layer in (nn.Linear(one, other), nn.ReLU())
+    ]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], 10))
 
 
@@ -52,14 +54,16 @@ def eights() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 def mlp() -> nn.Sequential:
     """The multi-layer perceptron of the paper that introduced FedAvg: 199,210 parameters."""
-    return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
+    return nn.Sequential(
+        nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+    )
 
 
 def pixels() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return _samples(100, 784), _samples(10, 784)
 
 
-def coloured() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def colored() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Noise in the shape of CIFAR-10, 128 images for each of 100 devices."""
     return _samples(12_800, 3, 32, 32), _samples(10, 3, 32, 32)
 

@@ -41,9 +41,14 @@ def exact_at_a_million() -> list[str]:
     kappa = (fleet.seconds_per_mac + 1 / fleet.fluctuation)[:, None]
     plan = air.plan(profile, fleet, method="exact")
     ours = seconds(lambda: air.plan(profile, fleet, method="exact"))
-    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # before the full table below is made
+    peak_gib = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    )  # before the full table below is made
     one_pass = seconds(lambda: D / (plan.mean_latency_s - kappa * c))
-    used = ", ".join(f"{split}: {n}" for split, n in zip(*np.unique(plan.splits, return_counts=True), strict=True))
+    used = ", ".join(
+        f"{split}: {n}"
+        for split, n in zip(*np.unique(plan.splits, return_counts=True), strict=True)
+    )
     return [
         "## `exact`, 1,000,000 devices, AlexNet, no limit on the split",
         "",
@@ -92,15 +97,23 @@ def by_brentq(busy: Floats, air_time: Floats) -> tuple[float, float]:
     def excess(tau: float) -> float:
         return float((air_time / (tau - busy)).sum()) - 1
 
-    return brentq(excess, low, high, rtol=1e-13), seconds(lambda: brentq(excess, low, high, rtol=1e-13), 5)
+    return brentq(excess, low, high, rtol=1e-13), seconds(
+        lambda: brentq(excess, low, high, rtol=1e-13), 5
+    )
 
 
 def by_clarabel(busy: Floats, air_time: Floats) -> tuple[float, float]:
     import cvxpy as cp
 
     K, scale = len(busy), float(busy.max())
-    b, tau = cp.Variable(K), cp.Variable()  # in units of 1/K and of the longest busy time, for the solver's sake
-    constraints = [cp.multiply(K * air_time / scale, cp.inv_pos(b)) + busy / scale <= tau, cp.sum(b) <= K]
+    b, tau = (
+        cp.Variable(K),
+        cp.Variable(),
+    )  # in units of 1/K and of the longest busy time, for the solver's sake
+    constraints = [
+        cp.multiply(K * air_time / scale, cp.inv_pos(b)) + busy / scale <= tau,
+        cp.sum(b) <= K,
+    ]
     problem = cp.Problem(cp.Minimize(tau), constraints)
     elapsed = seconds(lambda: problem.solve(solver=cp.CLARABEL), 1)
     return float(tau.value) * scale, elapsed
@@ -117,8 +130,16 @@ def expected_max() -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     limits = (("alexnet", 8), ("alexnet", None), ("vgg16", 6), ("vgg16", None))
-    small = [expected_max_row(name, limit, 20, distance, range(10)) for name, limit in limits for distance in (50, 200, 400)]
-    large = [expected_max_row(name, None, 1000, distance, range(1)) for name in ("alexnet", "vgg16") for distance in (50, 200)]
+    small = [
+        expected_max_row(name, limit, 20, distance, range(10))
+        for name, limit in limits
+        for distance in (50, 200, 400)
+    ]
+    large = [
+        expected_max_row(name, None, 1000, distance, range(1))
+        for name in ("alexnet", "vgg16")
+        for distance in (50, 200)
+    ]
     return lines + small + large
 
 
@@ -143,10 +164,17 @@ def expected_max_row(name: str, limit: int | None, K: int, distance: float, seed
 
 
 def preset_gaps() -> list[str]:
-    lines = ["## `expected-max` on the presets", "", "| preset | devices | planned and certified | gap | bound |", "|---|---|---|---|---|"]
+    lines = [
+        "## `expected-max` on the presets",
+        "",
+        "| preset | devices | planned and certified | gap | bound |",
+        "|---|---|---|---|---|",
+    ]
     for name in preset_names():
         done = plan_once(Scenario.load(name).replace(**{"plan.method": "expected-max"}))
-        lines.append(f"| {name} | {len(done.plan)} | {done.planning_s:.2f} s | {done.plan.gap:.3%} | {done.plan.bound} |")
+        lines.append(
+            f"| {name} | {len(done.plan)} | {done.planning_s:.2f} s | {done.plan.gap:.3%} | {done.plan.bound} |"
+        )
     return lines
 
 
@@ -161,7 +189,9 @@ def start_up() -> list[str]:
     bare = seconds(run(sys.executable, "-c", "pass"), 5)
     numpy_only = seconds(run(sys.executable, "-c", "import numpy"), 5)
     ours = seconds(run(sys.executable, "-c", "import airsplit"), 5)
-    command = seconds(run(str(Path(sys.executable).with_name("airsplit")), "plan", "paper-alexnet"), 5)
+    command = seconds(
+        run(str(Path(sys.executable).with_name("airsplit")), "plan", "paper-alexnet"), 5
+    )
     return [
         "## Start-up",
         "",
@@ -188,7 +218,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     out = parser.parse_args().out
     text = ""
-    for part in (heading, exact_at_a_million, start_up, shares_against_peers, preset_gaps, expected_max):
+    for part in (
+        heading,
+        exact_at_a_million,
+        start_up,
+        shares_against_peers,
+        preset_gaps,
+        expected_max,
+    ):
         section = "\n".join(part()) + "\n\n"
         print(section, end="", flush=True)
         text += section

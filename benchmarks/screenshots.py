@@ -44,7 +44,9 @@ def main() -> None:
         served = Dashboard(root)
         thread = threading.Thread(target=served.run, daemon=True)
         thread.start()
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
         taken(browser.new_page(viewport={"width": WIDTH, "height": 900}), served.address)
         browser.close()
         served.stop()

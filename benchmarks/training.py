@@ -31,9 +31,24 @@ LEAST_OF_ONE = 1.5
 MEMORY_GIB = 2.0
 ROUNDS = 8
 
-SMALL_CNN = {"model.name": "nets:small_cnn", "model.input_shape": [1, 28, 28], "training.dataset": "nets:images", "plan.split": 3}
-ALEXNET = {"model.name": "alexnet32", "model.arguments.width": 0.25, "model.arguments.channels": 1, "plan.split": 4}
-WIDE_BACK = {"model.name": "nets:wide_back", "model.input_shape": [64], "training.dataset": "nets:vectors", "plan.split": 2}
+SMALL_CNN = {
+    "model.name": "nets:small_cnn",
+    "model.input_shape": [1, 28, 28],
+    "training.dataset": "nets:images",
+    "plan.split": 3,
+}
+ALEXNET = {
+    "model.name": "alexnet32",
+    "model.arguments.width": 0.25,
+    "model.arguments.channels": 1,
+    "plan.split": 4,
+}
+WIDE_BACK = {
+    "model.name": "nets:wide_back",
+    "model.input_shape": [64],
+    "training.dataset": "nets:vectors",
+    "plan.split": 2,
+}
 STANDARD = "FedAvg's CNN, batch 10"
 """Model and batch of the paper that introduced FedAvg."""
 CASES: dict[str, dict[str, Any]] = {
@@ -45,7 +60,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 def scenario(changes: dict[str, Any]) -> Scenario:
     """SFL with 20 devices, all cut at one split, never evaluated."""
-    base = {"fleet.devices": 20, "plan.method": "fixed", "training.evaluate_every": 10**6, "training.rounds": 10**6}
+    base = {
+        "fleet.devices": 20,
+        "plan.method": "fixed",
+        "training.evaluate_every": 10**6,
+        "training.rounds": 10**6,
+    }
     base |= {"training.learning_rate": 0.001}  # small, so that rounding does not grow
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**base | changes)
 
@@ -56,11 +76,18 @@ class BareLoop:
     def __init__(self, training: Training) -> None:
         self.training, settings = training, training.settings
         self.model: nn.Module = copy.deepcopy(training.replica.model)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate)
         self.parameters = dict(self.model.named_parameters())
-        front = {name.partition(":")[2] for name in training.replica.front_keys(training.state.boundary)}
-        self.common = {name: p.detach().clone() for name, p in self.parameters.items() if name not in front}
-        self.personal = [{name: p.detach().clone() for name, p in self.parameters.items() if name in front} for _ in training.splits]
+        front = {
+            name.partition(":")[2] for name in training.replica.front_keys(training.state.boundary)
+        }
+        self.common = {
+            name: p.detach().clone() for name, p in self.parameters.items() if name not in front
+        }
+        self.personal = [
+            {name: p.detach().clone() for name, p in self.parameters.items() if name in front}
+            for _ in training.splits
+        ]
         self.round = 0
 
     @torch.no_grad()
@@ -76,9 +103,9 @@ class BareLoop:
             self._load(self.common | own)
             for e in range(task.iterations_per_round):
                 inputs, labels = self.training._crew.batch(k, task, e)
-                self.optimiser.zero_grad()
+                self.optimizer.zero_grad()
                 nn.functional.cross_entropy(self.model(*inputs), labels).backward()
-                self.optimiser.step()
+                self.optimizer.step()
             with torch.no_grad():
                 for name, tensor in own.items():
                     tensor.copy_(self.parameters[name])
@@ -97,11 +124,19 @@ def floor(training: Training) -> Callable[[], None]:
 
     def work() -> None:
         for (inputs, labels), group in data:
-            crossing = [front(*(tensor.tensor_split(len(group))[at] for tensor in inputs)) for at in range(len(group))]
-            arrived = [torch.cat(column).detach().requires_grad_() for column in zip(*crossing, strict=True)]
+            crossing = [
+                front(*(tensor.tensor_split(len(group))[at] for tensor in inputs))
+                for at in range(len(group))
+            ]
+            arrived = [
+                torch.cat(column).detach().requires_grad_()
+                for column in zip(*crossing, strict=True)
+            ]
             nn.functional.cross_entropy(back(*arrived), labels).backward()
             for at, sent in enumerate(crossing):
-                torch.autograd.backward(sent, [tensor.grad.tensor_split(len(group))[at] for tensor in arrived])
+                torch.autograd.backward(
+                    sent, [tensor.grad.tensor_split(len(group))[at] for tensor in arrived]
+                )
 
     return work
 
@@ -120,8 +155,13 @@ def race(changes: dict[str, Any], iterations: int) -> list[float]:
             start = time.perf_counter()
             work()
             spent.append(time.perf_counter() - start)
-    for name, tensor in bare.common.items():  # the loop is the same arithmetic, or the race says nothing
-        torch.testing.assert_close(runs[0].state.common[f"model:{name}"], tensor, rtol=1e-3, atol=1e-4)
+    for (
+        name,
+        tensor,
+    ) in bare.common.items():  # the loop is the same arithmetic, or the race says nothing
+        torch.testing.assert_close(
+            runs[0].state.common[f"model:{name}"], tensor, rtol=1e-3, atol=1e-4
+        )
     return [float(np.median(spent[1:])) for spent in times]
 
 
@@ -131,7 +171,13 @@ def speed() -> list[str]:
     for name, changes in CASES.items():
         for iterations in (1, 5):
             times = race(changes, iterations)
-            wanted = f"≥ {1 / LIMIT_OF_MANY:.2f}" if iterations > 1 else f"≥ {LEAST_OF_ONE}" if name == STANDARD else "> 1"
+            wanted = (
+                f"≥ {1 / LIMIT_OF_MANY:.2f}"
+                if iterations > 1
+                else f"≥ {LEAST_OF_ONE}"
+                if name == STANDARD
+                else "> 1"
+            )
             told = [f"{1e3 * each:.0f}" for each in times] + [""] * (4 - len(times))
             columns = [name, iterations, *told, f"{times[0] / times[1]:.2f}", wanted]
             lines.append("| " + " | ".join(map(str, columns)) + " |")
@@ -140,13 +186,20 @@ def speed() -> list[str]:
 
 
 def memory() -> str:
-    run = subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True
+    )
     return run.stdout.strip()
 
 
 def many_devices() -> str:
     """400 devices with a back end of 16.8 million parameters: one round, in a process of its own."""
-    training = Training(scenario(WIDE_BACK | {"fleet.devices": 400, "training.batch_size": 2, "training.iterations_per_round": 2}))
+    training = Training(
+        scenario(
+            WIDE_BACK
+            | {"fleet.devices": 400, "training.batch_size": 2, "training.iterations_per_round": 2}
+        )
+    )
     start = time.perf_counter()
     next(iter(training.rounds()))
     took = time.perf_counter() - start
@@ -160,7 +213,9 @@ def many_devices() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -8,12 +8,20 @@ import airsplit as air
 from airsplit.network.client.client import Device
 from airsplit.network.server.serve import Serving
 
-scenario = air.Scenario.load("demo").replace(**{"training.rounds": 2, "training.iterations_per_round": 2})
+scenario = air.Scenario.load("demo").replace(
+    **{"training.rounds": 2, "training.iterations_per_round": 2}
+)
 with tempfile.TemporaryDirectory() as folder:
     serving = Serving(scenario, out=Path(folder) / "run", devices=2, listen_on="127.0.0.1:0")
     for name in ("one", "two"):
         device = Device(name=name, folder=Path(folder) / name, probe_s=0.5)
-        threading.Thread(target=device.run, args=(f"127.0.0.1:{serving.port}", None), daemon=True).start()
-    for record in serving:  # waits for both, plans with what they have measured of themselves, and trains
-        print(f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, sent {sum(record.sent_bytes) / 1e6:.1f} MB")
+        threading.Thread(
+            target=device.run, args=(f"127.0.0.1:{serving.port}", None), daemon=True
+        ).start()
+    for (
+        record
+    ) in serving:  # waits for both, plans with what they have measured of themselves, and trains
+        print(
+            f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, sent {sum(record.sent_bytes) / 1e6:.1f} MB"
+        )
     print("splits:", serving.folder.plan()["split_names"])

@@ -5,9 +5,12 @@ import tempfile
 import pandas as pd
 
 import airsplit as air
-from airsplit.runs.record import PER_DEVICE, RunFolder
+from airsplit.runs.folder import RunFolder
+from airsplit.runs.record import PER_DEVICE
 
-scenario = air.Scenario.load("demo").replace(**{"fleet.devices": 3, "training.rounds": 3, "training.iterations_per_round": 1})
+scenario = air.Scenario.load("demo").replace(
+    **{"fleet.devices": 3, "training.rounds": 3, "training.iterations_per_round": 1}
+)
 with tempfile.TemporaryDirectory() as folder:
     for _ in air.simulate(scenario, out=folder):
         pass

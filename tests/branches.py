@@ -38,7 +38,9 @@ class Room:
 
 def branch(path: str, start: int, end: int) -> str:
     """Where a branch begins and ends; `end` is negative where it leaves the function."""
-    return f"{path}:{start} -> {end if end > 0 else 'exit'}  {linecache.getline(path, start).strip()}"
+    return (
+        f"{path}:{start} -> {end if end > 0 else 'exit'}  {linecache.getline(path, start).strip()}"
+    )
 
 
 def rooms_in(report: dict[str, Any]) -> dict[str, Room]:
@@ -64,7 +66,11 @@ def table(rooms: dict[str, Room]) -> list[str]:
 
 
 def too_low(rooms: dict[str, Room]) -> list[str]:
-    return [name for name, limit in LIMITS.items() if rooms[name].branches_taken < limit * rooms[name].branches or not rooms[name].lines]
+    return [
+        name
+        for name, limit in LIMITS.items()
+        if rooms[name].branches_taken < limit * rooms[name].branches or not rooms[name].lines
+    ]
 
 
 def main(file: str) -> int:

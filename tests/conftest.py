@@ -6,7 +6,9 @@ import signal
 
 import pytest
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: there are as many processes as cores, and sums are in one order
+os.environ["OMP_NUM_THREADS"] = (
+    "1"  # before torch is loaded: there are as many processes as cores, and sums are in one order
+)
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def document(run):
 @pytest.fixture
 def ignored_signals():
     """Ignore SIGINT and SIGTERM, as a command inherits it from a script that has started it in the background."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -9,19 +9,30 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXPLAINED = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "SECURITY.md", "constraints.txt"}
+EXPLAINED = {
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+    "README.md",
+    "SECURITY.md",
+    "constraints.txt",
+}
 MADE_FROM = {"PKG-INFO", "pyproject.toml", ".gitignore"}  # the last at hatchling's own wish
 
 
 def tracked(folder: str) -> set[str]:
     """The files of a folder that git knows."""
-    listed = subprocess.run(["git", "ls-files", folder], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", folder], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return set(listed.stdout.split())
 
 
 def differences(found: set[str], wanted: set[str]) -> list[str]:
     missing, more = sorted(wanted - found), sorted(found - wanted)
-    return [f"is not there: {name}" for name in missing] + [f"should not be there: {name}" for name in more]
+    return [f"is not there: {name}" for name in missing] + [
+        f"should not be there: {name}" for name in more
+    ]
 
 
 def check_wheel(file: Path) -> list[str]:

@@ -18,7 +18,9 @@ HEAVY = ["torch", "grpc", "scipy", "matplotlib", "pydantic", "rich", "typer", "p
 def in_a_fresh_interpreter(code: str) -> str:
     location = str(Path(airsplit.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": location}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     return done.stdout.strip()
 
 
@@ -71,7 +73,12 @@ def test_planning_loads_neither_torch_nor_a_plotting_library() -> None:
 
 
 def test_the_errors_form_one_tree() -> None:
-    for error in (airsplit.InvalidValue, airsplit.UnknownName, airsplit.FileProblem, airsplit.Infeasible):
+    for error in (
+        airsplit.InvalidValue,
+        airsplit.UnknownName,
+        airsplit.FileProblem,
+        airsplit.Infeasible,
+    ):
         assert issubclass(error, airsplit.AirsplitError)
     assert issubclass(airsplit.InvalidValue, ValueError)
     assert issubclass(airsplit.UnknownName, airsplit.InvalidValue)

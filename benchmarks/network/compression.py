@@ -13,24 +13,39 @@ from airsplit.scenario.settings import COMPRESSIONS
 from airsplit.simulation.simulate import simulate
 
 SEEDS = 3
-CHANGES = {"fleet.devices": 8, "training.rounds": 15, "training.evaluate_every": 15, "plan.method": "fixed", "plan.split": "pool1"}
+CHANGES = {
+    "fleet.devices": 8,
+    "training.rounds": 15,
+    "training.evaluate_every": 15,
+    "plan.method": "fixed",
+    "plan.split": "pool1",
+}
 
 
 def table() -> str:
     """Accuracy after the last round, over seeds; all with the same splits."""
-    lines = ["| compression | bits | accuracy after 15 rounds | over the seeds | loss | bytes up |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| compression | bits | accuracy after 15 rounds | over the seeds | loss | bytes up |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, bits in COMPRESSIONS.items():
         last = [_last(name, seed) for seed in range(SEEDS)]
         right = np.array([record.test_accuracy for record in last])
         loss = np.mean([record.test_loss for record in last])
         sent = sum(last[0].sent_bytes) / 2**20
         spread = f"{right.min():.1%} to {right.max():.1%}"
-        lines.append(f"| {name} | {bits} | {right.mean():.1%} | {spread} | {loss:.3f} | {sent:.1f} MiB a round |")
+        lines.append(
+            f"| {name} | {bits} | {right.mean():.1%} | {spread} | {loss:.3f} | {sent:.1f} MiB a round |"
+        )
     return "\n".join(lines)
 
 
 def _last(compression: str, seed: int):
-    changes = CHANGES | {"network.compression": compression, "training.seed": seed, "training.fast_paths": False}
+    changes = CHANGES | {
+        "network.compression": compression,
+        "training.seed": seed,
+        "training.fast_paths": False,
+    }
     return list(simulate(Scenario.load("demo").replace(**changes)))[-1]
 
 

@@ -23,10 +23,26 @@ CLIENTS, ROUNDS = 200, 10
 
 def scenario(clients: int) -> Scenario:
     """FedAvg's MLP, 199,210 parameters, cut after its first layer; two iterations a round."""
-    changes = {"model.name": "nets:mlp", "model.input_shape": [784], "training.dataset": "nets:pixels", "fleet.devices": clients}
-    changes |= {"plan.method": "fixed", "plan.split": 2, "training.iterations_per_round": 2, "training.rounds": ROUNDS}
-    changes |= {"training.batch_size": 10, "training.evaluate_every": 10**6, "training.evaluate_devices": 1}
-    return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes | {"network.measure": False, "network.pacing": False})
+    changes = {
+        "model.name": "nets:mlp",
+        "model.input_shape": [784],
+        "training.dataset": "nets:pixels",
+        "fleet.devices": clients,
+    }
+    changes |= {
+        "plan.method": "fixed",
+        "plan.split": 2,
+        "training.iterations_per_round": 2,
+        "training.rounds": ROUNDS,
+    }
+    changes |= {
+        "training.batch_size": 10,
+        "training.evaluate_every": 10**6,
+        "training.evaluate_devices": 1,
+    }
+    return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
+        **changes | {"network.measure": False, "network.pacing": False}
+    )
 
 
 def crowd(clients: int = CLIENTS) -> str:
@@ -35,7 +51,10 @@ def crowd(clients: int = CLIENTS) -> str:
     with tempfile.TemporaryDirectory() as folder:
         serving = Serving(scenario(clients), out=Path(folder) / "run", listen_on="127.0.0.1:0")
         devices = [_device(Path(folder), k) for k in range(clients)]
-        threads = [threading.Thread(target=device.run, args=(f"127.0.0.1:{serving.port}",)) for device in devices]
+        threads = [
+            threading.Thread(target=device.run, args=(f"127.0.0.1:{serving.port}",))
+            for device in devices
+        ]
         start = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -57,7 +76,9 @@ def crowd(clients: int = CLIENTS) -> str:
 
 
 def _device(folder: Path, number: int) -> Device:
-    return Device(name=str(number), folder=folder / f"device-{number}", data="nets:pixels", model="nets:mlp")
+    return Device(
+        name=str(number), folder=folder / f"device-{number}", data="nets:pixels", model="nets:mlp"
+    )
 
 
 if __name__ == "__main__":

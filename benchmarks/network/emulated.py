@@ -41,7 +41,12 @@ PACES = (1.0, 1.3, 1.7, 2.2, 2.9, 3.7, 4.8, 6.3)
 
 def scenario(changes: dict[str, Any]) -> Scenario:
     """The demo's model in batches of 16, never evaluated but at the end."""
-    base = {"training.rounds": 8, "training.iterations_per_round": 5, "training.evaluate_every": 10**6, "training.momentum": 0.0}
+    base = {
+        "training.rounds": 8,
+        "training.iterations_per_round": 5,
+        "training.evaluate_every": 10**6,
+        "training.momentum": 0.0,
+    }
     return Scenario.load("demo").replace(**base | changes)
 
 
@@ -57,7 +62,12 @@ class Sleeper(Trainee):
             crossing, labels = self._noise(order.split)
             sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=self._place(order, step))))
             for tensor in crossing:
-                sent.put(sent.message.step.activations.add(), tensor, self._compression, wants_gradient=True)
+                sent.put(
+                    sent.message.step.activations.add(),
+                    tensor,
+                    self._compression,
+                    wants_gradient=True,
+                )
             sent.put(sent.message.step.labels, labels)
         with clock.asking() as heard:
             heard(stream.ask(sent).message)
@@ -65,9 +75,13 @@ class Sleeper(Trainee):
             pass
 
     def _compute_s(self, split: int, number: int, step: int) -> float:
-        work = self.settings.batch_size * float(Clock(backward_macs_ratio="counted").work(self.profile)[split - 1])
+        work = self.settings.batch_size * float(
+            Clock(backward_macs_ratio="counted").work(self.profile)[split - 1]
+        )
         a, eps = self.pace
-        return work * a + work / eps * float(generator(0, "emulated compute", self.number, number, step).exponential())
+        return work * a + work / eps * float(
+            generator(0, "emulated compute", self.number, number, step).exponential()
+        )
 
     def _noise(self, split: int) -> tuple[tuple[Tensor, ...], Tensor]:
         if not hasattr(self, "_made") or self._made[0] != split:
@@ -76,7 +90,9 @@ class Sleeper(Trainee):
                 self._made = (split, self.replica.halves(split)[0](*inputs), labels)
         return self._made[1], self._made[2]
 
-    def _whole_round(self, incoming: Incoming[pb.ServerMessage], order: pb.Round) -> Outgoing[pb.DeviceMessage]:
+    def _whole_round(
+        self, incoming: Incoming[pb.ServerMessage], order: pb.Round
+    ) -> Outgoing[pb.DeviceMessage]:
         """Federated averaging: sleep for the whole model, and send it back."""
         clock = Stopwatch()
         if order.model:
@@ -84,12 +100,20 @@ class Sleeper(Trainee):
         with clock.computing():
             for step in range(self.settings.iterations_per_round):
                 time.sleep(self._compute_s(len(self.profile), order.number, step))
-        done = Outgoing(pb.DeviceMessage(finished=clock.finished(self._place(order, self.settings.iterations_per_round))))
+        done = Outgoing(
+            pb.DeviceMessage(
+                finished=clock.finished(self._place(order, self.settings.iterations_per_round))
+            )
+        )
         done.put_named(done.message.finished.model, self._model_now)
         return done
 
-    def _assess(self, stream: Stream, _: Incoming[pb.ServerMessage], order: pb.Assess) -> Incoming[pb.ServerMessage]:
-        return stream.ask(pb.DeviceMessage(assessed=pb.Assessed(place=self._place(order, 0), test_loss=0.0)))
+    def _assess(
+        self, stream: Stream, _: Incoming[pb.ServerMessage], order: pb.Assess
+    ) -> Incoming[pb.ServerMessage]:
+        return stream.ask(
+            pb.DeviceMessage(assessed=pb.Assessed(place=self._place(order, 0), test_loss=0.0))
+        )
 
 
 class Known(Device):
@@ -106,7 +130,9 @@ class Known(Device):
 
     def _measured(self, stream: Stream, _: Trainee) -> pb.Measurement:
         link = measure_link(stream.ask)
-        return pb.Measurement(seconds_per_mac=self.pace[0], fluctuation=self.pace[1], samples=1, **link)
+        return pb.Measurement(
+            seconds_per_mac=self.pace[0], fluctuation=self.pace[1], samples=1, **link
+        )
 
 
 def run_devices(address: str, fastest: float, count: int) -> None:
@@ -114,7 +140,9 @@ def run_devices(address: str, fastest: float, count: int) -> None:
     device_module.Trainee = Sleeper  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         paces = [(fastest * each, 2 / (fastest * each)) for each in PACES[:count]]
-        devices = [Known(pace, name=str(k), folder=Path(folder) / str(k)) for k, pace in enumerate(paces)]
+        devices = [
+            Known(pace, name=str(k), folder=Path(folder) / str(k)) for k, pace in enumerate(paces)
+        ]
         threads = [threading.Thread(target=device.run, args=(address,)) for device in devices]
         for thread in threads:
             thread.start()
@@ -123,7 +151,9 @@ def run_devices(address: str, fastest: float, count: int) -> None:
 
 
 # ---- server ----------------------------------------------------------------------------------------------------------------
-def at_once(_: BackEnd, arrived: tuple[Tensor, ...], __: Tensor) -> tuple[float, list[Tensor | None]]:
+def at_once(
+    _: BackEnd, arrived: tuple[Tensor, ...], __: Tensor
+) -> tuple[float, list[Tensor | None]]:
     """In place of a back end's step: nothing is computed, and what came goes back."""
     return 0.0, [tensor.detach() for tensor in arrived]
 
@@ -141,7 +171,10 @@ class Arrivals:
                 now = time.perf_counter()
                 if data[:1] == PIECE:
                     if begun is not None:
-                        self.seconds, self.bytes = self.seconds + now - begun, self.bytes + len(data)
+                        self.seconds, self.bytes = (
+                            self.seconds + now - begun,
+                            self.bytes + len(data),
+                        )
                     begun = None if pb.Frame.FromString(data).last else now
                 yield data
 
@@ -154,7 +187,9 @@ def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
     server_module.measure_server = lambda *_, **__: 0.0  # type: ignore[assignment]
     arrivals = Arrivals()
     with tempfile.TemporaryDirectory() as folder:
-        serving = Serving(scenario(changes), out=Path(folder) / "run", devices=devices, listen_on=address)
+        serving = Serving(
+            scenario(changes), out=Path(folder) / "run", devices=devices, listen_on=address
+        )
         for record in serving:
             told: dict[str, Any] = {
                 "latency_s": record.latency_s,
@@ -169,8 +204,15 @@ def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
 
 
 def _foretold(forecast: Forecast) -> dict[str, Any]:
-    rates = {"up_bps": forecast.up_bps.tolist(), "full_up_bps": np.asarray(forecast.fleet.full_band_rate_bps).tolist()}
-    return {"planned_s": forecast.latency_s, "device_s": forecast.round_s.tolist(), "splits": forecast.splits.tolist()} | rates
+    rates = {
+        "up_bps": forecast.up_bps.tolist(),
+        "full_up_bps": np.asarray(forecast.fleet.full_band_rate_bps).tolist(),
+    }
+    return {
+        "planned_s": forecast.latency_s,
+        "device_s": forecast.round_s.tolist(),
+        "splits": forecast.splits.tolist(),
+    } | rates
 
 
 def main() -> None:

@@ -25,8 +25,24 @@ class Bottleneck:
         self._remove()
         for name in (SERVER, DEVICES):
             _ip("netns", "add", name)
-        _ip("link", "add", "veth-s", "netns", SERVER, "type", "veth", "peer", "name", "veth-d", "netns", DEVICES)
-        for name, device, address in ((SERVER, "veth-s", SERVER_ADDRESS), (DEVICES, "veth-d", DEVICES_ADDRESS)):
+        _ip(
+            "link",
+            "add",
+            "veth-s",
+            "netns",
+            SERVER,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth-d",
+            "netns",
+            DEVICES,
+        )
+        for name, device, address in (
+            (SERVER, "veth-s", SERVER_ADDRESS),
+            (DEVICES, "veth-d", DEVICES_ADDRESS),
+        ):
             _ip("-n", name, "address", "add", f"{address}/24", "dev", device)
             _ip("-n", name, "link", "set", device, "up")
             _ip("-n", name, "link", "set", "lo", "up")
@@ -34,7 +50,12 @@ class Bottleneck:
             _run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", *shaping)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._remove()
 
     def _remove(self) -> None:
@@ -50,7 +71,9 @@ class Bottleneck:
     def sent_bytes(self, where: str) -> int:
         """What has left a namespace on the link, headers included."""
         device = "veth-d" if where == DEVICES else "veth-s"
-        text = _run("ip", "netns", "exec", where, "cat", f"/sys/class/net/{device}/statistics/tx_bytes")
+        text = _run(
+            "ip", "netns", "exec", where, "cat", f"/sys/class/net/{device}/statistics/tx_bytes"
+        )
         return int(text)
 
 
@@ -61,5 +84,7 @@ def _ip(*words: str) -> str:
 def _run(*words: str) -> str:
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}; namespaces need root and iproute2")
+        raise RuntimeError(
+            f"{' '.join(words)}: {done.stderr.strip()}; namespaces need root and iproute2"
+        )
     return done.stdout

@@ -20,7 +20,13 @@ import numpy as np
 import torch
 
 from airsplit.network.client.stream import Stream
-from airsplit.network.identity.admission import Admission, channel_credentials, init, issue, server_credentials
+from airsplit.network.identity.admission import (
+    Admission,
+    channel_credentials,
+    init,
+    issue,
+    server_credentials,
+)
 from airsplit.network.server.back_ends import BackEnd
 from airsplit.network.server.serve import Serving
 from airsplit.network.wire import airsplit_pb2 as pb
@@ -32,13 +38,31 @@ from network.emulated import at_once
 STEPS, ROUNDS = 200, 6
 BATCH, WIDTH = 64, 4096  # 1 MiB in float32
 ECHO = "/bench.Echo/Echo"
-OPTIONS = [("grpc.max_send_message_length", LARGEST_MESSAGE), ("grpc.max_receive_message_length", LARGEST_MESSAGE)]
+OPTIONS = [
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+]
 
 
 def scenario() -> Scenario:
-    changes = {"model.name": "nets:wide_cut", "model.input_shape": [8], "training.dataset": "nets:eights", "fleet.devices": 1}
-    changes |= {"plan.method": "fixed", "plan.split": 1, "training.iterations_per_round": STEPS, "training.rounds": ROUNDS}
-    changes |= {"training.batch_size": BATCH, "training.evaluate_every": 10**6, "network.measure": False, "network.pacing": False}
+    changes = {
+        "model.name": "nets:wide_cut",
+        "model.input_shape": [8],
+        "training.dataset": "nets:eights",
+        "fleet.devices": 1,
+    }
+    changes |= {
+        "plan.method": "fixed",
+        "plan.split": 1,
+        "training.iterations_per_round": STEPS,
+        "training.rounds": ROUNDS,
+    }
+    changes |= {
+        "training.batch_size": BATCH,
+        "training.evaluate_every": 10**6,
+        "network.measure": False,
+        "network.pacing": False,
+    }
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 
@@ -48,7 +72,9 @@ def serve_ours(identity: str) -> None:
     folder = Path(identity) if identity else None
     secured: dict[str, Any] = {}
     if folder is not None:
-        secured = {"credentials": server_credentials(folder, certificate=None, key=None, authority=None)}
+        secured = {
+            "credentials": server_credentials(folder, certificate=None, key=None, authority=None)
+        }
         secured |= {"admission": Admission(folder / "revoked.txt")}
     with tempfile.TemporaryDirectory() as out:
         serving = Serving(scenario(), out=Path(out) / "run", listen_on="127.0.0.1:0", **secured)
@@ -65,7 +91,9 @@ def serve_echo(identity: str) -> None:
 
     server = grpc.server(ThreadPoolExecutor(4), options=OPTIONS)
     handler = grpc.stream_stream_rpc_method_handler(echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),)
+    )
     if identity:
         credentials = server_credentials(Path(identity), certificate=None, key=None, authority=None)
         port = server.add_secure_port("127.0.0.1:0", credentials)
@@ -79,8 +107,14 @@ def serve_echo(identity: str) -> None:
 def steps_of_ours(port: int, credentials: grpc.ChannelCredentials | None) -> Iterator[float]:
     """Seconds of steps: encode, send, wait, decode."""
     stream = Stream(connect(f"localhost:{port}", credentials))
-    welcome = stream.ask(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="" if credentials else "0"))).message.welcome
-    answer = stream.ask(pb.DeviceMessage(arrived=pb.Arrived(fingerprint=welcome.fingerprint, samples=BATCH, test_samples=1)))
+    welcome = stream.ask(
+        pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="" if credentials else "0"))
+    ).message.welcome
+    answer = stream.ask(
+        pb.DeviceMessage(
+            arrived=pb.Arrived(fingerprint=welcome.fingerprint, samples=BATCH, test_samples=1)
+        )
+    )
     activations, labels = torch.randn(BATCH, WIDTH), torch.zeros(BATCH, dtype=torch.int64)
     while answer.message.WhichOneof("body") == "round":
         order = answer.message.round
@@ -106,7 +140,11 @@ def steps_of_echo(port: int, credentials: grpc.ChannelCredentials | None) -> Ite
     """Seconds of as many bytes there and back."""
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     address = f"localhost:{port}"
-    channel = grpc.secure_channel(address, credentials, OPTIONS) if credentials else grpc.insecure_channel(address, OPTIONS)
+    channel = (
+        grpc.secure_channel(address, credentials, OPTIONS)
+        if credentials
+        else grpc.insecure_channel(address, OPTIONS)
+    )
     answers = channel.stream_stream(ECHO)(iter(outbox.get, None))
     data = bytes(4 * BATCH * WIDTH)
     for _ in range(STEPS * ROUNDS):
@@ -126,9 +164,14 @@ def compared() -> str:
         init(identity, [])
         _, device = issue(identity, "0")
         tls = channel_credentials(device, certificate=None, key=None, authority=None)
-        for name, where, credentials in (("plain text", "", None), ("TLS, both sides", str(identity), tls)):
+        for name, where, credentials in (
+            ("plain text", "", None),
+            ("TLS, both sides", str(identity), tls),
+        ):
             bare, ours = in_turns(where, credentials)
-            lines.append(f"| {name} | {bare * 1e3:.2f} ms | {ours * 1e3:.2f} ms | {ours / bare:.2f} |")
+            lines.append(
+                f"| {name} | {bare * 1e3:.2f} ms | {ours * 1e3:.2f} ms | {ours / bare:.2f} |"
+            )
     return "\n".join(lines)
 
 
@@ -150,7 +193,13 @@ def in_turns(identity: str, credentials: grpc.ChannelCredentials | None) -> tupl
 
 def _started(kind: str, identity: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "network.overhead", kind, identity]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parent.parent)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parent.parent,
+    )
 
 
 if __name__ == "__main__":

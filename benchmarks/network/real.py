@@ -19,7 +19,12 @@ from network.links import DEVICES, PORT, SERVER, SERVER_ADDRESS, Bottleneck
 
 RATE_BPS = 40e6
 ROUNDS = 12
-SETTINGS = (f"training.rounds={ROUNDS}", "training.evaluate_every=1000", "plan.method=expected-max", "plan.max_split=pool5")
+SETTINGS = (
+    f"training.rounds={ROUNDS}",
+    "training.evaluate_every=1000",
+    "plan.method=expected-max",
+    "plan.max_split=pool5",
+)
 
 
 def measured() -> list[dict[str, Any]]:
@@ -27,10 +32,31 @@ def measured() -> list[dict[str, Any]]:
     address = f"{SERVER_ADDRESS}:{PORT}"
     with Bottleneck(RATE_BPS, RATE_BPS), tempfile.TemporaryDirectory() as folder:
         chosen = [word for setting in SETTINGS for word in ("--set", setting)]
-        words = ("serve", "demo", "--devices", "2", "--listen", address, "--insecure", "--json", "--out", str(Path(folder) / "run"))
+        words = (
+            "serve",
+            "demo",
+            "--devices",
+            "2",
+            "--listen",
+            address,
+            "--insecure",
+            "--json",
+            "--out",
+            str(Path(folder) / "run"),
+        )
         server = _airsplit(SERVER, *words, *chosen)
         devices = [
-            _airsplit(DEVICES, "join", address, "--insecure", "--name", name, "--out", str(Path(folder) / name)) for name in ("one", "two")
+            _airsplit(
+                DEVICES,
+                "join",
+                address,
+                "--insecure",
+                "--name",
+                name,
+                "--out",
+                str(Path(folder) / name),
+            )
+            for name in ("one", "two")
         ]
         try:
             out, _ = server.communicate(timeout=300)
@@ -43,7 +69,9 @@ def measured() -> list[dict[str, Any]]:
 def _airsplit(where: str, *words: str) -> subprocess.Popen[str]:
     command = ["ip", "netns", "exec", where, sys.executable, "-m", "airsplit.cli.app", *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
 
 
 def sentence() -> str:

@@ -23,16 +23,30 @@ def _module(name: str, *words: str) -> Callable[[], str]:
 
     def run() -> str:
         folder = Path(__file__).resolve().parent.parent
-        done = subprocess.run([sys.executable, *_where(name), *words], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, *_where(name), *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr[-2000:]}")
-        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("# ") and "wrote this." not in line).strip()
+        return "\n".join(
+            line
+            for line in done.stdout.splitlines()
+            if not line.startswith("# ") and "wrote this." not in line
+        ).strip()
 
     return run
 
 
 def _where(name: str) -> list[str]:
-    return ["-m", f"network.{name}"] if (Path(__file__).resolve().parent / f"{name}.py").exists() else [f"{name}.py"]
+    return (
+        ["-m", f"network.{name}"]
+        if (Path(__file__).resolve().parent / f"{name}.py").exists()
+        else [f"{name}.py"]
+    )
 
 
 SECTIONS: dict[str, tuple[str, str, Callable[[], str]]] = {
@@ -82,7 +96,9 @@ def page(found: dict[str, str], before: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[key for key in SECTIONS if key != "chaos"])
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, default=[key for key in SECTIONS if key != "chaos"]
+    )
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     for key in chosen.only:

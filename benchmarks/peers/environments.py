@@ -46,7 +46,11 @@ def run(environment: str, workload: str, given: dict[str, Any], *, processes: in
     python = python_of(environment)
     if not python.exists():
         return Outcome(reason=_missing(environment))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        if processes > 1
+        else []
+    )
     with tempfile.TemporaryDirectory() as folder:
         command = [str(python), *launcher, "-m", f"peers.workloads.{workload}"]
         return _watched(command, _variables(given), Path(folder))
@@ -58,27 +62,43 @@ def versions(environment: str, *packages: str) -> str:
     if not python.exists():
         return f"{', '.join(packages)} (not installed)"
     code = "import sys; from importlib.metadata import version; print(', '.join(f'{p} {version(p)}' for p in sys.argv[1:]))"
-    done = subprocess.run([str(python), "-c", code, *packages], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(python), "-c", code, *packages], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or f"{', '.join(packages)} (not installed)"
 
 
 def _missing(environment: str) -> str:
     """Why there is no such environment."""
     log = ENVIRONMENTS / f"{environment}.log"
-    errors = [line for line in log.read_text().splitlines() if line.startswith("ERROR")] if log.exists() else []
-    return f"not installed: {_in_words(errors[-1], 1)}" if errors else f"no environment {environment!r}; make bench-peers makes it"
+    errors = (
+        [line for line in log.read_text().splitlines() if line.startswith("ERROR")]
+        if log.exists()
+        else []
+    )
+    return (
+        f"not installed: {_in_words(errors[-1], 1)}"
+        if errors
+        else f"no environment {environment!r}; make bench-peers makes it"
+    )
 
 
 def _variables(given: dict[str, Any]) -> dict[str, str]:
     path = os.pathsep.join([str(BENCHMARKS), str(ROOT / "src")])
-    told = {"PEERS_GIVEN": json.dumps(given), "PEERS_STARTED": repr(time.time()), "PYTHONPATH": path}
+    told = {
+        "PEERS_GIVEN": json.dumps(given),
+        "PEERS_STARTED": repr(time.time()),
+        "PYTHONPATH": path,
+    }
     return os.environ | told
 
 
 def _watched(command: list[str], variables: dict[str, str], folder: Path) -> Outcome:
     """Its answer is the last line of JSON; whatever it leaves running is ended."""
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
-        started = subprocess.Popen(command, env=variables, cwd=folder, stdout=out, stderr=err, start_new_session=True)
+        started = subprocess.Popen(
+            command, env=variables, cwd=folder, stdout=out, stderr=err, start_new_session=True
+        )
         watch = _Watch(started.pid)
         late = False
         try:
@@ -104,8 +124,14 @@ def _text(file: Any) -> str:
 def _in_words(text: str, code: int) -> str:
     """The error in a log, without paths."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Infeasible|InvalidValue)\b", line)]
-    signals = [line for line in lines if re.search(r"Signal \d+|exitcode *:", line)]  # what torchrun says of a process that died
+    errors = [
+        line
+        for line in lines
+        if re.match(r"[\w.]*(Error|Exception|Infeasible|InvalidValue)\b", line)
+    ]
+    signals = [
+        line for line in lines if re.search(r"Signal \d+|exitcode *:", line)
+    ]  # what torchrun says of a process that died
     errors = [line for line in errors if "ChildFailedError" not in line] or signals or errors
     said = (errors or lines or [f"exit status {code}"])[-1]
     return re.sub(r"(/[\w.+-]+)+/", "", said).replace("|", "/")[:200]
@@ -176,4 +202,6 @@ def _memory(pid: int) -> int:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0
-    return next((1024 * int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return next(
+        (1024 * int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0
+    )

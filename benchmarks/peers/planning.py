@@ -18,7 +18,11 @@ from timing import seconds
 LIMIT_S = 60.0
 SIZES = (20, 1_000, 10_000, 100_000)
 JOINT = (5, 20)
-SOLVERS = {"brentq": "scipy's brentq on Σ b(τ) = 1", "clarabel": "cvxpy with Clarabel", "scs": "cvxpy with SCS"}
+SOLVERS = {
+    "brentq": "scipy's brentq on Σ b(τ) = 1",
+    "clarabel": "cvxpy with Clarabel",
+    "scs": "cvxpy with SCS",
+}
 
 
 def compared(quick: bool = False) -> Section:
@@ -44,7 +48,9 @@ def compared(quick: bool = False) -> Section:
 
 def fleet(K: int) -> air.Fleet:
     """A megahertz for each device, as in the paper's cell of 20."""
-    return air.Fleet.sample(K, seed=0, distance_spread=0.5, fading=False, cell=air.Cell(bandwidth_hz=1e6 * K))
+    return air.Fleet.sample(
+        K, seed=0, distance_spread=0.5, fading=False, cell=air.Cell(bandwidth_hz=1e6 * K)
+    )
 
 
 def shares(section: Section, K: int) -> None:
@@ -56,7 +62,15 @@ def shares(section: Section, K: int) -> None:
     section.rows.append(["shares: Airsplit", f"{K:,}", duration(ours), "", "1", ""])
     air_time = problem.link.seconds(up, down, np.ones(K))
     for solver, name in SOLVERS.items():
-        peer(section, f"shares: {name}", K, solver, {"busy": busy, "air": air_time}, ours, done.finish_s)
+        peer(
+            section,
+            f"shares: {name}",
+            K,
+            solver,
+            {"busy": busy, "air": air_time},
+            ours,
+            done.finish_s,
+        )
 
 
 def joint(section: Section, K: int) -> None:
@@ -65,7 +79,15 @@ def joint(section: Section, K: int) -> None:
     ours = seconds(lambda: air.plan(profile, crowd, method="exact"), 20)
     section.rows.append(["joint: Airsplit's `plan`", f"{K:,}", duration(ours), "", "1", ""])
     busy, air_time = tables(problem_of(profile, crowd))
-    peer(section, "joint: cvxpy with SCIP", K, "scip", {"busy": busy, "air": air_time}, ours, plan.objective_s)
+    peer(
+        section,
+        "joint: cvxpy with SCIP",
+        K,
+        "scip",
+        {"busy": busy, "air": air_time},
+        ours,
+        plan.objective_s,
+    )
 
 
 def tables(problem: Problem) -> tuple[air.units.Floats, air.units.Floats]:
@@ -74,10 +96,20 @@ def tables(problem: Problem) -> tuple[air.units.Floats, air.units.Floats]:
     allowed = [np.full(K, row) for row in range(problem.shallowest, last + 1)]
     busy = np.stack([problem.busy_s(rows, 1.0) for rows in allowed], axis=1)
     link, up, down = problem.link, problem.up_bits, problem.down_bits
-    return busy, np.stack([link.seconds(up[rows], down[rows], np.ones(K)) for rows in allowed], axis=1)
+    return busy, np.stack(
+        [link.seconds(up[rows], down[rows], np.ones(K)) for rows in allowed], axis=1
+    )
 
 
-def peer(section: Section, name: str, K: int, solver: str, arrays: dict[str, air.units.Floats], ours: float, objective: float) -> None:
+def peer(
+    section: Section,
+    name: str,
+    K: int,
+    solver: str,
+    arrays: dict[str, air.units.Floats],
+    ours: float,
+    objective: float,
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "problem.npz"
         np.savez(path, **arrays)
@@ -88,9 +120,22 @@ def peer(section: Section, name: str, K: int, solver: str, arrays: dict[str, air
     found = outcome.found
     alone = found["solver_s"]
     if found["status"] != "optimal":
-        section.rows.append([name, f"{K:,}", f"{found['status']} after {duration(found['in_all_s'])}", "", "", ""])
+        section.rows.append(
+            [name, f"{K:,}", f"{found['status']} after {duration(found['in_all_s'])}", "", "", ""]
+        )
         return
     what, _, rival = name.partition(": ")
     off = found["objective_s"] / objective - 1
-    section.rows.append([name, f"{K:,}", duration(found["in_all_s"]), duration(alone), times(found["in_all_s"] / ours), f"{off:+.1e}"])
-    section.races.append(Race(f"{what} for {K:,} devices, solver alone", "time", ours, rival, alone))
+    section.rows.append(
+        [
+            name,
+            f"{K:,}",
+            duration(found["in_all_s"]),
+            duration(alone),
+            times(found["in_all_s"] / ours),
+            f"{off:+.1e}",
+        ]
+    )
+    section.races.append(
+        Race(f"{what} for {K:,} devices, solver alone", "time", ours, rival, alone)
+    )

@@ -25,7 +25,7 @@ def compared(quick: bool = False) -> Section:
             "Multiply-adds of one sample in our built-in models, in evaluation mode, with torch's own layers where ours "
             "are subclasses, which some tools overlook. Reference: torch.utils.flop_counter, halved, on "
             "the meta device; it counts matrix products and convolutions and nothing else. "
-            "A tool that counts other work, too (normalisation, activations, pooling), is above it by its own definition, which is no "
+            "A tool that counts other work, too (normalization, activations, pooling), is above it by its own definition, which is no "
             "mistake; a tool below it has missed products. Of Airsplit the count of matrix products is shown.",
             "Seconds: best of up to 3, everything imported. Each tool on the CPU and on the meta device: what is nearer to the "
             "reference is shown, and where it is the same, the faster. Attention is taken apart for all. "
@@ -45,10 +45,16 @@ def compared(quick: bool = False) -> Section:
             found = _best(counts[model], known)
             _row(section, f"{model}: {TOOLS[tool]}", found, known)
             if "macs" in found and "macs" in mine:
-                section.races.append(Race(f"profiling {model}", "time", mine["seconds"], TOOLS[tool], found["seconds"]))
+                section.races.append(
+                    Race(
+                        f"profiling {model}", "time", mine["seconds"], TOOLS[tool], found["seconds"]
+                    )
+                )
                 if known:
                     off, ours_off = (max(0.0, 1 - each["macs"] / known) for each in (found, mine))
-                    section.races.append(Race(f"products missed in {model}", "error", ours_off, TOOLS[tool], off))
+                    section.races.append(
+                        Race(f"products missed in {model}", "error", ours_off, TOOLS[tool], off)
+                    )
     return section
 
 
@@ -59,7 +65,10 @@ def _counted(environment: str, tool: str, models: Sequence[str]) -> dict[str, di
     """Of each model and on each device: the count and its time, or why there is none."""
     outcome = run(environment, "profile", {"tool": tool, "models": models})
     missing = {name: {"reason": outcome.reason} for name in models}
-    return {name: {device: outcome.found.get(device, missing)[name] for device in ("cpu", "meta")} for name in models}
+    return {
+        name: {device: outcome.found.get(device, missing)[name] for device in ("cpu", "meta")}
+        for name in models
+    }
 
 
 def _best(found: dict[str, Found], known: int | None) -> Found:
@@ -67,7 +76,9 @@ def _best(found: dict[str, Found], known: int | None) -> Found:
     counted = [each for each in found.values() if "macs" in each]
     if not counted:
         return found["cpu"]
-    return min(counted, key=lambda each: (abs(each["macs"] - (known or each["macs"])), each["seconds"]))
+    return min(
+        counted, key=lambda each: (abs(each["macs"] - (known or each["macs"])), each["seconds"])
+    )
 
 
 def _row(section: Section, name: str, found: Found, known: int | None) -> None:
@@ -75,4 +86,12 @@ def _row(section: Section, name: str, found: Found, known: int | None) -> None:
         section.failed(name, f"could not be run: {found['reason']}")
         return
     macs = found["macs"]
-    section.rows.append([name, f"{macs:,}", percent(macs / known - 1) if known else "?", duration(found["seconds"]), found["device"]])
+    section.rows.append(
+        [
+            name,
+            f"{macs:,}",
+            percent(macs / known - 1) if known else "?",
+            duration(found["seconds"]),
+            found["device"],
+        ]
+    )

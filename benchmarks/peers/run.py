@@ -34,9 +34,15 @@ def heading(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=COMPARISONS, default=COMPARISONS)
-    parser.add_argument("--quick", action="store_true", help="smaller jobs, to see that everything runs; its numbers say little")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="smaller jobs, to see that everything runs; its numbers say little",
+    )
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     start, lines = time.perf_counter(), heading(sys.argv[1:])
@@ -47,7 +53,11 @@ def main() -> None:
         sections.append(section)
         lines += [*section.lines(), ""]
         print("\n".join([*section.lines(), ""]), flush=True)
-        last = [*losses(sections), "", f"The whole run took {(time.perf_counter() - start) / 60:.1f} minutes."]
+        last = [
+            *losses(sections),
+            "",
+            f"The whole run took {(time.perf_counter() - start) / 60:.1f} minutes.",
+        ]
         if chosen.out is not None:  # after each, so that what was measured is kept
             chosen.out.write_text("\n".join([*lines, *last]) + "\n", encoding="utf-8")
     print("\n".join(last))

@@ -28,7 +28,10 @@ SIMULATORS = {
     "pfl, 2 processes": ("pfl", "fedavg_pfl", 2),
     "Flower, Ray, 1 core a client": ("flower", "fedavg_flower", 1),
 }
-ALIKE = {name: f"Airsplit, {'1 process' if name.endswith('1 process') else '2 processes'}" for name in SIMULATORS}
+ALIKE = {
+    name: f"Airsplit, {'1 process' if name.endswith('1 process') else '2 processes'}"
+    for name in SIMULATORS
+}
 """Which of ours a simulator is compared with: Ray's two actors with our two processes."""
 
 
@@ -46,11 +49,23 @@ def compared(quick: bool = False) -> Section:
             "without the first. Start-up: from the command to the end of the first round, less "
             "a round. Memory: of all processes together, shared pages counted once.",
         ],
-        ["job, simulator", "a round", "times ours", "start-up", "peak memory", "loss at the end", "weights after 2"],
+        [
+            "job, simulator",
+            "a round",
+            "times ours",
+            "start-up",
+            "peak memory",
+            "loss at the end",
+            "weights after 2",
+        ],
         peers=[versions("pfl", "pfl", "torch"), versions("flower", "flwr", "ray", "torch")],
     )
     for job, asked in (QUICK if quick else JOBS).items():
-        race(section, job, asked | {"steps": STEPS, "batch": BATCH, "samples": STEPS * BATCH, "rate": RATE})
+        race(
+            section,
+            job,
+            asked | {"steps": STEPS, "batch": BATCH, "samples": STEPS * BATCH, "rate": RATE},
+        )
     return section
 
 
@@ -58,17 +73,29 @@ def race(section: Section, job: str, asked: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{at}.npz" for at, name in enumerate(SIMULATORS)}
         done = {
-            name: run(environment, workload, asked | {"weights": str(files[name])}, processes=processes)
+            name: run(
+                environment, workload, asked | {"weights": str(files[name])}, processes=processes
+            )
             for name, (environment, workload, processes) in SIMULATORS.items()
         }
-        off = {name: apart(next(iter(files.values())), file) for name, file in files.items() if file.exists()}
+        off = {
+            name: apart(next(iter(files.values())), file)
+            for name, file in files.items()
+            if file.exists()
+        }
     for name, outcome in done.items():
         if outcome.failed:
             section.failed(f"{job}: {name}", outcome.failed)
             continue
         found, ours = outcome.found, done[ALIKE[name]]
         ratio = times(found["round_s"] / ours.found["round_s"]) if not ours.failed else "?"
-        columns = [duration(found["round_s"]), ratio, duration(found["start_s"]), size(outcome.peak_bytes), f"{found['loss']:.4f}"]
+        columns = [
+            duration(found["round_s"]),
+            ratio,
+            duration(found["start_s"]),
+            size(outcome.peak_bytes),
+            f"{found['loss']:.4f}",
+        ]
         section.rows.append([f"{job}: {name}", *columns, off.get(name, "?")])
         if name != ALIKE[name] and not ours.failed:
             section.races += races(job, name, outcome, ours)

@@ -19,7 +19,7 @@ def compared(quick: bool = False) -> Section:
             f"{BYTES:,} bytes of float32 to a server in another process on loopback and as many back, no encryption, computing left out. "
             "Airsplit and the bare gRPC echo in turns, medians of 1,200; NVIDIA FLARE's cells, medians of "
             f"{steps} after 20. Airsplit sends a tensor with its labels and gets a tensor, checked and numbered, as in training; FLARE "
-            "sends a numpy array by its own serialiser, or bytes.",
+            "sends a numpy array by its own serializer, or bytes.",
         ],
         ["way", "what is sent", "a round trip", "times ours"],
         notes=[
@@ -34,7 +34,9 @@ def compared(quick: bool = False) -> Section:
     for kind in KINDS:
         for driver in DRIVERS:
             name = f"NVIDIA FLARE, {kind}, {driver}"
-            outcome = run("nvflare", "cells", {"kind": kind, "driver": driver, "bytes": BYTES, "steps": steps})
+            outcome = run(
+                "nvflare", "cells", {"kind": kind, "driver": driver, "bytes": BYTES, "steps": steps}
+            )
             if outcome.failed:
                 section.failed(name, outcome.failed)
                 continue
@@ -45,4 +47,12 @@ def compared(quick: bool = False) -> Section:
 
 def entry(section: Section, name: str, sent: str, theirs: float, ours: float) -> None:
     section.rows.append([name, sent, duration(theirs), times(theirs / ours)])
-    section.races.append(Race(f"a round trip of {BYTES / 2**20:.0f} MiB each way", "time", ours, f"{name} ({sent})", theirs))
+    section.races.append(
+        Race(
+            f"a round trip of {BYTES / 2**20:.0f} MiB each way",
+            "time",
+            ours,
+            f"{name} ({sent})",
+            theirs,
+        )
+    )

@@ -51,7 +51,16 @@ class Section:
         table = ["| " + " | ".join(row) + " |" for row in [self.heads, *self.rows]]
         table.insert(1, "|---" + "|---:" * (len(self.heads) - 1) + "|")
         notes = ["", *self.notes] if self.notes else []
-        return [f"## {self.title}", "", *self.about, "", *table, *notes, "", f"Peers: {'; '.join(self.peers)}."]
+        return [
+            f"## {self.title}",
+            "",
+            *self.about,
+            "",
+            *table,
+            *notes,
+            "",
+            f"Peers: {'; '.join(self.peers)}.",
+        ]
 
 
 def duration(seconds: float) -> str:

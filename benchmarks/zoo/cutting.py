@@ -81,7 +81,10 @@ def check_cuts(case: Case, profile: air.Profile, count: int) -> Findings:
     findings, cuts = Findings(), {}
     settle(case)
     # what air.cut does, but the model is looked at once
-    found = outline(case.model, samples_of(case.model, case.sample.get("input_shape"), case.sample.get("inputs")))
+    found = outline(
+        case.model,
+        samples_of(case.model, case.sample.get("input_shape"), case.sample.get("inputs")),
+    )
     for at in sample_splits(profile, count):
         findings.splits.append(profile.names[at])
         with findings.attempt(f"cut at {profile.names[at]!r}"):
@@ -93,17 +96,25 @@ def check_cuts(case: Case, profile: air.Profile, count: int) -> Findings:
             front.train(mode == "train")
             back.train(mode == "train")
             # a profile is of evaluation mode: a model that returns other things in training sends other things there
-            elements = int(profile.activation_elements[at]) if whole.kinds == wholes["eval"].kinds else None
+            elements = (
+                int(profile.activation_elements[at])
+                if whole.kinds == wholes["eval"].kinds
+                else None
+            )
             if mode == "eval":
                 with findings.attempt(f"outputs: {mode}, {profile.names[at]!r}"):
-                    findings.outputs = max(findings.outputs, whole.compare_outputs(front, back, elements))
+                    findings.outputs = max(
+                        findings.outputs, whole.compare_outputs(front, back, elements)
+                    )
             with findings.attempt(f"gradients: {mode}, {profile.names[at]!r}"):
-                findings.gradients[mode] = max(findings.gradients[mode], whole.compare_step(front, back, elements))
+                findings.gradients[mode] = max(
+                    findings.gradients[mode], whole.compare_step(front, back, elements)
+                )
     return findings
 
 
 def settle(case: Case) -> None:
-    """Give batch normalisation the statistics of the batch: with those of a new model, evaluation drives deep ones to 1e-15 or 1e7."""
+    """Give batch normalization the statistics of the batch: with those of a new model, evaluation drives deep ones to 1e-15 or 1e7."""
     norms = [module for module in case.model.modules() if isinstance(module, _BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -125,7 +136,11 @@ class Whole:
         self._start()
         output = self.model(*self.batch)
         self.kind, self.tensors = type(output), [t.detach().clone() for t in floats(output)]
-        self.kinds = {key: type(value) for key, value in output.items()} if isinstance(output, Mapping) else self.kind
+        self.kinds = (
+            {key: type(value) for key, value in output.items()}
+            if isinstance(output, Mapping)
+            else self.kind
+        )
         loss(output).backward()
         self.gradients = {name: p.grad for name, p in self.model.named_parameters()}
         self.after = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
@@ -155,16 +170,24 @@ class Whole:
             raise Wrong(f"front returns a {type(sent).__name__}, not a tuple")
         crossing = sum(tensor.numel() for tensor in sent)
         if elements is not None and crossing != len(self.batch[0]) * elements:
-            raise Wrong(f"{crossing} elements cross for {len(self.batch[0])} samples, the profile says {elements} per sample")
+            raise Wrong(
+                f"{crossing} elements cross for {len(self.batch[0])} samples, the profile says {elements} per sample"
+            )
         return sent
 
     def _output_difference(self, output: Any) -> float:
         tensors = floats(output)
         if type(output) is not self.kind:
-            raise Wrong(f"the output is a {type(output).__name__}, the model's a {self.kind.__name__}")
+            raise Wrong(
+                f"the output is a {type(output).__name__}, the model's a {self.kind.__name__}"
+            )
         if [t.shape for t in tensors] != [t.shape for t in self.tensors]:
-            raise Wrong(f"the output has shapes {[tuple(t.shape) for t in tensors]}, the model's {[tuple(t.shape) for t in self.tensors]}")
-        worst = max(difference(t, expected) for t, expected in zip(tensors, self.tensors, strict=True))
+            raise Wrong(
+                f"the output has shapes {[tuple(t.shape) for t in tensors]}, the model's {[tuple(t.shape) for t in self.tensors]}"
+            )
+        worst = max(
+            difference(t, expected) for t, expected in zip(tensors, self.tensors, strict=True)
+        )
         if not worst <= TOLERANCE:
             raise Wrong(f"outputs differ by {worst:.1e}")
         return worst
@@ -176,7 +199,11 @@ class Whole:
         received = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in sent)
         output = back(*received)
         loss(output).backward()
-        pairs = [(t, r.grad) for t, r in zip(sent, received, strict=True) if t.requires_grad and r.grad is not None]
+        pairs = [
+            (t, r.grad)
+            for t, r in zip(sent, received, strict=True)
+            if t.requires_grad and r.grad is not None
+        ]
         if pairs:  # in front of all parameters nothing comes back
             torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
         self._output_difference(output)
@@ -201,7 +228,11 @@ def floats(output: Any) -> list[Tensor]:
     """The floating-point tensors of an output, without the keys and values that a decoder keeps for the next token."""
     if isinstance(output, Mapping):
         output = [value for key, value in output.items() if key not in CACHES]
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [
+        leaf
+        for leaf in tree_leaves(output)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point()
+    ]
 
 
 def loss(output: Any) -> Tensor:

@@ -17,8 +17,23 @@ VOCABULARY = {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_toke
 TEXT = {**WIDTH, **VOCABULARY, "intermediate_size": 128, "max_position_embeddings": 64}
 GROUPED = {**TEXT, "num_key_value_heads": 2}
 IMAGE = {**WIDTH, "intermediate_size": 128, "image_size": 64, "patch_size": 16}
-GPT2 = {"vocab_size": 100, "bos_token_id": 1, "eos_token_id": 2, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 64}
-DISTIL = {"dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 128, "vocab_size": 100, "max_position_embeddings": 64}
+GPT2 = {
+    "vocab_size": 100,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 64,
+}
+DISTIL = {
+    "dim": 64,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 128,
+    "vocab_size": 100,
+    "max_position_embeddings": 64,
+}
 T5 = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 3, "num_heads": 4, "vocab_size": 100}
 ENCODER = {"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 128}
 BART = {
@@ -44,9 +59,25 @@ WAV2VEC2 = {
     "apply_spec_augment": False,
 }
 PYRAMID = {"hidden_sizes": [16, 32, 64], "depths": [1, 1, 2]}
-SWIN = {"image_size": 64, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
-SEGFORMER = {"hidden_sizes": [16, 32, 32, 64], "depths": [1] * 4, "decoder_hidden_size": 32, "num_attention_heads": [1, 2, 2, 4]}
-MOBILEVIT = {"image_size": 64, "hidden_sizes": [32, 48, 64], "neck_hidden_sizes": [8, 16, 16, 24, 32, 48, 64]}
+SWIN = {
+    "image_size": 64,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
+SEGFORMER = {
+    "hidden_sizes": [16, 32, 32, 64],
+    "depths": [1] * 4,
+    "decoder_hidden_size": 32,
+    "num_attention_heads": [1, 2, 2, 4],
+}
+MOBILEVIT = {
+    "image_size": 64,
+    "hidden_sizes": [32, 48, 64],
+    "neck_hidden_sizes": [8, 16, 16, 24, 32, 48, 64],
+}
 
 
 def tokens() -> Tensor:
@@ -76,7 +107,12 @@ ENCODERS: list[tuple[str, str, dict[str, Any], Callable[[], Tensor]]] = [
     ("BertModel", "BertConfig", TEXT, tokens),
     ("CLIPVisionModel", "CLIPVisionConfig", IMAGE, images),
     ("ConvNextForImageClassification", "ConvNextConfig", {**PYRAMID, "num_stages": 3}, images),
-    ("DebertaV2ForSequenceClassification", "DebertaV2Config", {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, tokens),
+    (
+        "DebertaV2ForSequenceClassification",
+        "DebertaV2Config",
+        {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        tokens,
+    ),
     ("DeiTForImageClassification", "DeiTConfig", IMAGE, images),
     ("Dinov2ForImageClassification", "Dinov2Config", IMAGE, images),
     ("DistilBertForSequenceClassification", "DistilBertConfig", DISTIL, tokens),
@@ -84,8 +120,18 @@ ENCODERS: list[tuple[str, str, dict[str, Any], Callable[[], Tensor]]] = [
     ("ElectraForSequenceClassification", "ElectraConfig", {**TEXT, "embedding_size": 32}, tokens),
     ("MPNetModel", "MPNetConfig", TEXT, tokens),
     ("MobileViTForImageClassification", "MobileViTConfig", MOBILEVIT, images),
-    ("ModernBertForSequenceClassification", "ModernBertConfig", {**TEXT, "cls_token_id": 1, "sep_token_id": 2}, tokens),
-    ("ResNetForImageClassification", "ResNetConfig", {**PYRAMID, "embedding_size": 16, "layer_type": "basic"}, images),
+    (
+        "ModernBertForSequenceClassification",
+        "ModernBertConfig",
+        {**TEXT, "cls_token_id": 1, "sep_token_id": 2},
+        tokens,
+    ),
+    (
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        {**PYRAMID, "embedding_size": 16, "layer_type": "basic"},
+        images,
+    ),
     ("RobertaModel", "RobertaConfig", TEXT, tokens),
     ("SegformerForImageClassification", "SegformerConfig", SEGFORMER, images),
     ("SiglipVisionModel", "SiglipVisionConfig", IMAGE, images),
@@ -94,12 +140,21 @@ ENCODERS: list[tuple[str, str, dict[str, Any], Callable[[], Tensor]]] = [
     ("ViTForImageClassification", "ViTConfig", IMAGE, images),
     ("ViTModel", "ViTConfig", IMAGE, images),
     ("Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", WAV2VEC2, sound),
-    ("WhisperEncoder", "WhisperConfig", {**ENCODER, "num_mel_bins": 16, "max_source_positions": 32, "pad_token_id": 0}, spectrum),
+    (
+        "WhisperEncoder",
+        "WhisperConfig",
+        {**ENCODER, "num_mel_bins": 16, "max_source_positions": 32, "pad_token_id": 0},
+        spectrum,
+    ),
     ("XLMRobertaForSequenceClassification", "XLMRobertaConfig", TEXT, tokens),
 ]
 DECODERS: list[tuple[str, str, dict[str, Any]]] = [
     ("BartModel", "BartConfig", BART),
-    ("BloomForCausalLM", "BloomConfig", {"hidden_size": 64, "n_layer": 3, "n_head": 4, "vocab_size": 100}),
+    (
+        "BloomForCausalLM",
+        "BloomConfig",
+        {"hidden_size": 64, "n_layer": 3, "n_head": 4, "vocab_size": 100},
+    ),
     ("FalconForCausalLM", "FalconConfig", {**WIDTH, "vocab_size": 100}),
     ("GPT2ForSequenceClassification", "GPT2Config", {**GPT2, "pad_token_id": 0}),
     ("GPT2LMHeadModel", "GPT2Config", GPT2),
@@ -108,42 +163,84 @@ DECODERS: list[tuple[str, str, dict[str, Any]]] = [
     ("GemmaForCausalLM", "GemmaConfig", {**GROUPED, "head_dim": 16}),
     ("LlamaForCausalLM", "LlamaConfig", GROUPED),
     ("LlamaForSequenceClassification", "LlamaConfig", GROUPED),
-    ("MambaForCausalLM", "MambaConfig", {"hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 100, "state_size": 8}),
+    (
+        "MambaForCausalLM",
+        "MambaConfig",
+        {"hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 100, "state_size": 8},
+    ),
     ("MistralForCausalLM", "MistralConfig", GROUPED),
     ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4}),
-    ("OPTForCausalLM", "OPTConfig", {**WIDTH, "ffn_dim": 128, "vocab_size": 100, "max_position_embeddings": 64, "word_embed_proj_dim": 64}),
+    (
+        "OPTForCausalLM",
+        "OPTConfig",
+        {
+            **WIDTH,
+            "ffn_dim": 128,
+            "vocab_size": 100,
+            "max_position_embeddings": 64,
+            "word_embed_proj_dim": 64,
+        },
+    ),
     ("Phi3ForCausalLM", "Phi3Config", GROUPED),
     ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
     ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 16}),
 ]
 # the first and the last layer of these share their weights unless told otherwise, which leaves nothing to cut
-TIED = ("BloomForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel", "GemmaForCausalLM", "MambaForCausalLM", "OPTForCausalLM")
+TIED = (
+    "BloomForCausalLM",
+    "FalconForCausalLM",
+    "GPT2LMHeadModel",
+    "GemmaForCausalLM",
+    "MambaForCausalLM",
+    "OPTForCausalLM",
+)
 # known: the meta device of torch has the experts' grouped product for bfloat16 only
 REFUSED = ("MixtralForCausalLM", "MixtralForCausalLM, use_cache=False")
 
 
 def architectures() -> list[Specimen]:
     """All of them, by name; those with a cache as they come and without it, Llama also without fused attention."""
-    specimens = [_specimen(model, model, config, settings, sample) for model, config, settings, sample in ENCODERS]
+    specimens = [
+        _specimen(model, model, config, settings, sample)
+        for model, config, settings, sample in ENCODERS
+    ]
     for model, config, settings in DECODERS:
         specimens.append(_specimen(model, model, config, settings, tokens))
-        specimens.append(_specimen(f"{model}, use_cache=False", model, config, {**settings, "use_cache": False}, tokens))
+        specimens.append(
+            _specimen(
+                f"{model}, use_cache=False", model, config, {**settings, "use_cache": False}, tokens
+            )
+        )
     for model, config, settings in DECODERS:
         if model in TIED:
             untied = {**settings, "tie_word_embeddings": False}
-            specimens.append(_specimen(f"{model}, tie_word_embeddings=False", model, config, untied, tokens))
+            specimens.append(
+                _specimen(f"{model}, tie_word_embeddings=False", model, config, untied, tokens)
+            )
     eager = {**GROUPED, "attn_implementation": "eager"}
-    specimens.append(_specimen("LlamaForCausalLM, eager attention", "LlamaForCausalLM", "LlamaConfig", eager, tokens))
+    specimens.append(
+        _specimen(
+            "LlamaForCausalLM, eager attention", "LlamaForCausalLM", "LlamaConfig", eager, tokens
+        )
+    )
     return sorted(specimens, key=lambda specimen: specimen.name)
 
 
-def _specimen(name: str, model: str, config: str, settings: dict[str, Any], sample: Callable[[], Tensor]) -> Specimen:
+def _specimen(
+    name: str, model: str, config: str, settings: dict[str, Any], sample: Callable[[], Tensor]
+) -> Specimen:
     def build() -> Case:
         transformers = _import_transformers()
-        home = import_module("transformers.models.whisper.modeling_whisper") if model == "WhisperEncoder" else transformers
+        home = (
+            import_module("transformers.models.whisper.modeling_whisper")
+            if model == "WhisperEncoder"
+            else transformers
+        )
         torch.manual_seed(0)
         built = getattr(home, model)(getattr(transformers, config)(**settings))
-        return Case(built, {"inputs": torch.zeros_like(sample())}, (sample(),))  # other values: none may be kept from the sample
+        return Case(
+            built, {"inputs": torch.zeros_like(sample())}, (sample(),)
+        )  # other values: none may be kept from the sample
 
     return Specimen(name, "Hugging Face", whole=build, small=build)
 

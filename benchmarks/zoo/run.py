@@ -57,7 +57,10 @@ def compare_profile(specimen: Specimen, row: Row) -> None:
         row.refused = str(error)
         raise
     row.seconds = f"{time.perf_counter() - start:.2f} s"
-    row.splits, row.matmul = str(len(profile)), f"{profile.matmul_macs[-1] / 1e9:.{3 if specimen.published else 6}f}"
+    row.splits, row.matmul = (
+        str(len(profile)),
+        f"{profile.matmul_macs[-1] / 1e9:.{3 if specimen.published else 6}f}",
+    )
     row.parameters = f"{profile.parameters.sum():,}"
     if specimen.published is None:
         compare_counter(case, profile, row)
@@ -68,10 +71,14 @@ def compare_profile(specimen: Specimen, row: Row) -> None:
 def compare_counter(case: Case, profile: air.Profile, row: Row) -> None:
     """Where nothing is published: what torch's own counter sees of one more sample, and the parameters of the model."""
     doubled = tuple(torch.cat([tensor, tensor]) for tensor in case.batch)
-    counted = (matmul_macs(case.model, doubled) - matmul_macs(case.model, case.batch)) // len(case.batch[0])
+    counted = (matmul_macs(case.model, doubled) - matmul_macs(case.model, case.batch)) // len(
+        case.batch[0]
+    )
     row.published = f"{counted / 1e9:.6f} (counted)"
     if counted != profile.matmul_macs[-1]:
-        raise Wrong(f"{profile.matmul_macs[-1]} multiply-adds in matrix products, torch counts {counted}")
+        raise Wrong(
+            f"{profile.matmul_macs[-1]} multiply-adds in matrix products, torch counts {counted}"
+        )
     held = sum(p.numel() for p in case.model.parameters())
     if held != profile.parameters.sum():
         raise Wrong(f"{profile.parameters.sum()} parameters, the model has {held}")
@@ -79,7 +86,10 @@ def compare_counter(case: Case, profile: air.Profile, row: Row) -> None:
 
 def matmul_macs(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> int:
     model.eval()
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused attention is not counted on CPUs
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):  # fused attention is not counted on CPUs
         model(*batch)
     model.train()
     return int(counter.get_total_flops()) // 2
@@ -105,8 +115,12 @@ def compare_cuts(specimen: Specimen, row: Row, cuts: int) -> None:
 
 
 def heading(arguments: list[str]) -> list[str]:
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", "transformers"))
-    changed = subprocess.run(["git", "status", "--porcelain", "src"], capture_output=True, text=True, check=False).stdout.strip()
+    versions = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "torchvision", "transformers")
+    )
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "src"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     command = " ".join(["PYTHONPATH=benchmarks python -m zoo.run", *arguments])
     return [
         "# The zoo: networks that others wrote, profiled and cut",
@@ -148,34 +162,62 @@ def report(rows: Iterable[Row], total: int, tracebacks: Path | None) -> list[Row
     for row in rows:
         done.append(row)
         verdict = "; ".join(row.problems) or "ok"
-        print(f"{time.perf_counter() - start:6.1f} s  {len(done)}/{total}  {row.model}: {verdict}", file=sys.stderr, flush=True)
+        print(
+            f"{time.perf_counter() - start:6.1f} s  {len(done)}/{total}  {row.model}: {verdict}",
+            file=sys.stderr,
+            flush=True,
+        )
         if tracebacks is not None and row.findings.tracebacks:
             tracebacks.mkdir(parents=True, exist_ok=True)
-            (tracebacks / f"{row.model}.txt").write_text("\n".join(row.findings.tracebacks), encoding="utf-8")
+            (tracebacks / f"{row.model}.txt").write_text(
+                "\n".join(row.findings.tracebacks), encoding="utf-8"
+            )
     return done
 
 
 def failures(rows: list[Row]) -> list[str]:
     """What went wrong.  A refusal is a failure too, unless it is known and the table explains it."""
-    return [f"{row.model}: {problem}" for row in rows if not (row.refused and row.model in REFUSED) for problem in row.problems]
+    return [
+        f"{row.model}: {problem}"
+        for row in rows
+        if not (row.refused and row.model in REFUSED)
+        for problem in row.problems
+    ]
 
 
 def too_few(rows: list[Row]) -> list[str]:
     good = {row.model.split(",")[0] for row in rows if row.family == "Hugging Face" and row.is_cut}
-    return [] if len(good) >= ARCHITECTURES else [f"only {len(good)} Hugging Face models are cut, {ARCHITECTURES} are wanted"]
+    return (
+        []
+        if len(good) >= ARCHITECTURES
+        else [f"only {len(good)} Hugging Face models are cut, {ARCHITECTURES} are wanted"]
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these models")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_CUTS} cuts of each model instead of {CUTS}")
-    parser.add_argument("--tracebacks", type=Path, metavar="DIR", help="a file for each model that failed")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="models at a time; default: one for each core")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_CUTS} cuts of each model instead of {CUTS}"
+    )
+    parser.add_argument(
+        "--tracebacks", type=Path, metavar="DIR", help="a file for each model that failed"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="models at a time; default: one for each core",
+    )
     options = parser.parse_args()
     names = chosen(options.only)
     head = heading(sys.argv[1:])  # what is run now, whatever is edited meanwhile
-    rows = report(examine_all(names, QUICK_CUTS if options.quick else CUTS, options.jobs), len(names), options.tracebacks)
+    rows = report(
+        examine_all(names, QUICK_CUTS if options.quick else CUTS, options.jobs),
+        len(names),
+        options.tracebacks,
+    )
     text = "\n".join([*head, *table(rows, "torchvision"), *table(rows, "Hugging Face")])
     print(text)
     if options.out is not None:

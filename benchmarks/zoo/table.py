@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from zoo.cutting import Findings
 
-COLUMNS = ("model", "splits", "matmul GMAC", "published", "parameters", "profile", "cuts checked", "outputs", "gradients, eval / train")
+COLUMNS = (
+    "model",
+    "splits",
+    "matmul GMAC",
+    "published",
+    "parameters",
+    "profile",
+    "cuts checked",
+    "outputs",
+    "gradients, eval / train",
+)
 
 
 @dataclass
@@ -34,8 +44,20 @@ class Row:
 
     def line(self) -> str:
         if self.refused:
-            return f"| {self.model} | refused: {self.refused.replace('|', '/')} " + "| " * (len(COLUMNS) - 2) + "|"
-        cells = [self.model, self.splits, self.matmul, self.published, self.parameters, self.seconds, *self._checked()]
+            return (
+                f"| {self.model} | refused: {self.refused.replace('|', '/')} "
+                + "| " * (len(COLUMNS) - 2)
+                + "|"
+            )
+        cells = [
+            self.model,
+            self.splits,
+            self.matmul,
+            self.published,
+            self.parameters,
+            self.seconds,
+            *self._checked(),
+        ]
         return f"| {' | '.join(cells)} |"
 
     def _checked(self) -> list[str]:
@@ -66,5 +88,10 @@ def table(rows: list[Row], family: str) -> list[str]:
         return []
     refused, single = sum(bool(row.refused) for row in own), sum(row.splits == "1" for row in own)
     counts = f"{sum(row.is_cut for row in own)} of {len(own)} profiled and cut, {single} with one split only, {refused} refused"
-    heading = [f"## {family}: {counts}", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    heading = [
+        f"## {family}: {counts}",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        "|" + "---|" * len(COLUMNS),
+    ]
     return [*heading, *(row.line() for row in own), ""]

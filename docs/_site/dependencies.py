@@ -32,7 +32,11 @@ def licence(package: metadata.Distribution) -> str:
     about = package.metadata
     if about.get("License-Expression"):
         return about["License-Expression"]
-    named = [line.rsplit(" :: ", 1)[-1] for line in about.get_all("Classifier", []) if line.startswith("License :: ")]
+    named = [
+        line.rsplit(" :: ", 1)[-1]
+        for line in about.get_all("Classifier", [])
+        if line.startswith("License :: ")
+    ]
     named = [TEXTS.get(each, each) for each in named if each != "OSI Approved"]
     return ", ".join(named) or (about.get("License") or "not said").strip().splitlines()[0]
 
@@ -71,7 +75,9 @@ def page() -> Iterator[str]:
         yield f"## {title}\n\n| package | version | licence |\n|---|---|---|"
         for name in sorted(found):
             package = metadata.distribution(name)
-            shown = f"**{package.metadata['Name']}**" if name in direct else package.metadata["Name"]
+            shown = (
+                f"**{package.metadata['Name']}**" if name in direct else package.metadata["Name"]
+            )
             yield f"| {shown} | {re.sub(r'[+].*', '', package.version)} | {licence(package)} |"
         yield ""
         known |= found

@@ -37,7 +37,9 @@ def _block(block: str) -> str:
     lines = block.split("\n")
     if lines[0].startswith(">>>"):
         return "```pycon\n" + block + "\n```"
-    if COLUMN.match(lines[0]) and all(COLUMN.match(line) or line.startswith("  ") for line in lines):
+    if COLUMN.match(lines[0]) and all(
+        COLUMN.match(line) or line.startswith("  ") for line in lines
+    ):
         return "\n".join(_rows(lines))
     return block
 

@@ -33,18 +33,28 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is not in docs: whole pages, and every file that one of them links to."""
     for place in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
-        files.append(File.generated(config, site_path(place), content=(ROOT / place).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(
+                config, site_path(place), content=(ROOT / place).read_text(encoding="utf-8")
+            )
+        )
     for page in sorted((ROOT / "benchmarks" / "results").rglob("*.md")):
-        files.append(File.generated(config, page.relative_to(ROOT).as_posix(), abs_src_path=str(page)))
+        files.append(
+            File.generated(config, page.relative_to(ROOT).as_posix(), abs_src_path=str(page))
+        )
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    files.append(File.generated(config, "licence.md", content=f"# Licence\n\n```text\n{licence}```\n"))
+    files.append(
+        File.generated(config, "licence.md", content=f"# Licence\n\n```text\n{licence}```\n")
+    )
     files.append(File.generated(config, "examples.md", content="\n".join(examples())))
     files.append(File.generated(config, "commands.md", content="\n".join(commands())))
     for file in list(files.documentation_pages()):
         for target in LINK.findall(file.content_string):
             place = repository_path(file.src_uri, target)
             if (ROOT / place).is_file() and files.get_file_from_path(site_path(place)) is None:
-                files.append(File.generated(config, site_path(place), abs_src_path=str(ROOT / place)))
+                files.append(
+                    File.generated(config, site_path(place), abs_src_path=str(ROOT / place))
+                )
     return files
 
 
@@ -54,7 +64,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def moved(match: re.Match[str]) -> str:
         place = repository_path(here, match[1])
-        return posixpath.relpath(site_path(place), posixpath.dirname(here) or ".") if (ROOT / place).exists() else match[1]
+        return (
+            posixpath.relpath(site_path(place), posixpath.dirname(here) or ".")
+            if (ROOT / place).exists()
+            else match[1]
+        )
 
     return LINK.sub(moved, markdown)
 

@@ -8,13 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airsplit.core.errors import AirsplitError, Diverged, FileProblem, Infeasible, InvalidValue, UnknownName
+from airsplit.core.errors import (
+    AirsplitError,
+    Diverged,
+    FileProblem,
+    Infeasible,
+    InvalidValue,
+    UnknownName,
+)
 from airsplit.paper.convergence import paper_convergence_expression, split_limit
 from airsplit.planning.methods import METHODS, plan
 from airsplit.planning.plan import Plan
 from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Proposal
 from airsplit.planning.stopping import StoppingTable, stopping_table
+from airsplit.runs.provenance import VERSION
 from airsplit.system.clock import Clock
 from airsplit.system.compute import ComputeFit, fit_compute
 from airsplit.system.fleet import Cell, Device, Fleet
@@ -24,12 +32,13 @@ from airsplit.system.traces import Trace
 if TYPE_CHECKING:
     from airsplit.models.cut import cut
     from airsplit.models.profiling import profile
+    from airsplit.report.page import write_report
     from airsplit.runs.record import RoundRecord
     from airsplit.scenario.scenario import Scenario
     from airsplit.simulation.simulate import simulate
     from airsplit.training.checkpoint import load_state
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "METHODS",
@@ -61,6 +70,7 @@ __all__ = [
     "simulate",
     "split_limit",
     "stopping_table",
+    "write_report",
 ]
 
 _ON_FIRST_USE = {
@@ -70,6 +80,7 @@ _ON_FIRST_USE = {
     "load_state": "airsplit.training.checkpoint",
     "profile": "airsplit.models.profiling",
     "simulate": "airsplit.simulation.simulate",
+    "write_report": "airsplit.report.page",
 }
 
 

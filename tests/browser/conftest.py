@@ -54,7 +54,12 @@ def _pages(browser: Browser, *, width: int) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": width, "height": 900})
     context.set_default_timeout(15_000)
     made, complaints = context.new_page(), list[str]()
-    made.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+    made.on(
+        "console",
+        lambda message: (
+            complaints.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     made.on("pageerror", lambda error: complaints.append(str(error)))
     yield made
     context.close()
@@ -66,7 +71,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs that are finished; tests add to them at their own peril."""
     root = tmp_path_factory.mktemp("runs")
     a_run(root / "first", [a_record(n) for n in range(1, 5)])
-    a_run(root / "second", [a_record(n, virtual_time_s=2.0 * n, latency_s=2.0) for n in range(1, 5)])
+    a_run(
+        root / "second", [a_record(n, virtual_time_s=2.0 * n, latency_s=2.0) for n in range(1, 5)]
+    )
     return root
 
 

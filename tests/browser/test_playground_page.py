@@ -27,7 +27,9 @@ def play(page: Page, dashboard: Dashboard) -> Page:
 def test_it_paints_within_a_second(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address)
     expect(page.locator("#said")).to_contain_text("devices cut the model")
-    painted = page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    painted = page.evaluate(
+        "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
     assert painted < 1000
 
 
@@ -38,7 +40,9 @@ def test_a_slider_changes_the_plan_and_the_address(play: Page) -> None:
     expect(play.locator("#said")).to_contain_text("200 devices cut the model")
     assert play.locator("#tiles").inner_text() != before
     assert "devices=200" in play.url
-    expect(play.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    expect(play.locator("#rounds")).to_have_attribute(
+        "aria-label", re.compile("expected-max: .* s")
+    )
 
 
 def test_the_address_brings_a_view_back(play: Page) -> None:
@@ -67,12 +71,18 @@ def test_a_device_is_chosen_by_a_click_and_explained(play: Page) -> None:
     expect(play.locator("#device")).to_be_hidden()
 
 
-def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(page: Page, dashboard: Dashboard) -> None:
+def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(
+    page: Page, dashboard: Dashboard
+) -> None:
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
+    page.on(
+        "request", lambda request: asked.append(request.url) if "/api/" in request.url else None
+    )
     page.goto(dashboard.address + "?device=3")
     expect(page.locator("#device-name")).to_contain_text("Why device 3")
-    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    expect(page.locator("#rounds")).to_have_attribute(
+        "aria-label", re.compile("expected-max: .* s")
+    )
     assert [url.rpartition("/")[2] for url in asked] == ["offered", "plan"]
     page.locator("#devices").focus()
     page.keyboard.press("Home")
@@ -80,7 +90,9 @@ def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(page: Page, das
     expect(page.locator("#device")).to_be_hidden()
 
 
-def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(play: Page, tmp_path: Path) -> None:
+def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(
+    play: Page, tmp_path: Path
+) -> None:
     """Where the last layers have no parameters, the deepest cut is before the last one that has."""
     known = json.loads(shipped_profile("alexnet").to_json())
     rows = len(known["names"])
@@ -92,7 +104,11 @@ def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(play: Page
     with play.expect_response("**/api/plan") as answer:
         play.locator("#profile").set_input_files(file)
     assert answer.value.status == 200, answer.value.json()
-    assert play.locator("#limit").get_attribute("max") == str(answer.value.json()["layers"]["deepest"]) == str(rows - 3)
+    assert (
+        play.locator("#limit").get_attribute("max")
+        == str(answer.value.json()["layers"]["deepest"])
+        == str(rows - 3)
+    )
 
 
 def test_a_keyboard_is_enough(play: Page) -> None:
@@ -101,8 +117,19 @@ def test_a_keyboard_is_enough(play: Page) -> None:
     reached = set()
     for _ in range(40):
         play.keyboard.press("Tab")
-        reached.add(play.evaluate("() => document.activeElement.id || document.activeElement.tagName"))
-    assert {"model", "limit", "devices", "distance", "bandwidth", "method", "csv", "order"} <= reached
+        reached.add(
+            play.evaluate("() => document.activeElement.id || document.activeElement.tagName")
+        )
+    assert {
+        "model",
+        "limit",
+        "devices",
+        "distance",
+        "bandwidth",
+        "method",
+        "csv",
+        "order",
+    } <= reached
     play.locator("summary", has_text="The same as a table").focus()
     play.keyboard.press("Enter")
     play.keyboard.press("Tab")
@@ -111,7 +138,9 @@ def test_a_keyboard_is_enough(play: Page) -> None:
     expect(play.locator("#device-name")).to_be_focused()
 
 
-def test_a_csv_is_planned_for_and_a_bad_row_is_shown_with_its_error(play: Page, tmp_path: Path) -> None:
+def test_a_csv_is_planned_for_and_a_bad_row_is_shown_with_its_error(
+    play: Page, tmp_path: Path
+) -> None:
     bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
     bad.write_text(CSV.format(pace="-3"))
     good.write_text(CSV.format(pace="2e-10"))
@@ -157,9 +186,19 @@ def test_what_is_wrong_with_a_file_is_said_beside_it(play: Page, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "address", ["?method=toString", "?device=abc", "?device=-1", "?limit=99", "?limit=x&devices=7.5", "?model=constructor"]
+    "address",
+    [
+        "?method=toString",
+        "?device=abc",
+        "?device=-1",
+        "?limit=99",
+        "?limit=x&devices=7.5",
+        "?model=constructor",
+    ],
 )
-def test_an_address_that_makes_no_sense_is_made_sense_of(page: Page, dashboard: Dashboard, address: str) -> None:
+def test_an_address_that_makes_no_sense_is_made_sense_of(
+    page: Page, dashboard: Dashboard, address: str
+) -> None:
     page.goto(dashboard.address + address)
     expect(page.locator("#said")).to_contain_text("20 devices cut the model")
     expect(page.locator("#error")).to_be_empty()
@@ -195,16 +234,24 @@ def test_nothing_sticks_out_at_any_width(any_width: Page, dashboard: Dashboard) 
         any_width.goto(dashboard.address + path)
         any_width.wait_for_load_state()
         expect(any_width.locator("canvas").first).to_be_visible()
-        assert any_width.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert any_width.evaluate(
+            "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        )
 
 
-def test_the_chosen_text_of_a_menu_is_shown_whole_however_long_it_is(any_width: Page, dashboard: Dashboard) -> None:
+def test_the_chosen_text_of_a_menu_is_shown_whole_however_long_it_is(
+    any_width: Page, dashboard: Dashboard
+) -> None:
     any_width.goto(dashboard.address)
     expect(any_width.locator("#said")).to_contain_text("20 devices")
     for name in ("model", "method", "order"):
         menu = any_width.locator(f"#{name}")
-        for value in menu.locator("option").evaluate_all("(all) => all.map((option) => option.value)"):
-            long = menu.locator(f'option[value="{value}"]').evaluate("(option) => option.textContent += ', as long as some text may be'")
+        for value in menu.locator("option").evaluate_all(
+            "(all) => all.map((option) => option.value)"
+        ):
+            long = menu.locator(f'option[value="{value}"]').evaluate(
+                "(option) => option.textContent += ', as long as some text may be'"
+            )
             menu.select_option(value)
             text = any_width.locator(f".choice:has(#{name}) > span")
             expect(text).to_have_text(long)
@@ -218,12 +265,20 @@ IS_WHOLE = """(text) => {
 }"""
 
 
-def test_every_text_in_a_chart_is_whole_at_any_width(any_width: Page, dashboard: Dashboard, tmp_path: Path) -> None:
+def test_every_text_in_a_chart_is_whole_at_any_width(
+    any_width: Page, dashboard: Dashboard, tmp_path: Path
+) -> None:
     file = tmp_path / "fleet.csv"
-    file.write_text(CSV.format(pace="2e-10").replace("phone", "a telephone with a name as long as nobody would give it"))
+    file.write_text(
+        CSV.format(pace="2e-10").replace(
+            "phone", "a telephone with a name as long as nobody would give it"
+        )
+    )
     for address in ("?device=3", "?model=vit&device=3", "?devices=200"):
         any_width.goto(dashboard.address + address)
-        expect(any_width.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+        expect(any_width.locator("#rounds")).to_have_attribute(
+            "aria-label", re.compile("expected-max: .* s")
+        )
         assert any_width.evaluate(TEXTS_CUT_OFF) == []
     any_width.locator("#csv").set_input_files(file)
     expect(any_width.locator("#said")).to_contain_text("2 devices")
@@ -250,7 +305,9 @@ TEXTS_CUT_OFF = """async () => {
 
 def test_the_axes_of_charts_have_their_units(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "?device=3")
-    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
+    expect(page.locator("#rounds")).to_have_attribute(
+        "aria-label", re.compile("expected-max: .* s")
+    )
     named = page.evaluate(AXES)
     assert named == {
         "cuts": ["cut after layer", "device"],
@@ -274,15 +331,23 @@ AXES = """async () => {
 def test_rounds_that_are_far_apart_are_points_and_no_bars(page: Page, dashboard: Dashboard) -> None:
     """A bar on a logarithmic axis has a length that means nothing."""
     page.goto(dashboard.address + "?model=vit&devices=40&distance=2000&method=random")
-    expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max: .* s"))
-    option = page.evaluate("async () => (await import('/static/common.js')).chartOf('rounds').getOption()")
+    expect(page.locator("#rounds")).to_have_attribute(
+        "aria-label", re.compile("expected-max: .* s")
+    )
+    option = page.evaluate(
+        "async () => (await import('/static/common.js')).chartOf('rounds').getOption()"
+    )
     assert (option["xAxis"][0]["type"], option["series"][0]["type"]) == ("log", "scatter")
 
 
-def test_a_cut_that_takes_longer_than_the_chart_is_high_is_marked(page: Page, dashboard: Dashboard) -> None:
+def test_a_cut_that_takes_longer_than_the_chart_is_high_is_marked(
+    page: Page, dashboard: Dashboard
+) -> None:
     page.goto(dashboard.address + "?device=3&limit=20")
     expect(page.locator("#device-cuts-note")).to_contain_text("longer than the chart is high")
     taken = page.locator("#device-cuts").get_attribute("aria-label") or ""
     long = [cut for cut in taken.split(", ") if "conv1" in cut or "relu1" in cut]
-    series = page.evaluate("async () => (await import('/static/common.js')).chartOf('device-cuts').getOption().series")
+    series = page.evaluate(
+        "async () => (await import('/static/common.js')).chartOf('device-cuts').getOption().series"
+    )
     assert [at for at, _ in series[2]["data"]] == list(range(len(long)))

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from airsplit.dashboard.serving import Dashboard
 from airsplit.report.page import write_report
-from airsplit.runs.record import Divergence, RunFolder
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.simulation.simulate import simulate
 from dashboard.servers import a_dashboard
@@ -37,17 +37,27 @@ def test_runs_are_listed_and_compared(page: Page, dashboard: Dashboard) -> None:
     expect(page.locator("#compared tbody tr")).to_have_count(2)
 
 
-def test_a_run_that_diverged_says_so_in_the_list_and_beside_others(page: Page, tmp_path: Path) -> None:
+def test_a_run_that_diverged_says_so_in_the_list_and_beside_others(
+    page: Page, tmp_path: Path
+) -> None:
     a_run(tmp_path / "fine", [a_record(1)])
-    RunFolder(a_run(tmp_path / "bad", [a_record(1)])).write_divergence(Divergence(2, "the loss is not finite"))
+    RunFolder(a_run(tmp_path / "bad", [a_record(1)])).write_divergence(
+        Divergence(2, "the loss is not finite")
+    )
     with a_dashboard(tmp_path) as dashboard:
         page.goto(dashboard.address + "runs?run=fine&run=bad")
-        expect(page.locator("#list tbody tr", has_text="bad")).to_contain_text("1 of 4, diverged in round 2")
-        expect(page.locator("#compared tbody tr", has_text="bad")).to_contain_text("diverged in round 2")
+        expect(page.locator("#list tbody tr", has_text="bad")).to_contain_text(
+            "1 of 4, diverged in round 2"
+        )
+        expect(page.locator("#compared tbody tr", has_text="bad")).to_contain_text(
+            "diverged in round 2"
+        )
         expect(page.locator("#compared tbody tr", has_text="fine")).not_to_contain_text("diverged")
 
 
-def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(page: Page, dashboard: Dashboard) -> None:
+def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(
+    page: Page, dashboard: Dashboard
+) -> None:
     page.goto(dashboard.address + "runs?run=first&run=second")
     expect(page.locator("#compared tbody tr")).to_have_count(2)
     for chart in ("accuracy", "loss", "latency"):
@@ -63,7 +73,11 @@ STROKES = "(all) => all.map((path) => [getComputedStyle(path).stroke, path.getAt
 
 
 def test_runs_on_different_data_have_no_target_in_common(page: Page, tmp_path: Path) -> None:
-    for name, dataset, step_s in (("slow", "digits", 3.0), ("quick", "digits", 1.0), ("other", "mnist", 2.0)):
+    for name, dataset, step_s in (
+        ("slow", "digits", 3.0),
+        ("quick", "digits", 1.0),
+        ("other", "mnist", 2.0),
+    ):
         rounds = 4 if name != "quick" else 2
         records = [a_record(n, virtual_time_s=step_s * n) for n in range(1, rounds + 1)]
         a_run(tmp_path / name, records, a_scenario(training__dataset=dataset))
@@ -72,7 +86,9 @@ def test_runs_on_different_data_have_no_target_in_common(page: Page, tmp_path: P
         expect(page.locator("#compared tbody tr")).to_have_count(3)
         expect(page.locator("#compared thead")).to_contain_text("time to the target")
         expect(page.locator("#targets")).to_contain_text("20.0 % on digits, 40.0 % on mnist")
-        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(["6.00 s", "2.00 s", "8.00 s"])
+        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(
+            ["6.00 s", "2.00 s", "8.00 s"]
+        )
         expect(page.locator("figure:has(#accuracy) .legend")).to_contain_text("other (mnist)")
         page.get_by_label("other", exact=True).uncheck()
         expect(page.locator("#compared thead")).to_contain_text("time to 20.0 %")
@@ -89,15 +105,27 @@ def test_a_metric_of_ones_own_is_shown_in_place_of_the_accuracy(page: Page, tmp_
         page.goto(dashboard.address + "runs?run=one&run=two&run=three")
         expect(page.locator("#compared tbody tr")).to_have_count(3)
         expect(page.locator("#metric")).to_have_text("error on the test set")
-        expect(page.locator("#metric-note")).to_contain_text("runs with another metric are left out")
-        expect(page.locator("#accuracy")).to_have_attribute("aria-label", "one: 0.100 in round 4; two: 0.300 in round 4")
-        expect(page.locator("#compared tbody td:nth-child(6)")).to_have_text(["0.100", "0.300", "10.0 %"])
-        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(["8.00 s", "16.0 s", "4.00 s"])
-        expect(page.locator("#targets")).to_contain_text("0.300 on digits (error), 10.0 % on digits")
+        expect(page.locator("#metric-note")).to_contain_text(
+            "runs with another metric are left out"
+        )
+        expect(page.locator("#accuracy")).to_have_attribute(
+            "aria-label", "one: 0.100 in round 4; two: 0.300 in round 4"
+        )
+        expect(page.locator("#compared tbody td:nth-child(6)")).to_have_text(
+            ["0.100", "0.300", "10.0 %"]
+        )
+        expect(page.locator("#compared tbody td:nth-child(7)")).to_have_text(
+            ["8.00 s", "16.0 s", "4.00 s"]
+        )
+        expect(page.locator("#targets")).to_contain_text(
+            "0.300 on digits (error), 10.0 % on digits"
+        )
 
 
 @pytest.mark.parametrize("width", ["page", "narrow"])
-def test_the_list_scrolls_by_whole_rows(request: pytest.FixtureRequest, tmp_path: Path, width: str) -> None:
+def test_the_list_scrolls_by_whole_rows(
+    request: pytest.FixtureRequest, tmp_path: Path, width: str
+) -> None:
     page: Page = request.getfixturevalue(width)
     for number in range(25):
         a_run(tmp_path / f"run-{number}", [a_record(1)])
@@ -123,7 +151,12 @@ ROWS_SEEN = """() => {
 
 
 def test_a_simulation_that_is_running_appears_and_grows(page: Page, tmp_path: Path) -> None:
-    changes = {"fleet.devices": 2, "training.rounds": 3, "training.iterations_per_round": 1, "training.batch_size": 4}
+    changes = {
+        "fleet.devices": 2,
+        "training.rounds": 3,
+        "training.iterations_per_round": 1,
+        "training.batch_size": 4,
+    }
     scenario = Scenario.load("demo").replace(**changes)
     with a_dashboard(tmp_path) as dashboard:
         page.goto(dashboard.address + "runs")
@@ -149,7 +182,9 @@ def test_focus_stays_where_it_is_while_a_run_grows(page: Page, tmp_path: Path) -
         expect(page.get_by_role("link", name="report")).to_be_focused()
 
 
-def test_a_run_can_be_left_out_and_one_that_is_not_there_is_told(page: Page, dashboard: Dashboard) -> None:
+def test_a_run_can_be_left_out_and_one_that_is_not_there_is_told(
+    page: Page, dashboard: Dashboard
+) -> None:
     page.goto(dashboard.address + "runs?run=nowhere")
     expect(page.locator("#problems")).to_contain_text("nowhere")
     page.get_by_role("button", name="Leave it out").click()
@@ -203,4 +238,6 @@ def test_a_report_opens_offline(page: Page, tmp_path: Path) -> None:
     page.goto(report.as_uri())
     expect(page.locator("svg.chart").first).to_be_visible()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert page.evaluate("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )

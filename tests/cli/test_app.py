@@ -32,7 +32,12 @@ def module(tmp_path, monkeypatch):
 
 def script(*words):
     """The code of a new interpreter that runs a command."""
-    return [sys.executable, "-c", "import sys; from airsplit.cli.app import main; sys.exit(main())", *words]
+    return [
+        sys.executable,
+        "-c",
+        "import sys; from airsplit.cli.app import main; sys.exit(main())",
+        *words,
+    ]
 
 
 # ---- help ----------------------------------------------------------------------------------------------------------------
@@ -117,7 +122,10 @@ def test_profile_reads_a_profile_file(run, tmp_path):
 
 
 def test_profile_counts_the_model_of_a_factory_in_the_current_folder(module, document):
-    module("tiny_net", "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n")
+    module(
+        "tiny_net",
+        "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n",
+    )
     found = document("profile", "tiny_net:make", "--input", "8")
     assert (found["model"], found["macs"]) == ("tiny_net:make", [32, 36])
 
@@ -131,13 +139,25 @@ def make(sizes, act="ReLU", bias=True, scale=1.0):
     return nn.Sequential(*(nn.Linear(a, b, bias=bias) for a, b in zip(sizes, sizes[1:])), getattr(nn, act)())
 """
     module("argued_net", text)
-    words = ("--model-arg", "sizes=[8, 4, 2]", "--model-arg", "act=GELU", "--model-arg", "bias=false", "--model-arg", "scale=0.5")
+    words = (
+        "--model-arg",
+        "sizes=[8, 4, 2]",
+        "--model-arg",
+        "act=GELU",
+        "--model-arg",
+        "bias=false",
+        "--model-arg",
+        "scale=0.5",
+    )
     found = document("profile", "argued_net:make", "--input", "8", *words)
     assert (found["macs"], found["parameters"]) == ([32, 40, 42], [32, 8, 0])
 
 
 def test_profile_of_a_built_in_model_takes_arguments_and_knows_its_input(document):
-    assert document("profile", "alexnet32", "--model-arg", "channels=1")["layer_macs"][0] == 25 * 96 * 32 * 32
+    assert (
+        document("profile", "alexnet32", "--model-arg", "channels=1")["layer_macs"][0]
+        == 25 * 96 * 32 * 32
+    )
     deep, usual = document("profile", "gpt", "--model-arg", "layers=5"), document("profile", "gpt")
     assert len(deep["names"]) > len(usual["names"])
     assert document("profile", "gpt", "--model-arg", "layers=") == usual
@@ -194,7 +214,10 @@ def test_profile_explains_which_cuts_are_left_out(run, document):
 
 def test_profile_says_so_where_no_cut_is_left_out(run, document):
     words = ("profile", "alexnet32", "--model-arg", "width=0.1")
-    assert run(*words, "--explain")[1] == run(*words)[1] + "No cut is left out: the model can be cut after every layer\n"
+    assert (
+        run(*words, "--explain")[1]
+        == run(*words)[1] + "No cut is left out: the model can be cut after every layer\n"
+    )
     found = document(*words, "--explain")
     assert found["refused"] == []
     assert found["profile"] == document(*words)
@@ -221,7 +244,15 @@ def test_plan_names_everything_that_was_planned(run):
     code, out, err = run("plan", "paper-alexnet")
     assert (code, err) == (0, "")
     title = out.splitlines()[0]
-    for part in ("alexnet", "20 devices", "20 MHz", "-114 dBm", "splits up to 8 (pool2)", "batch of 32", "iteration"):
+    for part in (
+        "alexnet",
+        "20 devices",
+        "20 MHz",
+        "-114 dBm",
+        "splits up to 8 (pool2)",
+        "batch of 32",
+        "iteration",
+    ):
         assert part in title
     assert "s for an iteration of 32 samples" in out
     assert "largest mean, " in out
@@ -231,7 +262,10 @@ def test_plan_names_everything_that_was_planned(run):
 
 
 def test_plan_has_a_row_for_each_device_of_a_small_fleet(run):
-    rows = [line.split() for line in run("plan", "paper-alexnet", "--set", "fleet.devices=40")[1].splitlines()]
+    rows = [
+        line.split()
+        for line in run("plan", "paper-alexnet", "--set", "fleet.devices=40")[1].splitlines()
+    ]
     assert [row[0] for row in rows if row and row[0].isdigit()] == [str(k) for k in range(40)]
 
 
@@ -242,7 +276,9 @@ def test_plan_sums_a_large_fleet_up(run):
 
 
 def test_plan_says_where_hardly_anything_is_averaged(run):
-    little = "so that each device trains nearly a model of its own; a lower plan.max_split shares more"
+    little = (
+        "so that each device trains nearly a model of its own; a lower plan.max_split shares more"
+    )
     words = ["plan", "paper-alexnet-no-limit", "--method", "fixed", "--set", "plan.split=19"]
     assert little in flat(run(*words)[1])
     for other in ("training.algorithm=fedavg", "training.average_fronts_every=5", "plan.split=8"):
@@ -260,18 +296,24 @@ def test_plan_says_whose_memory_limits_its_split(run, tmp_path):
         + "".join(f"small{k},2e-10,1e9,300,100e6\n" for k in range(7))
     )
     preset = run("presets", "paper-alexnet")[1]
-    kept = preset[: preset.index("[fleet]")] + preset[preset.index("\n\n", preset.index("[fleet]")) :]
+    kept = (
+        preset[: preset.index("[fleet]")] + preset[preset.index("\n\n", preset.index("[fleet]")) :]
+    )
     (tmp_path / "my.toml").write_text(kept + '\n[fleet]\nfile = "fleet.csv"\n')
     said = flat(run("plan", tmp_path / "my.toml")[1])
     assert "memory limits how deep they can be cut: small0 up to relu1, small1 up to relu1" in said
     assert "and 2 devices more" in said
     assert "large up to" not in said
-    assert "limits how deep" not in run("plan", tmp_path / "my.toml", "--set", "plan.max_split=1")[1]
+    assert (
+        "limits how deep" not in run("plan", tmp_path / "my.toml", "--set", "plan.max_split=1")[1]
+    )
 
 
 def test_plan_shows_the_server_only_where_it_takes_time(run):
     assert "server" not in run("plan", "paper-alexnet")[1]
-    assert "server" in run("plan", "paper-alexnet", "--set", "clock.server_seconds_per_mac=1e-12")[1]
+    assert (
+        "server" in run("plan", "paper-alexnet", "--set", "clock.server_seconds_per_mac=1e-12")[1]
+    )
 
 
 def test_output_that_is_no_terminal_is_plain_and_without_trailing_blanks(run):
@@ -287,13 +329,34 @@ def test_plan_as_json_has_the_attributes_of_plan(document):
     plan = air.plan(air.profile("alexnet"), scenario.make_fleet(), **scenario.plan_arguments())
     for key, value in found.items():
         assert np.array_equal(np.asarray(value), np.asarray(getattr(plan, key))), key
-    promised = {"splits", "split_names", "shares", "compute_s", "transmit_s", "mean_latency_s", "expected_latency_s"}
-    more = {"objective", "bound", "objective_s", "lower_bound_s", "gap", "averaged_parameters", "method", "status", "iterations", "history"}
+    promised = {
+        "splits",
+        "split_names",
+        "shares",
+        "compute_s",
+        "transmit_s",
+        "mean_latency_s",
+        "expected_latency_s",
+    }
+    more = {
+        "objective",
+        "bound",
+        "objective_s",
+        "lower_bound_s",
+        "gap",
+        "averaged_parameters",
+        "method",
+        "status",
+        "iterations",
+        "history",
+    }
     assert promised | more <= found.keys()
 
 
 def test_set_changes_any_setting(document):
-    found = document("plan", "paper-alexnet", "--set", "fleet.devices=3", "--set", "plan.max_split=pool1")
+    found = document(
+        "plan", "paper-alexnet", "--set", "fleet.devices=3", "--set", "plan.max_split=pool1"
+    )
     assert len(found["splits"]) == 3
     assert max(found["splits"]) <= 4
 
@@ -319,8 +382,8 @@ def test_plan_counts_a_built_in_model_with_other_arguments(document):
     found = document("plan", "demo")
     assert len(found["splits"]) == 20
     assert found["averaged_parameters"] < 2_000_000
-    coloured = document("plan", "demo", "--set", "model.arguments.channels=3")
-    assert coloured["profile_fingerprint"] != found["profile_fingerprint"]
+    colored = document("plan", "demo", "--set", "model.arguments.channels=3")
+    assert colored["profile_fingerprint"] != found["profile_fingerprint"]
 
 
 def test_plan_takes_a_factory_with_arguments(module, document, tmp_path):
@@ -347,13 +410,27 @@ class Words(nn.Module):
     module("words_net", text)
     fleet = "[fleet]\ndevices = 2\n"
     for inputs in ('input_shape = [7]\ninput_dtype = "int64"', 'inputs = ["7:int64", "5"]'):
-        (tmp_path / "words.toml").write_text(f'[model]\nname = "words_net:Words"\n{inputs}\n{fleet}')
+        (tmp_path / "words.toml").write_text(
+            f'[model]\nname = "words_net:Words"\n{inputs}\n{fleet}'
+        )
         assert len(document("plan", "words.toml")["splits"]) == 2
 
 
 def test_plan_takes_a_built_in_model_of_any_kind(document):
     for name in ("gpt", "resnet20", "vit"):
-        assert len(document("plan", "paper-alexnet", "--set", f"model.name={name}", "--set", "fleet.devices=2")["splits"]) == 2
+        assert (
+            len(
+                document(
+                    "plan",
+                    "paper-alexnet",
+                    "--set",
+                    f"model.name={name}",
+                    "--set",
+                    "fleet.devices=2",
+                )["splits"]
+            )
+            == 2
+        )
 
 
 def test_comparing_all_methods_has_a_row_for_each(run):
@@ -364,7 +441,16 @@ def test_comparing_all_methods_has_a_row_for_each(run):
 
 
 def test_comparing_all_methods_includes_fixed_where_a_split_is_given(document):
-    found = document("plan", "paper-alexnet", "--method", "all", "--set", "plan.split=4", "--set", "fleet.devices=5")
+    found = document(
+        "plan",
+        "paper-alexnet",
+        "--method",
+        "all",
+        "--set",
+        "plan.split=4",
+        "--set",
+        "fleet.devices=5",
+    )
     assert [plan["method"] for plan in found] == [*COMPARED, "fixed"]
     best = min(plan["mean_latency_s"] for plan in found)
     assert found[1]["mean_latency_s"] == pytest.approx(best, rel=1e-9)
@@ -382,7 +468,9 @@ def test_a_plan_file_holds_what_json_prints(run, document, tmp_path):
 
 def test_a_warning_of_the_planner_is_one_line_on_stderr_said_once(run):
     for words in ((), ("--method", "all")):
-        code, out, err = run("plan", "paper-alexnet", "--set", "plan.max_split=20", "--json", *words)
+        code, out, err = run(
+            "plan", "paper-alexnet", "--set", "plan.max_split=20", "--json", *words
+        )
         assert code == 0
         json.loads(out)
         assert err.startswith("airsplit: note: max_split 20 lets devices keep every parameter")
@@ -409,34 +497,88 @@ MISTAKES = [
     (["plan", "demo", "--jsn"], "No such option: --jsn"),
     (["plan", "paper-alexnt"], "did you mean 'paper-alexnet'?"),
     (["plan", "none.toml"], "scenario file 'none.toml' does not exist"),
-    (["plan", "paper-alexnet", "--method", "exat"], "--method 'exat' is not known; did you mean 'exact'?"),
+    (
+        ["plan", "paper-alexnet", "--method", "exat"],
+        "--method 'exat' is not known; did you mean 'exact'?",
+    ),
     (["plan", "paper-alexnet", "--method", "fixed"], "plan.split must be given"),
-    (["plan", "paper-alexnet", "--method", "paper", "--set", "plan.method=exact"], "exclude each other"),
-    (["plan", "paper-alexnet", "--method", "paper", "--set", "plan.split=4"], "plan.split belongs to"),
+    (
+        ["plan", "paper-alexnet", "--method", "paper", "--set", "plan.method=exact"],
+        "exclude each other",
+    ),
+    (
+        ["plan", "paper-alexnet", "--method", "paper", "--set", "plan.split=4"],
+        "plan.split belongs to",
+    ),
     (["plan", "paper-alexnet", "--set", "fleet.devices"], "--set must be key=value"),
     (["plan", "paper-alexnet", "--set", "=3"], "--set must be key=value"),
     (["plan", "paper-alexnet", "--set", "fleet.device=3"], "did you mean fleet.devices?"),
-    (["plan", "paper-alexnet", "--set", "fleet.devices=2O"], "fleet.devices must be a whole number, got '2O'"),
-    (["plan", "paper-alexnet", "--set", "plan.max_split=21"], "max_split must be a whole number from 1 to 20, got 21"),
-    (["plan", "paper-alexnet", "--set", "plan.max_split=pool"], "max_split 'pool' is not known; did you mean 'pool"),
+    (
+        ["plan", "paper-alexnet", "--set", "fleet.devices=2O"],
+        "fleet.devices must be a whole number, got '2O'",
+    ),
+    (
+        ["plan", "paper-alexnet", "--set", "plan.max_split=21"],
+        "max_split must be a whole number from 1 to 20, got 21",
+    ),
+    (
+        ["plan", "paper-alexnet", "--set", "plan.max_split=pool"],
+        "max_split 'pool' is not known; did you mean 'pool",
+    ),
     (["plan", "paper-alexnet", "--set", "plan.max_split=[1,2]"], "2 entries for 20 devices"),
-    (["plan", "paper-alexnet", "--set", "model.name=alexnt"], "model 'alexnt' is not known; did you mean 'alexnet'"),
+    (
+        ["plan", "paper-alexnet", "--set", "model.name=alexnt"],
+        "model 'alexnt' is not known; did you mean 'alexnet'",
+    ),
     (["plan", "paper-alexnet", "--set", "fleet.file=none.csv"], "none.csv' does not exist"),
-    (["plan", "paper-alexnet", "--set", "cell.resource_blocks=3"], "cell.resource_blocks must be at least"),
-    (["plan", "paper-alexnet", "--method", "all", "--set", "cell.resource_blocks=3"], "must be at least the number"),
-    (["plan", "paper-alexnet", "--method", "all", "--set", "plan.split=9"], "split of device 0 must be from 1 to 8"),
-    (["plan", "demo", "--set", "model.arguments.with=2"], "alexnet32 argument 'with' is not known; did you mean 'width'"),
+    (
+        ["plan", "paper-alexnet", "--set", "cell.resource_blocks=3"],
+        "cell.resource_blocks must be at least",
+    ),
+    (
+        ["plan", "paper-alexnet", "--method", "all", "--set", "cell.resource_blocks=3"],
+        "must be at least the number",
+    ),
+    (
+        ["plan", "paper-alexnet", "--method", "all", "--set", "plan.split=9"],
+        "split of device 0 must be from 1 to 8",
+    ),
+    (
+        ["plan", "demo", "--set", "model.arguments.with=2"],
+        "alexnet32 argument 'with' is not known; did you mean 'width'",
+    ),
     (["profile", "alexnt"], "model 'alexnt' is not known; did you mean 'alexnet'"),
     (["profile", "vgg16", "--input", "3x-2"], "--input must be the sizes of one sample"),
     (["profile", "vgg16", "--input", "3x32"], "channels, height and width"),
-    (["profile", "vgg16", "--input", "3x32x32", "--input", "8"], "vgg16 takes one input, e.g. 3x224x224, got 2; give one"),
-    (["profile", "gpt", "--input", "8:int46"], "--input type 'int46' is not known; did you mean 'int64'"),
-    (["profile", "gpt", "--model-arg", "layers"], "--model-arg must be key=value, e.g. layers=12, got 'layers'"),
-    (["profile", "gpt", "--model-arg", "layer=3"], "gpt argument 'layer' is not known; did you mean 'layers'"),
+    (
+        ["profile", "vgg16", "--input", "3x32x32", "--input", "8"],
+        "vgg16 takes one input, e.g. 3x224x224, got 2; give one",
+    ),
+    (
+        ["profile", "gpt", "--input", "8:int46"],
+        "--input type 'int46' is not known; did you mean 'int64'",
+    ),
+    (
+        ["profile", "gpt", "--model-arg", "layers"],
+        "--model-arg must be key=value, e.g. layers=12, got 'layers'",
+    ),
+    (
+        ["profile", "gpt", "--model-arg", "layer=3"],
+        "gpt argument 'layer' is not known; did you mean 'layers'",
+    ),
     (["profile", "gpt", "--model-arg", "layers=nan"], "--model-arg layers must be a finite number"),
-    (["profile", "gpt", "--model-arg", "layers=2020-01-01"], "--model-arg layers must be a finite number, text"),
-    (["profile", "gpt", "--model-arg", "input_shape=[3]"], "gpt argument input_shape says the same as its input; give that"),
-    (["profile", "none.json", "--model-arg", "layers=3"], "--model-arg does not go with a profile file, got it with 'none.json'"),
+    (
+        ["profile", "gpt", "--model-arg", "layers=2020-01-01"],
+        "--model-arg layers must be a finite number, text",
+    ),
+    (
+        ["profile", "gpt", "--model-arg", "input_shape=[3]"],
+        "gpt argument input_shape says the same as its input; give that",
+    ),
+    (
+        ["profile", "none.json", "--model-arg", "layers=3"],
+        "--model-arg does not go with a profile file, got it with 'none.json'",
+    ),
     (["profile", "none.json", "--explain"], "--explain does not go with a profile file"),
     (["profile", "alexnet", "--plot", "alexnet"], "must end in .png, .svg or .pdf"),
     (["profile", "none.json"], "profile file 'none.json' does not exist"),
@@ -445,7 +587,10 @@ MISTAKES = [
     (["profile", "json:lods", "--input", "8"], "json has no 'lods'; did you mean 'loads'?"),
     (["profile", "json:__name__", "--input", "8"], "must be a function or class"),
     (["profile", "json:", "--input", "8"], "package.module:factory"),
-    (["profile", "torch.nn:ReLU"], "model 'torch.nn:ReLU' must be given its input, the sizes of one sample; give --input"),
+    (
+        ["profile", "torch.nn:ReLU"],
+        "model 'torch.nn:ReLU' must be given its input, the sizes of one sample; give --input",
+    ),
     (["presets", "dem"], "preset 'dem' is not known; did you mean 'demo'"),
     (["figures", "99"], "figure '99' is not known. Known: 3"),
     (["figures", "three"], "figure 'three' is not known"),
@@ -453,8 +598,12 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
-def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(run, words, message, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES]
+)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(
+    run, words, message, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -463,7 +612,9 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(run, words, message, tm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"names": ["a"]}', '{"names": [], "layer_macs": []}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"names": ["a"]}', '{"names": [], "layer_macs": []}']
+)
 def test_a_broken_profile_file_is_named(run, tmp_path, content):
     (tmp_path / "mine.json").write_text(content)
     code, out, err = run("profile", tmp_path / "mine.json")
@@ -477,8 +628,13 @@ def test_an_input_shape_does_not_go_with_a_profile_file(run, tmp_path):
 
 
 def test_a_factory_that_fails_is_one_line(run, module):
-    module("bad_net", "import sys\n\ndef stop():\n    sys.exit(3)\n\ndef word():\n    return 'net'\n")
-    for name, message in (("stop", "failed: SystemExit: 3"), ("word", "must return a torch.nn.Module, got 'net'")):
+    module(
+        "bad_net", "import sys\n\ndef stop():\n    sys.exit(3)\n\ndef word():\n    return 'net'\n"
+    )
+    for name, message in (
+        ("stop", "failed: SystemExit: 3"),
+        ("word", "must return a torch.nn.Module, got 'net'"),
+    ):
         code, out, err = run("profile", f"bad_net:{name}", "--input", "8")
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert message in err
@@ -516,7 +672,12 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(run, tmp_path):
 
 def test_a_mistake_leaves_an_older_plan_file_as_it_was(run, tmp_path):
     (tmp_path / "plan.json").write_text("older")
-    assert run("plan", "paper-alexnet", "--set", "plan.max_split=99", "--out", tmp_path / "plan.json")[0] == 2
+    assert (
+        run("plan", "paper-alexnet", "--set", "plan.max_split=99", "--out", tmp_path / "plan.json")[
+            0
+        ]
+        == 2
+    )
     assert (tmp_path / "plan.json").read_text() == "older"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -545,24 +706,37 @@ def test_a_reader_that_goes_away_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
-        done = subprocess.run(script("plan", "paper-alexnet"), stdout=closed, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            script("plan", "paper-alexnet"), stdout=closed, stderr=subprocess.PIPE, check=False
+        )
     assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_terminal_without_unicode_still_gets_its_answer():
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(script("plan", "paper-alexnet"), capture_output=True, env=environment, check=False)
+    done = subprocess.run(
+        script("plan", "paper-alexnet"), capture_output=True, env=environment, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"20 devices" in done.stdout
 
 
-def test_networks_with_shortcuts_and_of_tokens_are_planned_with_their_backward_pass(document, tmp_path):
+def test_networks_with_shortcuts_and_of_tokens_are_planned_with_their_backward_pass(
+    document, tmp_path
+):
     clock = '[clock]\ndownlink = true\nbackward_macs_ratio = "counted"\n'
     deep = '[model]\nname = "airsplit.models.zoo.resnet:resnet20"\ninput_shape = [3, 32, 32]\narguments = { layers = 50 }\n'
     tokens = '[model]\nname = "gpt"\narguments = { layers = 2 }\n'
     for number, model in enumerate((deep, tokens)):
         (tmp_path / f"{number}.toml").write_text(model + clock)
         plan = document("plan", tmp_path / f"{number}.toml")
-        plain = document("plan", tmp_path / f"{number}.toml", "--set", "clock.downlink=false", "--set", "clock.backward_macs_ratio=0.0")
+        plain = document(
+            "plan",
+            tmp_path / f"{number}.toml",
+            "--set",
+            "clock.downlink=false",
+            "--set",
+            "clock.backward_macs_ratio=0.0",
+        )
         assert plan["mean_latency_s"] > plain["mean_latency_s"] > 0
         assert len(plan["split_names"]) == 20

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import airsplit as air
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.settings import ALGORITHMS
 from airsplit.simulation.clock_simulation import PLAIN
 
@@ -15,7 +15,19 @@ from airsplit.simulation.clock_simulation import PLAIN
 def test_the_table_names_everything_that_a_newcomer_asks(run):
     code, out, err = run("clock", "paper-alexnet", "--rounds", "200")
     assert (code, err) == (0, "")
-    for word in ("alexnet", "20 devices", "sfl", "median", "95 %", "computing", "on the air", "waiting", "virtual time", "planned", "sent"):
+    for word in (
+        "alexnet",
+        "20 devices",
+        "sfl",
+        "median",
+        "95 %",
+        "computing",
+        "on the air",
+        "waiting",
+        "virtual time",
+        "planned",
+        "sent",
+    ):
         assert word in out, word
     assert "Latency of a round of 5 iterations of 32 samples, over 200 rounds" in out
     assert "E[max]; these rounds took" in out
@@ -32,28 +44,51 @@ def test_every_printed_latency_names_its_batch(run):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_has_its_clock(run, algorithm):
-    code, out, err = run("clock", "demo", "--set", f"training.algorithm={algorithm}", "--rounds", "2")
+    code, out, err = run(
+        "clock", "demo", "--set", f"training.algorithm={algorithm}", "--rounds", "2"
+    )
     assert (code, err) == (0, "")
     assert f" · {algorithm} · " in out
     assert (f"a plan is for sfl, and this is {algorithm}" in out) == (algorithm != "sfl")
     assert ("splits up to" in out) == (algorithm != "fedavg")
-    waiting = {"split-learning": "one device after the other", "fedavg": "waiting after every round"}
+    waiting = {
+        "split-learning": "one device after the other",
+        "fedavg": "waiting after every round",
+    }
     assert waiting.get(algorithm, "waiting after every iteration") in out
 
 
 def test_what_a_plan_does_not_know_of_is_said(run):
     said = "a plan is for all devices"
     assert said not in run("clock", "demo", "--rounds", "2")[1]
-    for setting in ("training.participation=0.5", "training.dropout_probability=0.1", "fleet.redraw_fading=true"):
+    for setting in (
+        "training.participation=0.5",
+        "training.dropout_probability=0.1",
+        "fleet.redraw_fading=true",
+    ):
         assert said in run("clock", "demo", "--rounds", "2", "--set", setting)[1]
-    _, out, _ = run("clock", "demo", "--rounds", "20", "--set", "training.participation=0.5", "--set", "clock.server_seconds_per_mac=1e-9")
+    _, out, _ = run(
+        "clock",
+        "demo",
+        "--rounds",
+        "20",
+        "--set",
+        "training.participation=0.5",
+        "--set",
+        "clock.server_seconds_per_mac=1e-9",
+    )
     assert "not taking part" in out
     assert "at the server" in out
 
 
 def test_energy_is_said_only_where_computing_is_in_it(run):
-    assert re.search(r"energy +[\d.]+ m?J, of all devices", run("clock", "demo", "--rounds", "2")[1])
-    assert "left out because computing would be missing from it" in run("clock", "paper-alexnet", "--rounds", "2")[1]
+    assert re.search(
+        r"energy +[\d.]+ m?J, of all devices", run("clock", "demo", "--rounds", "2")[1]
+    )
+    assert (
+        "left out because computing would be missing from it"
+        in run("clock", "paper-alexnet", "--rounds", "2")[1]
+    )
 
 
 def test_one_device_waits_for_nobody(run):
@@ -65,7 +100,9 @@ def test_one_device_waits_for_nobody(run):
 
 
 def test_devices_that_have_names_keep_them(run, tmp_path):
-    (tmp_path / "fleet.csv").write_text("name,seconds_per_mac,fluctuation,full_band_rate_bps\nkitchen,4e-8,5e9,6e7\nattic,3e-10,7e9,8e6\n")
+    (tmp_path / "fleet.csv").write_text(
+        "name,seconds_per_mac,fluctuation,full_band_rate_bps\nkitchen,4e-8,5e9,6e7\nattic,3e-10,7e9,8e6\n"
+    )
     (tmp_path / "my.toml").write_text('[model]\nname = "alexnet"\n[fleet]\nfile = "fleet.csv"\n')
     code, out, _ = run("clock", tmp_path / "my.toml", "--rounds", "9")
     assert code == 0
@@ -87,24 +124,38 @@ def test_json_is_one_document_under_the_names_of_the_attributes(document):
 
 
 def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
-    settings = ("training.rounds=2", "fleet.devices=3", "training.dropout_probability=0.2", "training.samples_per_device=32")
+    settings = (
+        "training.rounds=2",
+        "fleet.devices=3",
+        "training.dropout_probability=0.2",
+        "training.samples_per_device=32",
+    )
     wanted = ("demo", *(word for setting in settings for word in ("--set", setting)))
     assert run("run", *wanted, "--out", tmp_path / "run")[0] == 0
     records = RunFolder(tmp_path / "run").records()
     found = document("clock", *wanted)
     assert found["latency_s"] == [record.latency_s for record in records]
     assert found["virtual_time_s"] == records[-1].virtual_time_s
-    resolved = document("clock", tmp_path / "run" / "scenario.toml")  # with the profile's fingerprint, which must be the same
+    resolved = document(
+        "clock", tmp_path / "run" / "scenario.toml"
+    )  # with the profile's fingerprint, which must be the same
     assert resolved["latency_s"] == found["latency_s"]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
-    "changes", [("fleet.devices=3",), ("fleet.devices=80", "training.participation=0.2"), ("training.algorithm=fedavg",)]
+    "changes",
+    [
+        ("fleet.devices=3",),
+        ("fleet.devices=80", "training.participation=0.2"),
+        ("training.algorithm=fedavg",),
+    ],
 )
 def test_a_picture_is_drawn(run, tmp_path, changes, rounds):
     words = [word for change in changes for word in ("--set", change)]
-    code, out, err = run("clock", "demo", "--rounds", rounds, "--plot", tmp_path / "clock.png", *words)
+    code, out, err = run(
+        "clock", "demo", "--rounds", rounds, "--plot", tmp_path / "clock.png", *words
+    )
     assert (code, err) == (0, f"airsplit: wrote {tmp_path / 'clock.png'}\n")
     assert "virtual time" in out
     assert (tmp_path / "clock.png").read_bytes().startswith(b"\x89PNG")
@@ -122,7 +173,9 @@ def test_the_help_has_examples_and_no_broken_lines(run):
     assert (code, err) == (0, "")
     assert "Examples:\n    airsplit clock" in out
     assert max(map(len, out.splitlines())) <= 80
-    listed = [line.split()[0] for line in run("--help")[1].splitlines() if re.match(r"  [a-z]+  ", line)]
+    listed = [
+        line.split()[0] for line in run("--help")[1].splitlines() if re.match(r"  [a-z]+  ", line)
+    ]
     assert listed.index("plan") + 1 == listed.index("clock") == listed.index("run") - 1
 
 
@@ -147,7 +200,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
 
 def test_a_picture_that_cannot_be_written_is_one_line_and_leaves_nothing(run, tmp_path):
     (tmp_path / "file").write_text("")
-    code, out, err = run("clock", "demo", "--rounds", "1", "--plot", tmp_path / "file" / "clock.png")
+    code, out, err = run(
+        "clock", "demo", "--rounds", "1", "--plot", tmp_path / "file" / "clock.png"
+    )
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "clock.png" in err
 
@@ -170,12 +225,18 @@ def test_what_takes_long_is_told_of(run, monkeypatch):
     assert "airsplit: round 1 of 3, virtual time" in err
 
 
-def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(run, tmp_path, monkeypatch):
+def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(
+    run, tmp_path, monkeypatch
+):
     net = "from torch import nn\n\ndef make():\n    print('hello')\n    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))\n"
     (tmp_path / "talking_net.py").write_text(net)
-    (tmp_path / "my.toml").write_text('[model]\nname = "talking_net:make"\ninput_shape = [8]\n[fleet]\ndevices = 2\n')
+    (tmp_path / "my.toml").write_text(
+        '[model]\nname = "talking_net:make"\ninput_shape = [8]\n[fleet]\ndevices = 2\n'
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("airsplit.cli.clock_tables.QUIET_S", math.inf)  # a busy machine may take long
+    monkeypatch.setattr(
+        "airsplit.cli.clock_tables.QUIET_S", math.inf
+    )  # a busy machine may take long
     code, out, err = run("clock", tmp_path / "my.toml", "--json")
     assert (code, err) == (0, "hello\n")
     assert json.loads(out)["rounds"] == 20
@@ -191,9 +252,16 @@ def test_the_document_is_what_python_gives(document):
 def test_few_devices_have_their_names_in_the_picture(run, tmp_path):
     file, names = tmp_path / "fleet.csv", ["kitchen", "garage", "an-attic-that-is-far-away"]
     lines = [f"{name},4e-10,5e9,6e7" for name in names]
-    file.write_text("\n".join(["name,seconds_per_mac,fluctuation,full_band_rate_bps", *lines]) + "\n")
-    (tmp_path / "mine.toml").write_text('[model]\nname = "alexnet"\n\n[fleet]\nfile = "fleet.csv"\n')
-    assert run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", tmp_path / "clock.svg")[0] == 0
+    file.write_text(
+        "\n".join(["name,seconds_per_mac,fluctuation,full_band_rate_bps", *lines]) + "\n"
+    )
+    (tmp_path / "mine.toml").write_text(
+        '[model]\nname = "alexnet"\n\n[fleet]\nfile = "fleet.csv"\n'
+    )
+    assert (
+        run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", tmp_path / "clock.svg")[0]
+        == 0
+    )
     drawn = (tmp_path / "clock.svg").read_text()
     assert [name[:10] in drawn for name in names] == [True] * 3
     assert names[2] not in drawn
@@ -209,12 +277,25 @@ def test_a_batch_larger_than_what_devices_hold_is_said(run):
         "they use all of them in every iteration, while plan and clock count a whole batch"
     ]
     assert run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=71")[2] == ""
-    assert "(0: 50, 1: 50, 2: 50, …)" in run("clock", "demo", "--rounds", 1, *sets("batch_size=51", "samples_per_device=50"))[2]
+    assert (
+        "(0: 50, 1: 50, 2: 50, …)"
+        in run("clock", "demo", "--rounds", 1, *sets("batch_size=51", "samples_per_device=50"))[2]
+    )
 
 
 def test_what_is_not_known_without_the_data_is_not_said(run):
-    assert run("clock", "demo", "--rounds", 1, *sets("batch_size=1000000", "dataset=not_there:at_all"))[2] == ""
-    assert run("clock", "demo", "--rounds", 1, "--set", "fleet.devices=2000", *sets("batch_size=100"))[2] == ""  # more than samples
+    assert (
+        run(
+            "clock", "demo", "--rounds", 1, *sets("batch_size=1000000", "dataset=not_there:at_all")
+        )[2]
+        == ""
+    )
+    assert (
+        run("clock", "demo", "--rounds", 1, "--set", "fleet.devices=2000", *sets("batch_size=100"))[
+            2
+        ]
+        == ""
+    )  # more than samples
 
 
 def sets(*settings):

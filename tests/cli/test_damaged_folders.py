@@ -80,7 +80,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert main([*words, str(folder / "two"), "--set", "training.rounds=2"]) == 0
     assert main([*words, str(folder / "four"), "--set", "training.rounds=4"]) == 0
     for name in ("run", "two", "four"):
-        assert main(["export", str(folder / name), "--device", "1", "--out", str(folder / f"{name}.safetensors")]) == 0
+        assert (
+            main(
+                [
+                    "export",
+                    str(folder / name),
+                    "--device",
+                    "1",
+                    "--out",
+                    str(folder / f"{name}.safetensors"),
+                ]
+            )
+            == 0
+        )
     yield folder
     sys.path.remove(str(folder))
     sys.modules.pop("damaged_net", None)
@@ -99,7 +111,14 @@ def flip(content: bytes, rng: random.Random) -> bytes:
 
 def nest(content: bytes, rng: random.Random) -> bytes:
     """Put something deep in place of a value, or of the whole file."""
-    deep = rng.choice([b"[" * 100_000, b'{"a":' * 100_000, b"[" * 900 + b"]" * 900, b'{"a":' * 100 + b"1" + b"}" * 100])
+    deep = rng.choice(
+        [
+            b"[" * 100_000,
+            b'{"a":' * 100_000,
+            b"[" * 900 + b"]" * 900,
+            b'{"a":' * 100 + b"1" + b"}" * 100,
+        ]
+    )
     colons = [at + 1 for at, letter in enumerate(content) if letter in b":="]
     at = rng.choice([0, *colons])
     return deep if at == 0 else content[:at] + deep + content[at:].partition(b",")[2]
@@ -111,7 +130,13 @@ def inflate(content: bytes, rng: random.Random) -> bytes:
     if not digits:
         return b"9" * 4000
     at = rng.choice(digits)
-    return content[:at] + rng.choice([b"9" * 400, b"9" * 5000, b"1e400", b"-1e999", b"NaN", b"99999999999999999999"]) + content[at + 1 :]
+    return (
+        content[:at]
+        + rng.choice(
+            [b"9" * 400, b"9" * 5000, b"1e400", b"-1e999", b"NaN", b"99999999999999999999"]
+        )
+        + content[at + 1 :]
+    )
 
 
 def empty(content: bytes, rng: random.Random) -> bytes:
@@ -150,7 +175,9 @@ def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
 
         command("report", broken)
         Runs(tmp_path).overview()
-        code, said = command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")
+        code, said = command(
+            "export", broken, "--device", 1, "--out", tmp_path / "found.safetensors"
+        )
         if code == 0:
             wanted = trained["two" if "the checkpoint of round 2 is used" in said else "run"]
             assert same(tmp_path / "found.safetensors", wanted), (seed, said)
@@ -159,7 +186,10 @@ def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
         words = ("--set", "training.rounds=4", "--set", "training.learning_rate=0.2")
         code, said = command("run", folder / "small.toml", "--out", broken, "--resume", *words)
         if code == 0:
-            assert command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")[0] == 0
+            assert (
+                command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")[0]
+                == 0
+            )
             assert same(tmp_path / "found.safetensors", trained["four"]), (seed, said)
         shutil.rmtree(broken)
 
@@ -170,4 +200,6 @@ TRIES = 2
 
 def same(file: Path, wanted: dict[str, torch.Tensor]) -> bool:
     found = load_file(file)
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    return found.keys() == wanted.keys() and all(
+        torch.equal(found[name], wanted[name]) for name in wanted
+    )

@@ -67,7 +67,10 @@ def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", refuse)
     code, _, told = run("dashboard", "--port", "0")
     assert code == 2
-    assert told == "airsplit: folder 'runs' cannot be made here: Permission denied; name the folder that runs are in\n"
+    assert (
+        told
+        == "airsplit: folder 'runs' cannot be made here: Permission denied; name the folder that runs are in\n"
+    )
 
 
 def test_a_port_that_is_taken_is_one_line_with_the_way_out(run, tmp_path):
@@ -94,7 +97,9 @@ os.execv(sys.executable, [sys.executable, "-m", "airsplit", *sys.argv[2:]])
 
 @pytest.mark.parametrize("disposition", ["SIG_DFL", "SIG_IGN"])
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_it_cleanly_whatever_it_inherits(tmp_path: Path, disposition: str, asked: signal.Signals, exit_code: int) -> None:
+def test_a_signal_stops_it_cleanly_whatever_it_inherits(
+    tmp_path: Path, disposition: str, asked: signal.Signals, exit_code: int
+) -> None:
     command = [sys.executable, "-c", START, disposition, "dashboard", str(tmp_path), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -23,15 +23,29 @@ from airsplit.scenario.settings import FleetSettings, TrainingSettings
 @pytest.fixture
 def published(tmp_path, monkeypatch):
     """A small "mnist" on a server of this machine; the address."""
-    shapes = {"train-images-idx3": (30, 28, 28), "train-labels-idx1": (30,), "t10k-images-idx3": (9, 28, 28), "t10k-labels-idx1": (9,)}
+    shapes = {
+        "train-images-idx3": (30, 28, 28),
+        "train-labels-idx1": (30,),
+        "t10k-images-idx3": (9, 28, 28),
+        "t10k-labels-idx1": (9,),
+    }
     files = {}
     (tmp_path / "served").mkdir()
     for name, shape in shapes.items():
         values = (np.arange(np.prod(shape)) % 10).astype(np.uint8)
-        content = gzip.compress(bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values.tobytes(), mtime=0)
+        content = gzip.compress(
+            bytes([0, 0, 8, len(shape)])
+            + struct.pack(f">{len(shape)}I", *shape)
+            + values.tobytes(),
+            mtime=0,
+        )
         (tmp_path / "served" / f"{name}-ubyte.gz").write_bytes(content)
-        files[f"MNIST/raw/{name}-ubyte.gz"] = DataFile(hashlib.md5(content, usedforsecurity=False).hexdigest(), len(content))
-    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], train=30, test=9, files=files))
+        files[f"MNIST/raw/{name}-ubyte.gz"] = DataFile(
+            hashlib.md5(content, usedforsecurity=False).hexdigest(), len(content)
+        )
+    monkeypatch.setitem(
+        IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], train=30, test=9, files=files)
+    )
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):
@@ -81,7 +95,9 @@ def test_the_list_as_json(document, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
     found = {each["name"]: each for each in document("data")}
     assert list(found) == list(IMAGE_SETS)
-    assert {name: each["there"] for name, each in found.items()} == {name: name == "digits" for name in IMAGE_SETS}
+    assert {name: each["there"] for name, each in found.items()} == {
+        name: name == "digits" for name in IMAGE_SETS
+    }
     assert found["mnist"]["folder"] == str(tmp_path)
     assert found["cifar10"]["image_shape"] == [3, 32, 32]
 
@@ -91,7 +107,9 @@ def test_the_list_needs_no_torch(tmp_path):
         "import sys; from airsplit.cli.app import main; assert main(['data', '--data', sys.argv[1]]) == 0;"
         "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -109,12 +127,28 @@ def test_digits_are_shown_with_who_holds_what(run):
 def test_the_counts_are_those_of_the_partition(document):
     from airsplit.data.image_files import read_images
 
-    words = ("--partition", "dirichlet", "--alpha", 0.1, "--seed", 3, "--devices", 7, "--samples-per-device", 50)
+    words = (
+        "--partition",
+        "dirichlet",
+        "--alpha",
+        0.1,
+        "--seed",
+        3,
+        "--devices",
+        7,
+        "--samples-per-device",
+        50,
+    )
     found = document("data", "digits", *words)
     labels = read_images("digits")[0].labels
     parts = partition("dirichlet", labels, 7, seed=3, alpha=0.1, samples_per_device=50)
     assert found["label_counts"] == label_counts(labels, parts, 10).tolist()
-    assert (found["devices"], found["alpha"], found["seed"], found["samples_per_device"]) == (7, 0.1, 3, 50)
+    assert (found["devices"], found["alpha"], found["seed"], found["samples_per_device"]) == (
+        7,
+        0.1,
+        3,
+        50,
+    )
     assert "labels_per_device" not in found
 
 
@@ -152,14 +186,26 @@ def test_a_picture_is_written(run, tmp_path, ending):
 MISTAKES = [
     (["mnits"], "'mnits' is not known; did you mean 'mnist'?"),
     (["torch:load"], "'torch:load' is not known"),
-    (["digits", "--alpha", "0.3"], "training.alpha belongs to training.partition = \"dirichlet\", but that is 'iid'"),
-    (["digits", "--partition", "dirichlet", "--labels-per-device", "2"], "training.labels_per_device belongs to"),
+    (
+        ["digits", "--alpha", "0.3"],
+        "training.alpha belongs to training.partition = \"dirichlet\", but that is 'iid'",
+    ),
+    (
+        ["digits", "--partition", "dirichlet", "--labels-per-device", "2"],
+        "training.labels_per_device belongs to",
+    ),
     (["digits", "--partition", "given"], 'training.partition "given" needs a dataset factory'),
     (["digits", "--partition", "shard"], "did you mean 'shards'?"),
-    (["digits", "--partition", "dirichlet", "--alpha", "0"], "training.alpha must be a finite number > 0, got 0"),
+    (
+        ["digits", "--partition", "dirichlet", "--alpha", "0"],
+        "training.alpha must be a finite number > 0, got 0",
+    ),
     (["digits", "--devices", "0"], "devices must be a whole number >= 1, got 0"),
     (["digits", "--devices", "2000"], "2,000 devices with one each need 2,000 samples, got 1,437"),
-    (["digits", "--devices", "20", "--samples-per-device", "72"], "20 devices with 72 each need 1,440 samples, got 1,437"),
+    (
+        ["digits", "--devices", "20", "--samples-per-device", "72"],
+        "20 devices with 72 each need 1,440 samples, got 1,437",
+    ),
     (["digits", "--seed", "-1"], "training.seed must be a whole number >= 0, got -1"),
     (["digits", "--plot", "who.gif"], "must end in .png, .svg or .pdf"),
     (["--alpha", "0.3"], "--alpha needs the NAME of a data set before it, got 0.3 alone"),
@@ -168,7 +214,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+@pytest.mark.parametrize(
+    ("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES]
+)
 def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
     code, out, err = run("data", *words)
     assert (code, out) == (2, "")
@@ -193,7 +241,9 @@ def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
     with progress_on(stream) as progress:
         for done in range(0, 1001, 10):
             progress(done, 1000)
-    assert stream.getvalue().splitlines() == [f"airsplit: {done} of 1.00 kB" for done in ("0 B", "250 B", "500 B", "750 B", "1.00 kB")]
+    assert stream.getvalue().splitlines() == [
+        f"airsplit: {done} of 1.00 kB" for done in ("0 B", "250 B", "500 B", "750 B", "1.00 kB")
+    ]
 
 
 def test_progress_is_one_line_on_a_terminal_and_ended_also_when_it_fails():

@@ -20,7 +20,16 @@ def by_part(found: list[Finding]) -> dict[str, Finding]:
 def test_all_that_is_installed_for_the_tests_works(tmp_path: Path) -> None:
     found = by_part(examine(tmp_path / "data", tmp_path / "runs"))
     works = {part for part, finding in found.items() if finding.state == "works"}
-    assert works >= {"airsplit", "planner", "torch", "network", "dashboard", "digits", "data folder", "runs"}
+    assert works >= {
+        "airsplit",
+        "planner",
+        "torch",
+        "network",
+        "dashboard",
+        "digits",
+        "data folder",
+        "runs",
+    }
     assert not [finding for finding in found.values() if finding.state == "broken"]
     assert list(tmp_path.iterdir()) == []  # looking leaves nothing behind
 
@@ -31,28 +40,41 @@ def test_data_that_is_not_there_is_absent_and_can_be_fetched(tmp_path: Path) -> 
         assert found[name] == Finding(name, "absent", f"not in {tmp_path}: airsplit data {name}")
 
 
-def test_an_extra_that_is_not_installed_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_not_installed_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(EXTRAS, "dashboard", ("starlette", "no_such_package"))
     assert by_part(examine(tmp_path))["dashboard"] == Finding(
         "dashboard", "absent", "no_such_package not installed: pip install 'airsplit[dashboard]'"
     )
 
 
-def test_an_extra_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_cannot_be_imported_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cut_short.py").write_text("raise OSError('libgrpc.so is missing')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(EXTRAS, "network", ("cut_short",))
-    assert by_part(examine(tmp_path))["network"] == Finding("network", "broken", "OSError: libgrpc.so is missing")
+    assert by_part(examine(tmp_path))["network"] == Finding(
+        "network", "broken", "OSError: libgrpc.so is missing"
+    )
 
 
-def test_a_folder_that_cannot_be_written_to_is_broken_and_the_exit_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written_to_is_broken_and_the_exit_code_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["doctor", "--data", "/proc/none/data", "--json"]) == 1
     found = by_part([Finding(**each) for each in json.loads(capsys.readouterr().out)])
     assert found["data folder"].state == "broken"
     assert found["data folder"].says.endswith("name another with --data or AIRSPLIT_DATA")
 
 
-def test_the_table_has_a_line_for_each_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_line_for_each_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "--data", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert all(any(line.split()[:1] == [part.split()[0]] for line in printed.splitlines()) for part in by_part(examine(tmp_path)))
+    assert all(
+        any(line.split()[:1] == [part.split()[0]] for line in printed.splitlines())
+        for part in by_part(examine(tmp_path))
+    )

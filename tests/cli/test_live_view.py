@@ -20,7 +20,26 @@ def rows_of(devices: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def test_a_device_that_has_no_name_yet_is_in_the_table() -> None:
-    device = {"number": 0, "name": "pi", "state": "training", "step": 3, "samples": 9, "version": 1, "last_seen_s": 1.4}
-    nobody = {"number": 1, "name": "", "state": "absent", "step": 0, "samples": 0, "version": 0, "last_seen_s": None}
+    device = {
+        "number": 0,
+        "name": "pi",
+        "state": "training",
+        "step": 3,
+        "samples": 9,
+        "version": 1,
+        "last_seen_s": 1.4,
+    }
+    nobody = {
+        "number": 1,
+        "name": "",
+        "state": "absent",
+        "step": 0,
+        "samples": 0,
+        "version": 0,
+        "last_seen_s": None,
+    }
     rows = rows_of([device, nobody])
-    assert rows == [["0", "pi", "training", "3", "9", "round", "1", "1", "s", "ago"], ["1", "-", "absent", "0", "0"]]
+    assert rows == [
+        ["0", "pi", "training", "3", "9", "round", "1", "1", "s", "ago"],
+        ["1", "-", "absent", "0", "0"],
+    ]

@@ -60,7 +60,10 @@ def scenario(tmp_path, monkeypatch):
 
 
 def metrics(folder):
-    return [json.loads(line)["test_metric"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["test_metric"]
+        for line in (folder / "rounds.jsonl").read_text().splitlines()
+    ]
 
 
 def test_run_shows_the_metric_while_it_trains_and_at_the_end(run, scenario, tmp_path):
@@ -72,7 +75,9 @@ def test_run_shows_the_metric_while_it_trains_and_at_the_end(run, scenario, tmp_
     assert f"{found[-1]:.4g} on the test set, mean over the devices' models (spread" in printed
     assert "accuracy" in printed  # labels are classes: that is known, too
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"error on the test set is {found[-1]:.4g} in the mean" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert f"error on the test set is {found[-1]:.4g} in the mean" in page.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_path):
@@ -85,29 +90,62 @@ def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_p
 
 
 def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
-    options = ("--set", "training.metric=a_net_with_error:broken", "--set", "training.metric_arguments=")
+    options = (
+        "--set",
+        "training.metric=a_net_with_error:broken",
+        "--set",
+        "training.metric_arguments=",
+    )
     code, _, told = run("run", scenario, "--out", tmp_path / "run", *options)
     assert code == 2
-    assert told.startswith("airsplit: training.metric 'a_net_with_error:broken' failed: ZeroDivisionError: division by zero")
+    assert told.startswith(
+        "airsplit: training.metric 'a_net_with_error:broken' failed: ZeroDivisionError: division by zero"
+    )
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
 
 
 def test_compare_shows_who_first_has_so_little_of_it(run, scenario, tmp_path):
     out = tmp_path / "compared"
-    code, printed, told = run("compare", scenario, "--seeds", 1, "--algorithms", "sfl,fedavg", "--jobs", 1, "--out", out, "--json")
+    code, printed, told = run(
+        "compare",
+        scenario,
+        "--seeds",
+        1,
+        "--algorithms",
+        "sfl,fedavg",
+        "--jobs",
+        1,
+        "--out",
+        out,
+        "--json",
+    )
     assert code == 0, told
     found = json.loads(printed)
     assert (found["metric"], found["metric_goal"]) == ("a_net_with_error:error", "min")
     last = {row["algorithm"]: row["metric"]["mean"] for row in found["algorithms"]}
-    assert last == {algorithm: metrics(out / f"{algorithm}-seed0")[-1] for algorithm in ("sfl", "fedavg")}
+    assert last == {
+        algorithm: metrics(out / f"{algorithm}-seed0")[-1] for algorithm in ("sfl", "fedavg")
+    }
     assert max(min(metrics(out / f"{algorithm}-seed0")) for algorithm in last) <= found["target"]
     assert all(row["reached"] == 1 for row in found["algorithms"])
     assert "After the last round error is" in found["headline"]
     assert (out / "compared.png").exists()
     assert "error over rounds" in (out / "report.html").read_text()
 
-    code, printed, _ = run("compare", scenario, "--seeds", 1, "--algorithms", "sfl,fedavg", "--out", out, "--resume", "--target", 3.5)
+    code, printed, _ = run(
+        "compare",
+        scenario,
+        "--seeds",
+        1,
+        "--algorithms",
+        "sfl,fedavg",
+        "--out",
+        out,
+        "--resume",
+        "--target",
+        3.5,
+    )
     assert code == 0
     assert "final error" in printed
     assert "time to 3.5" in printed

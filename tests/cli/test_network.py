@@ -15,7 +15,7 @@ import pytest
 from airsplit.cli.app import main
 from airsplit.network.client.client import Device
 from airsplit.network.server.server import Server
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from network import fleets
 from network.fleets import PATIENCE_S, Simulated, party
@@ -49,8 +49,12 @@ def devices(tmp_path: Path, port: int) -> Iterator[Callable[[int], None]]:
     def start(count: int) -> None:
         for k in range(count):
             folder, data = tmp_path / f"device-{k}", f"network.fleets:three_{k}"
-            device = Device(name=str(k), folder=folder, data=data, model=MODEL, patience_s=PATIENCE_S)
-            threads.append(threading.Thread(target=device.run, args=(f"127.0.0.1:{port}",), daemon=True))
+            device = Device(
+                name=str(k), folder=folder, data=data, model=MODEL, patience_s=PATIENCE_S
+            )
+            threads.append(
+                threading.Thread(target=device.run, args=(f"127.0.0.1:{port}",), daemon=True)
+            )
             threads[-1].start()
 
     yield start
@@ -70,7 +74,12 @@ def refused(result: tuple[int, str, str], *words: str) -> None:
 
 # ---- serve -----------------------------------------------------------------------------------------------------------------------
 def test_serve_trains_and_leaves_a_run_folder(
-    run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path, wanted: Scenario
+    run: Run,
+    file: Path,
+    port: int,
+    devices: Callable[[int], None],
+    tmp_path: Path,
+    wanted: Scenario,
 ) -> None:
     devices(3)
     code, out, err = run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run")
@@ -79,7 +88,9 @@ def test_serve_trains_and_leaves_a_run_folder(
     assert "2 is here, with 9 samples" in err
     assert str(tmp_path / "run") in out
     records, simulated = RunFolder(tmp_path / "run").records(), Simulated(wanted)
-    assert [record.train_loss for record in records] == [record.train_loss for record in simulated.records]
+    assert [record.train_loss for record in records] == [
+        record.train_loss for record in simulated.records
+    ]
     assert {each.name for each in (tmp_path / "run").iterdir()} >= {
         "scenario.toml",
         "plan.json",
@@ -90,10 +101,27 @@ def test_serve_trains_and_leaves_a_run_folder(
 
 
 def test_serve_prints_events_as_lines_of_json(
-    capsys: pytest.CaptureFixture[str], file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    file: Path,
+    port: int,
+    devices: Callable[[int], None],
+    tmp_path: Path,
 ) -> None:
     devices(3)
-    assert main(["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert (
+        main(
+            [
+                "serve",
+                str(file),
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--out",
+                str(tmp_path / "run"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
     kinds = [each["event"] for each in events]
@@ -108,7 +136,16 @@ def test_serve_prints_events_as_lines_of_json(
 def test_serve_goes_on_with_as_many_devices_as_before(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
-    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", "--set", "plan.split=2"]
+    words = [
+        "serve",
+        file,
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--out",
+        tmp_path / "run",
+        "--set",
+        "plan.split=2",
+    ]
     devices(2)
     assert run(*words, "--devices", 2, "--set", "training.rounds=1")[0] == 0
     refused(run(*words, "--devices", 2), "has a run in it already", "--resume")
@@ -123,7 +160,12 @@ def test_serve_goes_on_with_as_many_devices_as_before(
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 @pytest.mark.usefixtures("ignored_signals")
 def test_serve_says_how_to_go_on_when_a_signal_stops_it(
-    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, exit_code: int
+    run: Run,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: signal.Signals,
+    exit_code: int,
 ) -> None:
     def interrupted(server: Server) -> None:
         signal.raise_signal(asked)
@@ -140,14 +182,37 @@ def test_switches_of_serve_are_in_the_scenario_of_the_run(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
     devices(3)
-    words = ["--set", "training.rounds=1", "--set", "training.fast_paths=true", "--plain", "--replan"]
-    assert run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", *words)[0] == 0
+    words = [
+        "--set",
+        "training.rounds=1",
+        "--set",
+        "training.fast_paths=true",
+        "--plain",
+        "--replan",
+    ]
+    assert (
+        run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", *words)[0]
+        == 0
+    )
     written = Scenario.load(tmp_path / "run/scenario.toml", trust_run=True)
-    assert (written.training.fast_paths, written.network.replan, written.training.rounds) == (False, True, 1)
+    assert (written.training.fast_paths, written.network.replan, written.training.rounds) == (
+        False,
+        True,
+        1,
+    )
 
 
 def test_serve_gives_up_when_nobody_comes(run: Run, file: Path, port: int, tmp_path: Path) -> None:
-    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", "--wait", 0.2]
+    words = [
+        "serve",
+        file,
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--out",
+        tmp_path / "run",
+        "--wait",
+        0.2,
+    ]
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "0 of 3 devices are here" in err
@@ -165,7 +230,9 @@ def test_serve_gives_up_when_nobody_comes(run: Run, file: Path, port: int, tmp_p
         ("0.0.0.0:7070", "--insecure"),
     ],
 )
-def test_a_bad_place_to_listen_is_refused(run: Run, file: Path, tmp_path: Path, address: str, word: str) -> None:
+def test_a_bad_place_to_listen_is_refused(
+    run: Run, file: Path, tmp_path: Path, address: str, word: str
+) -> None:
     refused(run("serve", file, "--listen", address, "--out", tmp_path / "run"), word)
     assert not (tmp_path / "run").exists()
 
@@ -173,21 +240,49 @@ def test_a_bad_place_to_listen_is_refused(run: Run, file: Path, tmp_path: Path, 
 def test_a_port_that_is_taken_is_told(run: Run, file: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused(run("serve", file, "--listen", where, "--out", tmp_path / "run"), where, "cannot be listened on")
+        refused(
+            run("serve", file, "--listen", where, "--out", tmp_path / "run"),
+            where,
+            "cannot be listened on",
+        )
 
 
-def test_another_number_of_devices_than_the_fleet_file_has_is_refused(run: Run, wanted: Scenario, file: Path, tmp_path: Path) -> None:
+def test_another_number_of_devices_than_the_fleet_file_has_is_refused(
+    run: Run, wanted: Scenario, file: Path, tmp_path: Path
+) -> None:
     wanted.make_fleet().write(tmp_path / "fleet.csv")
-    words = ["--devices", 2, "--set", f"fleet.file={tmp_path / 'fleet.csv'}", "--out", tmp_path / "run"]
+    words = [
+        "--devices",
+        2,
+        "--set",
+        f"fleet.file={tmp_path / 'fleet.csv'}",
+        "--out",
+        tmp_path / "run",
+    ]
     refused(run("serve", file, *words, "--listen", "127.0.0.1:0", "--wait", 0.1), "--devices", "3")
 
 
-def test_splits_for_another_number_of_devices_are_refused(run: Run, file: Path, tmp_path: Path) -> None:
-    result = run("serve", file, "--devices", 2, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
+def test_splits_for_another_number_of_devices_are_refused(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    result = run(
+        "serve",
+        file,
+        "--devices",
+        2,
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        tmp_path / "run",
+        "--wait",
+        0.1,
+    )
     refused(result, "split has 3 entries for 2 devices")
 
 
-def test_a_server_that_waits_long_gives_a_sign_of_life(run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_waits_long_gives_a_sign_of_life(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["serve", file, "--listen", "127.0.0.1:0", "--wait", 0.5, "--out", tmp_path / "run"]
     assert "absent" not in run(*words)[2]
     monkeypatch.setattr("airsplit.cli.live_view.LONG_S", 0.05)
@@ -196,7 +291,16 @@ def test_a_server_that_waits_long_gives_a_sign_of_life(run: Run, file: Path, tmp
 
 
 def test_a_data_folder_that_is_not_there_is_told(run: Run, port: int, tmp_path: Path) -> None:
-    words = ["join", f"127.0.0.1:{port}", "--name", "one", "--patience", 0, "--out", tmp_path / "one"]
+    words = [
+        "join",
+        f"127.0.0.1:{port}",
+        "--name",
+        "one",
+        "--patience",
+        0,
+        "--out",
+        tmp_path / "one",
+    ]
     told = f"there is no folder '{tmp_path / 'nowhere'}'"
     assert told in run(*words, "--data", tmp_path / "nowhere")[2]
     assert not (tmp_path / "one").exists()  # nor is there one of a device that was never let in
@@ -204,7 +308,9 @@ def test_a_data_folder_that_is_not_there_is_told(run: Run, port: int, tmp_path: 
 
 
 def test_a_run_that_never_began_misses_no_report(run: Run, file: Path, tmp_path: Path) -> None:
-    _, _, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1)
+    _, _, err = run(
+        "serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1
+    )
     assert "report" not in err
 
 
@@ -214,7 +320,16 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
         made.join("1", "2")
         trained = threading.Thread(target=made.train, daemon=True)
         trained.start()
-        words = ["--name", "0", "--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
+        words = [
+            "--name",
+            "0",
+            "--out",
+            tmp_path / "device-0",
+            "--model",
+            MODEL,
+            "--data",
+            "network.fleets:three_0",
+        ]
         code, out, err = run("join", made.address, *words)
         trained.join(PATIENCE_S)
         made.leave()
@@ -227,12 +342,23 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
 
 
 @pytest.mark.parametrize("replan", [False, True])
-def test_join_says_whether_layers_may_move(run: Run, wanted: Scenario, tmp_path: Path, replan: bool) -> None:
+def test_join_says_whether_layers_may_move(
+    run: Run, wanted: Scenario, tmp_path: Path, replan: bool
+) -> None:
     with party(wanted.replace(**{"network.replan": replan}), tmp_path) as made:
         made.join("1", "2")
         trained = threading.Thread(target=made.train, daemon=True)
         trained.start()
-        words = ["--name", "0", "--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
+        words = [
+            "--name",
+            "0",
+            "--out",
+            tmp_path / "device-0",
+            "--model",
+            MODEL,
+            "--data",
+            "network.fleets:three_0",
+        ]
         code, _, err = run("join", made.address, *words)
         trained.join(PATIENCE_S)
         made.leave()
@@ -240,18 +366,35 @@ def test_join_says_whether_layers_may_move(run: Run, wanted: Scenario, tmp_path:
     assert ("the server may move layers between rounds" in err) is replan
 
 
-def test_join_prints_events_as_lines_of_json(capsys: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path) -> None:
+def test_join_prints_events_as_lines_of_json(
+    capsys: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path
+) -> None:
     with party(wanted, tmp_path) as made:
         made.join("1", "2")
         trained = threading.Thread(target=made.train, daemon=True)
         trained.start()
-        words = ["--name", "0", "--out", str(tmp_path / "device-0"), "--model", MODEL, "--data", "network.fleets:three_0", "--json"]
+        words = [
+            "--name",
+            "0",
+            "--out",
+            str(tmp_path / "device-0"),
+            "--model",
+            MODEL,
+            "--data",
+            "network.fleets:three_0",
+            "--json",
+        ]
         assert main(["join", made.address, *words]) == 0
         trained.join(PATIENCE_S)
         made.leave()
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
-    assert [(each["event"], each.get("round")) for each in events] == [("arrived", None), ("trained", 1), ("trained", 2), ("done", None)]
+    assert [(each["event"], each.get("round")) for each in events] == [
+        ("arrived", None),
+        ("trained", 1),
+        ("trained", 2),
+        ("done", None),
+    ]
     assert err == ""
 
 
@@ -260,7 +403,16 @@ def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Pa
     with party(measuring, tmp_path) as made:
         trained = threading.Thread(target=made.train, daemon=True)
         trained.start()
-        words = ["--name", "pi", "--out", tmp_path / "device", "--model", MODEL, "--data", "network.fleets:three_0"]
+        words = [
+            "--name",
+            "pi",
+            "--out",
+            tmp_path / "device",
+            "--model",
+            MODEL,
+            "--data",
+            "network.fleets:three_0",
+        ]
         code, _, err = run("join", made.address, *words, "--probe-seconds", 0.1)
         trained.join(PATIENCE_S)
     assert code == 0, err
@@ -272,10 +424,17 @@ def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Pa
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("ignored_signals")
 def test_a_signal_stops_join(
-    run: Run, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, exit_code: int
+    run: Run,
+    port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: signal.Signals,
+    exit_code: int,
 ) -> None:
     """There is no server, so it would try again for ten minutes."""
-    monkeypatch.setattr("airsplit.network.client.client.connect", lambda *_: signal.raise_signal(asked))
+    monkeypatch.setattr(
+        "airsplit.network.client.client.connect", lambda *_: signal.raise_signal(asked)
+    )
     code, out, err = run("join", f"127.0.0.1:{port}", "--name", "one", "--out", tmp_path / "one")
     assert (code, out, err) == (exit_code, "", "")
 
@@ -284,13 +443,25 @@ def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Pa
     with party(wanted, tmp_path) as made:
         out = ["--out", tmp_path / "device"]
         refused(run("join", made.address, "--name", "0", *out), "--model package.module:factory")
-        refused(run("join", made.address, "--name", "0", *out, "--model", MODEL), "--data package.module:factory")
+        refused(
+            run("join", made.address, "--name", "0", *out, "--model", MODEL),
+            "--data package.module:factory",
+        )
         words = ["--data", "network.fleets:three_0", "--model", "training.tiny:shortcut"]
-        refused(run("join", made.address, "--name", "0", *out, *words), "the server refuses", "fingerprint")
-        refused(run("join", made.address, "--name", "a b", *out), "--name must be 1 to 64 letters, digits, '.', '_' or '-'")
+        refused(
+            run("join", made.address, "--name", "0", *out, *words),
+            "the server refuses",
+            "fingerprint",
+        )
+        refused(
+            run("join", made.address, "--name", "a b", *out),
+            "--name must be 1 to 64 letters, digits, '.', '_' or '-'",
+        )
 
 
-def test_a_server_that_is_not_there_is_told(run: Run, port: int, file: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_told(
+    run: Run, port: int, file: Path, tmp_path: Path
+) -> None:
     where = f"127.0.0.1:{port}"
     refused(run("status", where), where, "cannot be reached")
     refused(run("probe", file, "--seconds", 0.1, "--link", where), where, "cannot be reached")
@@ -299,15 +470,23 @@ def test_a_server_that_is_not_there_is_told(run: Run, port: int, file: Path, tmp
     assert f"server {where} cannot be reached since 0.1 s" in err
 
 
-@pytest.mark.parametrize("words", [["join"], ["status"], ["probe", "demo", "--link"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [["join"], ["status"], ["probe", "demo", "--link"]], ids=lambda words: words[0]
+)
 def test_plain_text_does_not_leave_the_machine(run: Run, words: list[str]) -> None:
     refused(run(*words, "192.0.2.1:7070"), "--insecure", "--identity")
     refused(run(*words, "nonsense"), "HOST:PORT")
 
 
-@pytest.mark.parametrize("words", [["serve", "demo"], ["join", "127.0.0.1:1"], ["status", "127.0.0.1:1"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words",
+    [["serve", "demo"], ["join", "127.0.0.1:1"], ["status", "127.0.0.1:1"]],
+    ids=lambda words: words[0],
+)
 @pytest.mark.parametrize("option", ["--key", "--authority"])
-def test_a_key_without_its_certificate_is_no_wish_for_plain_text(run: Run, words: list[str], option: str) -> None:
+def test_a_key_without_its_certificate_is_no_wish_for_plain_text(
+    run: Run, words: list[str], option: str
+) -> None:
     refused(run(*words, option, "some.pem"), "certificate, key and authority")
 
 
@@ -322,18 +501,28 @@ def test_a_key_without_its_certificate_is_no_wish_for_plain_text(run: Run, words
     ],
     ids=lambda words: words[2],
 )
-def test_less_than_nothing_is_refused_before_anything_is_done(run: Run, words: list[object]) -> None:
+def test_less_than_nothing_is_refused_before_anything_is_done(
+    run: Run, words: list[object]
+) -> None:
     refused(run(*words), str(words[2]), "greater than or equal to 0")
 
 
-def test_a_bad_name_is_refused_before_a_folder_is_made_of_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_name_is_refused_before_a_folder_is_made_of_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(run("join", "127.0.0.1:1", "--name", "../elsewhere", "--patience", 0), "name", "'../elsewhere'")
+    refused(
+        run("join", "127.0.0.1:1", "--name", "../elsewhere", "--patience", 0),
+        "name",
+        "'../elsewhere'",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 # ---- status and probe --------------------------------------------------------------------------------------------------------------
-def test_status_says_who_is_there(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
+def test_status_says_who_is_there(
+    run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path
+) -> None:
     with party(wanted, tmp_path) as made:
         made.join("1")
         fleets.wait_until(lambda: made.server.members[1].present)
@@ -368,8 +557,14 @@ def test_probe_measures_this_machine_and_the_link(
 
 
 # ---- identities --------------------------------------------------------------------------------------------------------------------
-def test_identities_from_the_first_to_the_run(run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path) -> None:
-    from airsplit.network.identity.admission import Admission, channel_credentials, server_credentials
+def test_identities_from_the_first_to_the_run(
+    run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path
+) -> None:
+    from airsplit.network.identity.admission import (
+        Admission,
+        channel_credentials,
+        server_credentials,
+    )
 
     folder = tmp_path / "identity"
     assert "127.0.0.1" in document("identity", "init", "--folder", folder)["hosts"]
@@ -377,16 +572,33 @@ def test_identities_from_the_first_to_the_run(run: Run, document: Callable[..., 
         code, out, _ = run("identity", "issue", name, "--folder", folder)
         assert code == 0
         assert str(folder / "devices" / name) in out
-    assert [each["name"] for each in document("identity", "list", "--folder", folder)] == ["0", "1", "2"]
-    secured = {"credentials": server_credentials(folder), "admission": Admission(folder / "revoked.txt")}
+    assert [each["name"] for each in document("identity", "list", "--folder", folder)] == [
+        "0",
+        "1",
+        "2",
+    ]
+    secured = {
+        "credentials": server_credentials(folder),
+        "admission": Admission(folder / "revoked.txt"),
+    }
     with party(wanted, tmp_path, **secured) as made:
         for name in "12":
             made.join(name, credentials=channel_credentials(folder / "devices" / name))
         fleets.wait_until(lambda: all(member.present for member in made.server.members[1:]))
         state = document("status", made.address, "--identity", folder / "devices/0")
         assert [each["state"] for each in state["devices"]] == ["absent", "waiting", "waiting"]
-        words = ["--out", tmp_path / "device-0", "--model", MODEL, "--data", "network.fleets:three_0"]
-        refused(run("join", made.address, *words, "--identity", folder / "devices/0", "--name", "1"), "a device can only act as itself")
+        words = [
+            "--out",
+            tmp_path / "device-0",
+            "--model",
+            MODEL,
+            "--data",
+            "network.fleets:three_0",
+        ]
+        refused(
+            run("join", made.address, *words, "--identity", folder / "devices/0", "--name", "1"),
+            "a device can only act as itself",
+        )
         refused(run("status", made.address), "cannot be reached")
         trained = threading.Thread(target=made.train, daemon=True)
         trained.start()
@@ -396,24 +608,45 @@ def test_identities_from_the_first_to_the_run(run: Run, document: Callable[..., 
         assert code == 0, err
     assert len(made.serving.folder.records()) == 2
     assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
-    assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [True, False, False]
+    assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [
+        True,
+        False,
+        False,
+    ]
     with party(wanted, tmp_path / "again", **secured) as made:
         refused(run("join", made.address, *words, "--identity", folder / "devices/0"), "revoked")
 
 
 def test_identities_that_are_not_there_are_told(run: Run, file: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
-    refused(run("serve", file, "--identity", nowhere, "--out", tmp_path / "run"), str(nowhere), "airsplit identity init")
-    for words in (["join", "127.0.0.1:7070"], ["status", "127.0.0.1:7070"], ["probe", file, "--seconds", 0.1, "--link", "127.0.0.1:7070"]):
+    refused(
+        run("serve", file, "--identity", nowhere, "--out", tmp_path / "run"),
+        str(nowhere),
+        "airsplit identity init",
+    )
+    for words in (
+        ["join", "127.0.0.1:7070"],
+        ["status", "127.0.0.1:7070"],
+        ["probe", file, "--seconds", 0.1, "--link", "127.0.0.1:7070"],
+    ):
         refused(run(*words, "--identity", nowhere), str(nowhere), "airsplit identity issue")
     for words in (["issue", "0"], ["revoke", "0"], ["list"]):
         refused(run("identity", *words, "--folder", nowhere), "airsplit identity init")
-    refused(run("join", "127.0.0.1:7070", "--certificate", nowhere), "certificate, key and authority")
+    refused(
+        run("join", "127.0.0.1:7070", "--certificate", nowhere), "certificate, key and authority"
+    )
 
 
 @pytest.mark.parametrize(
     "words",
-    [["serve"], ["join"], ["probe"], ["status"], ["identity"], *(["identity", each] for each in ("init", "issue", "revoke", "list"))],
+    [
+        ["serve"],
+        ["join"],
+        ["probe"],
+        ["status"],
+        ["identity"],
+        *(["identity", each] for each in ("init", "issue", "revoke", "list")),
+    ],
     ids=" ".join,
 )
 def test_help_shows_examples(run: Run, words: list[str]) -> None:

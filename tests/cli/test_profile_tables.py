@@ -19,12 +19,22 @@ def made(names, **columns):
     count = len(names)
     macs = [10**9 * (row % 7 + 1) for row in range(count)]
     usual = {"activation_elements": [4096] * count, "parameters": [16_777_216] * count}
-    return Profile(names, macs, matmul_macs=[sum(macs[: row + 1]) for row in range(count)], model="mine", **usual | columns)
+    return Profile(
+        names,
+        macs,
+        matmul_macs=[sum(macs[: row + 1]) for row in range(count)],
+        model="mine",
+        **usual | columns,
+    )
 
 
 def transformer(blocks):
     layers = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
-    return ["model.embed_tokens", *(f"model.layers.{block}.{layer}" for block in range(blocks) for layer in layers), "lm_head"]
+    return [
+        "model.embed_tokens",
+        *(f"model.layers.{block}.{layer}" for block in range(blocks) for layer in layers),
+        "lm_head",
+    ]
 
 
 def printed(parts, width=200):
@@ -43,25 +53,51 @@ def header(lines):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"), [([], "3.00 GMAC a sample ·"), (["8"], "a sample of 8 ·"), (["3x8", "5:int64"], "a sample of 3x8 and 5:int64 ·")]
+    ("inputs", "told"),
+    [
+        ([], "3.00 GMAC a sample ·"),
+        (["8"], "a sample of 8 ·"),
+        (["3x8", "5:int64"], "a sample of 3x8 and 5:int64 ·"),
+    ],
 )
 def test_the_first_line_says_what_a_sample_is(inputs, told):
     assert told in printed(profile_table(made(["conv", "fc"], inputs=inputs), 100))[0]
 
 
-@pytest.mark.parametrize("names", [["conv1", "relu1", "fc"], transformer(4), [f"layer{i}" for i in range(30)]])
+@pytest.mark.parametrize(
+    "names", [["conv1", "relu1", "fc"], transformer(4), [f"layer{i}" for i in range(30)]]
+)
 def test_a_table_is_at_most_120_columns_wide_for_usual_names(names):
     lines = printed(profile_table(made(names), 200))
     table = lines[2:]
     assert max(map(len, table)) <= 120
     assert len(rows(table)) == len(names)
     assert "…" not in "".join(table)
-    assert header(lines) == ["split", "name", "layer", "so", "far", "backward", "sent", "back", "parameters", "memory", "of", "the", "work"]
+    assert header(lines) == [
+        "split",
+        "name",
+        "layer",
+        "so",
+        "far",
+        "backward",
+        "sent",
+        "back",
+        "parameters",
+        "memory",
+        "of",
+        "the",
+        "work",
+    ]
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 90, 100, 110, 120, 140])
-@pytest.mark.parametrize("names", [["conv1", "relu1"], transformer(20), ["a.very.long.name." * 6 + str(i) for i in range(3)]])
-def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_number_is_cut(width, names):
+@pytest.mark.parametrize(
+    "names",
+    [["conv1", "relu1"], transformer(20), ["a.very.long.name." * 6 + str(i) for i in range(3)]],
+)
+def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_number_is_cut(
+    width, names
+):
     profile = made(names)
     lines = printed(profile_table(profile, width), width)
     assert max(map(len, lines)) <= width
@@ -77,7 +113,16 @@ def test_a_long_table_has_gaps_between_blocks_and_its_header_again_at_the_end():
     assert len(rows(lines)) == 322
     assert sum(line.split()[:1] == ["split"] for line in lines) == 2
     first = next(at for at, line in enumerate(lines) if "model.embed_tokens" in line)
-    assert [bool(line) for line in lines[first : first + 8]] == [True, False, True, True, True, True, False, True]
+    assert [bool(line) for line in lines[first : first + 8]] == [
+        True,
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_long_table_without_blocks_has_no_gaps():
@@ -95,35 +140,64 @@ def test_frozen_parameters_are_shown_where_there_are_any():
 
 
 def test_what_comes_back_and_the_backward_pass_are_their_own():
-    lines = printed(profile_table(made(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120))
-    assert rows(lines)[0].split()[:10] == ["1", "a", "1.00", "G", "1.00", "G", "3.00", "G", "16.4", "kB"]
+    lines = printed(
+        profile_table(made(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120)
+    )
+    assert rows(lines)[0].split()[:10] == [
+        "1",
+        "a",
+        "1.00",
+        "G",
+        "1.00",
+        "G",
+        "3.00",
+        "G",
+        "16.4",
+        "kB",
+    ]
     assert "4.10 kB" in rows(lines)[0]
 
 
 # ---- cuts that are left out ----------------------------------------------------------------------------------------------
 def test_cuts_with_the_same_reason_are_told_together_and_runs_in_short():
-    refused = [Refusal(name, "torn") for name in ("a", "b", "c", "d")] + [Refusal("e", "no batch"), Refusal("f", "torn")]
+    refused = [Refusal(name, "torn") for name in ("a", "b", "c", "d")] + [
+        Refusal("e", "no batch"),
+        Refusal("f", "torn"),
+    ]
     lines = printed(explanation(made(["x", "y"]), refused))
-    assert lines == ["6 of 8 cuts are left out, those after", "  a … d (4), f   torn", "  e              no batch"]
+    assert lines == [
+        "6 of 8 cuts are left out, those after",
+        "  a … d (4), f   torn",
+        "  e              no batch",
+    ]
 
 
 def test_two_cuts_are_named_both():
-    assert "  a, b   torn" in printed(explanation(made(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")]))
+    assert "  a, b   torn" in printed(
+        explanation(made(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")])
+    )
 
 
 def test_where_nothing_is_left_out_one_line_says_so():
-    assert printed(explanation(made(["x"]), [])) == ["No cut is left out: the model can be cut after every layer"]
+    assert printed(explanation(made(["x"]), [])) == [
+        "No cut is left out: the model can be cut after every layer"
+    ]
 
 
 def test_long_reasons_wrap_and_lose_nothing():
     reason = "the weight tokens.weight is used on both sides, by tokens and by head, " * 3
-    lines = printed(explanation(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80)
+    lines = printed(
+        explanation(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80
+    )
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()).count("by tokens and by head") >= 1
 
 
 # ---- inputs that cross as they are ---------------------------------------------------------------------------------------
-RAW = {"raw_inputs": [[], ["image", "context"], ["context"]], "other_inputs": [["mask"], ["mask", "lengths"], []]}
+RAW = {
+    "raw_inputs": [[], ["image", "context"], ["context"]],
+    "other_inputs": [["mask"], ["mask", "lengths"], []],
+}
 
 
 @pytest.mark.parametrize("width", [60, 90, 200])
@@ -133,7 +207,10 @@ def test_a_table_names_the_raw_inputs_of_each_split(width):
     assert [row.count("image, context") for row in rows(lines)] == [0, 1, 0]
     assert [row.count("context") for row in rows(lines)] == [0, 1, 1]
     told = " ".join(lines)
-    assert "Raw inputs would be sent unchanged; plans leave such splits out, unless model.raw_inputs lets these" in told
+    assert (
+        "Raw inputs would be sent unchanged; plans leave such splits out, unless model.raw_inputs lets these"
+        in told
+    )
     assert "mask and lengths cross some cuts unchanged, which plans allow" in told
 
 

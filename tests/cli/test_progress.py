@@ -31,7 +31,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def rounds_of(follower: Follower, clock: Clock, *, steps: int, step_s: float, rounds: int) -> Iterator[RoundRecord]:
+def rounds_of(
+    follower: Follower, clock: Clock, *, steps: int, step_s: float, rounds: int
+) -> Iterator[RoundRecord]:
     for number in range(1, rounds + 1):
         for step in range(1, steps + 1):
             clock.now_s += step_s
@@ -44,8 +46,25 @@ def rounds_of(follower: Follower, clock: Clock, *, steps: int, step_s: float, ro
     [
         (0.1, ["round 1 of 3", "round 3 of 3"]),
         (1.0, ["round 1 of 3", "round 2 of 3", "round 3 of 3"]),
-        (8.0, ["round 1: step 3", "round 1 of 3", "round 2: step 3", "round 2 of 3", "round 3: step 3", "round 3 of 3"]),
-        (30.0, [f"round {r}{at}" for r in (1, 2, 3) for at in (*(f": step {step}" for step in range(1, 6)), " of 3")]),
+        (
+            8.0,
+            [
+                "round 1: step 3",
+                "round 1 of 3",
+                "round 2: step 3",
+                "round 2 of 3",
+                "round 3: step 3",
+                "round 3 of 3",
+            ],
+        ),
+        (
+            30.0,
+            [
+                f"round {r}{at}"
+                for r in (1, 2, 3)
+                for at in (*(f": step {step}" for step in range(1, 6)), " of 3")
+            ],
+        ),
     ],
 )
 def test_elsewhere_short_rounds_are_told_of_now_and_then_and_long_ones_say_how_far_they_are(
@@ -64,7 +83,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -73,9 +94,18 @@ def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
     follower = Follower(2, Metric())
     drawn = list[str]()
     assert follower._live is not None
-    monkeypatch.setattr(follower._live, "update", lambda text: drawn.append("\n".join(map(str, getattr(text, "renderables", [text])))))
+    monkeypatch.setattr(
+        follower._live,
+        "update",
+        lambda text: drawn.append("\n".join(map(str, getattr(text, "renderables", [text])))),
+    )
     list(follower.through(rounds_of(follower, clock, steps=3, step_s=0.4, rounds=2)))
-    assert [text.splitlines()[-1].split()[0] for text in drawn] == ["round", "devices", "round", "devices"]
+    assert [text.splitlines()[-1].split()[0] for text in drawn] == [
+        "round",
+        "devices",
+        "round",
+        "devices",
+    ]
     assert drawn[0] == "round 1: step 2"
     assert drawn[2].startswith("round  ")
     assert drawn[2].endswith("round 2: step 2")

@@ -60,7 +60,8 @@ def test_a_profile_shows_and_explains_them(scenario, run, document):
     assert "raw inputs" in out
     assert "No cut is left out" not in out
     assert (
-        "2 of 6 splits would send a raw input unchanged, which plans leave out by default, those after\n  one, two   sends context" in out
+        "2 of 6 splits would send a raw input unchanged, which plans leave out by default, those after\n  one, two   sends context"
+        in out
     )
     assert "mask crosses some cuts unchanged, which plans allow" in out
     found = document("profile", "a_net_beside:Net", *INPUTS)
@@ -72,7 +73,10 @@ def test_a_profile_shows_and_explains_them(scenario, run, document):
 def test_a_plan_leaves_them_on_the_devices_and_says_so(scenario, run, document):
     code, out, _ = run("plan", scenario)
     assert code == 0
-    assert "2 of 6 splits left out, which would send the input 'context' of the model to the server unchanged" in out
+    assert (
+        "2 of 6 splits left out, which would send the input 'context' of the model to the server unchanged"
+        in out
+    )
     made = document("plan", scenario)
     assert min(made["splits"]) > 2
     assert made["raw_inputs"] == []
@@ -85,22 +89,42 @@ def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):
     assert (made["raw_inputs"], made["other_inputs"]) == (["context"], ["mask"])
     assert made["bound"].startswith("any splits and fixed shares")
     told = " ".join(run("plan", scenario, *allowed)[1].split())
-    assert "devices send the input 'context' of the model to the server unchanged, as model.raw_inputs allows" in told
-    assert "devices send the input 'mask' of the model to the server unchanged: no floating-point numbers" in told
+    assert (
+        "devices send the input 'context' of the model to the server unchanged, as model.raw_inputs allows"
+        in told
+    )
+    assert (
+        "devices send the input 'mask' of the model to the server unchanged: no floating-point numbers"
+        in told
+    )
     assert "left out" not in told
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (["plan.max_split=2"], "every split within the limits, 1 to 2, would send the input 'context'"),
-        (["plan.method=fixed", "plan.split=two"], "2 (two), would send the input 'context' of the model to the server unchanged"),
-        (['model.raw_inputs=["contxt"]'], "raw_inputs 'contxt' is not known; did you mean 'context'?"),
-        (["model.raw_inputs=context"], 'model.raw_inputs must be "refuse", "allow" or a list of the inputs'),
+        (
+            ["plan.max_split=2"],
+            "every split within the limits, 1 to 2, would send the input 'context'",
+        ),
+        (
+            ["plan.method=fixed", "plan.split=two"],
+            "2 (two), would send the input 'context' of the model to the server unchanged",
+        ),
+        (
+            ['model.raw_inputs=["contxt"]'],
+            "raw_inputs 'contxt' is not known; did you mean 'context'?",
+        ),
+        (
+            ["model.raw_inputs=context"],
+            'model.raw_inputs must be "refuse", "allow" or a list of the inputs',
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(scenario, run, changes, told):
-    code, out, err = run("plan", scenario, *(word for change in changes for word in ("--set", change)))
+    code, out, err = run(
+        "plan", scenario, *(word for change in changes for word in ("--set", change))
+    )
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
@@ -108,10 +132,16 @@ def test_what_cannot_be_is_one_line(scenario, run, changes, told):
 
 def test_a_run_notes_what_is_sent(scenario, run, tmp_path):
     said = {}
-    for name, changes in (("refused", []), ("allowed", ["--set", "model.raw_inputs=allow", "--set", "plan.max_split=2"])):
+    for name, changes in (
+        ("refused", []),
+        ("allowed", ["--set", "model.raw_inputs=allow", "--set", "plan.max_split=2"]),
+    ):
         code, _, said[name] = run("run", scenario, "--out", tmp_path / name, *changes)
         assert code == 0
         made = json.loads((tmp_path / name / "plan.json").read_text())
         assert made["raw_inputs"] == (["context"] if name == "allowed" else [])
-    assert "note: devices send the input 'context' of the model to the server unchanged" in said["allowed"]
+    assert (
+        "note: devices send the input 'context' of the model to the server unchanged"
+        in said["allowed"]
+    )
     assert "context" not in said["refused"]

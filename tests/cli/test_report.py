@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from airsplit.cli.app import main
-from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.runs.folder import RunFolder
+from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 
 PLAN = {"gap": 0.0, "mean_latency_s": 1.0, "expected_latency_s": 1.0, "batch_size": 32, "averaged_parameters": 1, "splits": [1],
@@ -23,7 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return run.path
 
 
-def test_report_writes_the_page_and_prints_its_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_writes_the_page_and_prints_its_path(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr() == (f"{folder / 'report.html'}\n", "")
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -34,11 +37,16 @@ def test_report_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
 
 
-def test_a_folder_that_is_not_a_run_is_one_line_and_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_run_is_one_line_and_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "scenario.toml' does not exist; name a folder that airsplit run, serve or compare wrote" in err
+    assert (
+        "scenario.toml' does not exist; name a folder that airsplit run, serve or compare wrote"
+        in err
+    )
 
 
 def test_the_help_has_an_example_and_no_long_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,13 @@ def test_a_run_says_what_it_came_to_and_leaves_a_folder(run, scenario, tmp_path)
     assert "accuracy" in printed
     assert str(out) in printed
     assert "round 3 of 3" in told
-    assert {file.name for file in out.iterdir()} >= {"scenario.toml", "plan.json", "rounds.jsonl", "checkpoint", "report.html"}
+    assert {file.name for file in out.iterdir()} >= {
+        "scenario.toml",
+        "plan.json",
+        "rounds.jsonl",
+        "checkpoint",
+        "report.html",
+    }
     resolved = tomllib.loads((out / "scenario.toml").read_text())
     assert resolved["plan"]["split"] == ["0", "2", "0"]
     assert len(resolved["model"]["fingerprint"]) == 16
@@ -87,7 +93,9 @@ def test_energy_is_said_only_where_computing_is_in_it(run, scenario, tmp_path):
     _, printed, _ = run("run", scenario, "--out", without, "--resume")
     assert "left out because computing would be missing from it" in " ".join(printed.split())
     assert " J" not in printed
-    summary = json.loads(run("run", scenario, "--out", whole, "--set", "fleet.joules_per_mac=1e-9", "--json")[1])
+    summary = json.loads(
+        run("run", scenario, "--out", whole, "--set", "fleet.joules_per_mac=1e-9", "--json")[1]
+    )
     records = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
     assert summary["energy_j"] == pytest.approx(sum(sum(record["energy_j"]) for record in records))
 
@@ -97,7 +105,10 @@ def test_what_a_run_says_of_waiting_is_what_its_report_says(run, scenario, tmp_p
     (share,) = re.findall(r"waiting +(\d+ %) of the devices' time", printed)
     page = (tmp_path / "run" / "report.html").read_text()
     assert f"<dt>Waiting</dt><dd>{share}" in page
-    assert f"{share} waiting until the last of them was done".replace(" %", "\N{NO-BREAK SPACE}%") in page
+    assert (
+        f"{share} waiting until the last of them was done".replace(" %", "\N{NO-BREAK SPACE}%")
+        in page
+    )
 
 
 def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path):
@@ -111,14 +122,37 @@ def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=5")[0] == 0
     assert (out / "rounds.jsonl").read_bytes().startswith(before)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
-    code, _, told = run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=6", "--set", "training.batch_size=5")
+    code, _, told = run(
+        "run",
+        scenario,
+        "--out",
+        out,
+        "--resume",
+        "--set",
+        "training.rounds=6",
+        "--set",
+        "training.batch_size=5",
+    )
     assert code == 2
     assert "training.batch_size" in told
 
 
 def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario, tmp_path):
     out = tmp_path / "run"
-    assert run("run", scenario, "--out", out, "--plain", "--set", "training.rounds=2", "--set", "training.learning_rate=0.5")[0] == 0
+    assert (
+        run(
+            "run",
+            scenario,
+            "--out",
+            out,
+            "--plain",
+            "--set",
+            "training.rounds=2",
+            "--set",
+            "training.learning_rate=0.5",
+        )[0]
+        == 0
+    )
     before = (out / "scenario.toml").read_bytes()
     code, printed, told = run("run", scenario, "--out", out, "--resume")
     assert (code, (out / "scenario.toml").read_bytes()) == (0, before)
@@ -127,28 +161,45 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=4")[0] == 0
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 4
-    code, printed, told = run("run", scenario, "--out", out, "--resume", "--set", "training.learning_rate=0.1")
+    code, printed, told = run(
+        "run", scenario, "--out", out, "--resume", "--set", "training.learning_rate=0.1"
+    )
     assert (code, printed) == (2, "")
-    assert f"training.learning_rate must be as in the run in '{out}' that is resumed, 0.5, got 0.1" in told
+    assert (
+        f"training.learning_rate must be as in the run in '{out}' that is resumed, 0.5, got 0.1"
+        in told
+    )
     scenario.write_text(TINY.replace("batch_size = 4", "batch_size = 5"))
-    assert "training.batch_size must be as in the run" in run("run", scenario, "--out", out, "--resume")[2]
+    assert (
+        "training.batch_size must be as in the run"
+        in run("run", scenario, "--out", out, "--resume")[2]
+    )
 
 
 def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, scenario, tmp_path):
     told = "so that each device trains nearly a model of its own"
     assert told not in run("run", scenario, "--out", tmp_path / "one")[2]
     (tmp_path / "a_tiny_net.py").write_text(
-        NET.replace("nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5)", "nn.Linear(6, 99), nn.Tanh(), nn.Linear(99, 5)")
+        NET.replace(
+            "nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5)",
+            "nn.Linear(6, 99), nn.Tanh(), nn.Linear(99, 5)",
+        )
     )
     sys.modules.pop("a_tiny_net", None)
     code, _, err = run("run", scenario, "--out", tmp_path / "two")
     assert code == 0
     assert told in err
     assert told in " ".join(run("clock", scenario)[1].split())
-    assert re.search(r"Averaged are 18 parameters of [\d,]+ \(1\.\d\s%\), those behind 2", (tmp_path / "two" / "report.html").read_text())
+    assert re.search(
+        r"Averaged are 18 parameters of [\d,]+ \(1\.\d\s%\), those behind 2",
+        (tmp_path / "two" / "report.html").read_text(),
+    )
     assert "share few of their parameters" in run("export", tmp_path / "two", "--average")[2]
     assert "share" not in run("export", tmp_path / "two", "--device", 0)[2]
-    assert run("run", scenario, "--out", tmp_path / "three", "--set", "training.algorithm=fedavg")[0] == 0
+    assert (
+        run("run", scenario, "--out", tmp_path / "three", "--set", "training.algorithm=fedavg")[0]
+        == 0
+    )
     assert "share" not in run("export", tmp_path / "three", "--average")[2]
 
 
@@ -172,7 +223,10 @@ def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scena
     own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
     (tmp_path / "a_tiny_net.py").write_text(NET + own)
     sys.modules.pop("a_tiny_net", None)
-    assert run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=a_tiny_net:saying")[0] == 0
+    assert (
+        run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=a_tiny_net:saying")[0]
+        == 0
+    )
 
 
 def test_a_run_of_a_runs_own_scenario_goes_by_the_runs_name(run, scenario, tmp_path, monkeypatch):
@@ -186,7 +240,10 @@ def test_labels_beyond_the_classes_are_told_before_there_is_a_folder(run, scenar
     (tmp_path / "a_tiny_net.py").write_text(NET.replace("nn.Linear(5, 3)", "nn.Linear(5, 2)"))
     code, _, told = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
-    assert "training.dataset 'a_tiny_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2" in told
+    assert (
+        "training.dataset 'a_tiny_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2"
+        in told
+    )
     assert not (tmp_path / "run" / "scenario.toml").exists()
 
 
@@ -202,7 +259,9 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("ignored_signals")
-def test_whoever_asks_it_to_stop_is_told_how_to_go_on(run, scenario, tmp_path, monkeypatch, asked, exit_code):
+def test_whoever_asks_it_to_stop_is_told_how_to_go_on(
+    run, scenario, tmp_path, monkeypatch, asked, exit_code
+):
     out = tmp_path / "run"
 
     def impatient(follower, records):
@@ -216,10 +275,16 @@ def test_whoever_asks_it_to_stop_is_told_how_to_go_on(run, scenario, tmp_path, m
     monkeypatch.setattr("airsplit.cli.progress.Follower.through", impatient)
     code, printed, told = run("run", scenario, "--out", out)
     assert (code, printed) == (exit_code, "")
-    assert f"stopped after round 1; the run is in {out}, and the same command with --resume goes on" in told
+    assert (
+        f"stopped after round 1; the run is in {out}, and the same command with --resume goes on"
+        in told
+    )
     assert (out / "report.html").exists()
     monkeypatch.setattr("airsplit.cli.progress.Follower.through", at_once)
-    assert "stopped before the first round was over; nothing was kept" in run("run", scenario, "--out", tmp_path / "none")[2]
+    assert (
+        "stopped before the first round was over; nothing was kept"
+        in run("run", scenario, "--out", tmp_path / "none")[2]
+    )
     assert signal.getsignal(asked) is signal.SIG_IGN  # as it was before the command
     monkeypatch.undo()
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
@@ -237,8 +302,13 @@ def test_a_model_is_exported_and_begun_with_again(run, scenario, tmp_path):
     assert all(torch.equal(tensor, state[name]) for name, tensor in load_file(file).items())
     assert run("export", out, "--average", "--json")[0] == 0
     mean = load_file(out / "model-average.safetensors")
-    torch.testing.assert_close(mean["0.weight"], torch.stack([air.load_state(out, device=k)["0.weight"] for k in range(3)]).mean(0))
-    assert run("run", scenario, "--out", tmp_path / "again", "--set", f"model.weights={file}")[0] == 0
+    torch.testing.assert_close(
+        mean["0.weight"],
+        torch.stack([air.load_state(out, device=k)["0.weight"] for k in range(3)]).mean(0),
+    )
+    assert (
+        run("run", scenario, "--out", tmp_path / "again", "--set", f"model.weights={file}")[0] == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,20 +346,44 @@ def test_a_run_that_diverged_keeps_that_until_it_is_begun_anew(run, scenario, tm
 
 
 def test_a_comparison_shows_who_diverged_and_when(run, scenario, tmp_path):
-    words = ("compare", scenario, "--seeds", 2, "--algorithms", "sfl,fedavg", "--out", tmp_path / "compared", "--jobs", 1)
+    words = (
+        "compare",
+        scenario,
+        "--seeds",
+        2,
+        "--algorithms",
+        "sfl,fedavg",
+        "--out",
+        tmp_path / "compared",
+        "--jobs",
+        1,
+    )
     code, printed, told = run(*words, "--set", "training.learning_rate=1e38", "--json")
     assert code == 0
     found = json.loads(printed)
     assert [row["diverged"] for row in found["algorithms"]] == [{"0": 1, "1": 1}] * 2
     assert [row["accuracy"] for row in found["algorithms"]] == [None, None]
-    assert found["headline"].startswith("Diverged: SFL with seed 0 in round 1, SFL with seed 1 in round 1, FedAvg ")
+    assert found["headline"].startswith(
+        "Diverged: SFL with seed 0 in round 1, SFL with seed 1 in round 1, FedAvg "
+    )
     assert told.count("training stopped") == 4
     assert run("report", tmp_path / "compared")[0] == 0
 
 
 def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     out = tmp_path / "compared"
-    words = ("compare", scenario, "--seeds", 2, "--algorithms", "sfl,fedavg,splitfed-v1", "--out", out, "--jobs", 1)
+    words = (
+        "compare",
+        scenario,
+        "--seeds",
+        2,
+        "--algorithms",
+        "sfl,fedavg,splitfed-v1",
+        "--out",
+        out,
+        "--jobs",
+        1,
+    )
     code, printed, _ = run(*words, "--json")
     assert code == 0
     found = json.loads(printed)
@@ -298,7 +392,14 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     assert fedavg["accuracy"] == splitfed["accuracy"]  # the same weights, by another way
     assert fedavg["sent_bytes"] != splitfed["sent_bytes"]
     assert found["seeds"] == [0, 1]
-    written = {"compared.png", "compared.svg", "comparison.json", "report.html", "sfl-seed0", "splitfed-v1-seed1"}
+    written = {
+        "compared.png",
+        "compared.svg",
+        "comparison.json",
+        "report.html",
+        "sfl-seed0",
+        "splitfed-v1-seed1",
+    }
     assert written <= {file.name for file in out.iterdir()}
     page = (out / "report.html").read_bytes()
     (out / "report.html").unlink()
@@ -319,8 +420,12 @@ SHORT = (
 )
 
 
-def test_a_batch_larger_than_what_devices_hold_is_said_before_anything_is_charged(run, scenario, tmp_path):
-    code, _, told = run("run", scenario, "--out", tmp_path / "run", "--set", "training.batch_size=100")
+def test_a_batch_larger_than_what_devices_hold_is_said_before_anything_is_charged(
+    run, scenario, tmp_path
+):
+    code, _, told = run(
+        "run", scenario, "--out", tmp_path / "run", "--set", "training.batch_size=100"
+    )
     lines = told.splitlines()
     assert code == 0
     assert [line for line in lines if "training.batch_size" in line] == [SHORT]
@@ -333,7 +438,18 @@ def test_a_batch_that_devices_can_fill_is_not_spoken_of(run, scenario, tmp_path)
 
 
 def test_compare_says_it_once(run, scenario, tmp_path):
-    options = ("--seeds", 2, "--algorithms", "sfl,fedavg", "--jobs", 1, "--set", "training.batch_size=100", "--set", "training.rounds=1")
+    options = (
+        "--seeds",
+        2,
+        "--algorithms",
+        "sfl,fedavg",
+        "--jobs",
+        1,
+        "--set",
+        "training.batch_size=100",
+        "--set",
+        "training.rounds=1",
+    )
     code, _, told = run("compare", scenario, "--out", tmp_path / "compared", *options)
     assert code == 0
     assert [line for line in told.splitlines() if "training.batch_size" in line] == [SHORT]

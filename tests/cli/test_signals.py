@@ -14,7 +14,9 @@ ASKED = [signal.SIGINT, signal.SIGTERM]
 
 @pytest.mark.usefixtures("ignored_signals")
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_ignored_signal_interrupts_and_is_ignored_again_afterwards(asked: signal.Signals, exit_code: int) -> None:
+def test_an_ignored_signal_interrupts_and_is_ignored_again_afterwards(
+    asked: signal.Signals, exit_code: int
+) -> None:
     with pytest.raises(KeyboardInterrupt), interruptible() as interruption:
         signal.raise_signal(asked)
 

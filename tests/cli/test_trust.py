@@ -49,7 +49,14 @@ def __getattr__(name):
     raise AttributeError(name)
 """
 
-CODE_KEYS = ("model.name", "plan.method", "training.algorithm", "training.dataset", "training.loss", "training.metric")
+CODE_KEYS = (
+    "model.name",
+    "plan.method",
+    "training.algorithm",
+    "training.dataset",
+    "training.loss",
+    "training.metric",
+)
 
 
 @pytest.fixture
@@ -89,7 +96,9 @@ def test_code_in_remembered_changes_is_not_imported(run, scenario, tmp_path, key
     assert run("run", scenario, "--out", "run")[0] == 0
     Path("run/changes.json").write_text(json.dumps({key: "evil_code:run"}))
     assert refused(run("run", scenario, "--out", "run", "--resume"), key)
-    assert refused(run("serve", scenario, "--out", "run", "--resume", "--listen", "127.0.0.1:0"), key)
+    assert refused(
+        run("serve", scenario, "--out", "run", "--resume", "--listen", "127.0.0.1:0"), key
+    )
     Path("compared").mkdir()
     Path("compared/changes.json").write_text(json.dumps({key: "evil_code:run"}))
     assert refused(run("compare", scenario, "--out", "compared", "--resume"), key)
@@ -97,11 +106,23 @@ def test_code_in_remembered_changes_is_not_imported(run, scenario, tmp_path, key
 
 @pytest.mark.parametrize("key", CODE_KEYS)
 def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, key):
-    assert run("run", "demo", "--out", "run", *["--set", "training.rounds=1"], *["--set", "fleet.devices=2"])[0] == 0
+    assert (
+        run(
+            "run",
+            "demo",
+            "--out",
+            "run",
+            *["--set", "training.rounds=1"],
+            *["--set", "fleet.devices=2"],
+        )[0]
+        == 0
+    )
     plant(Path("run/scenario.toml"), key)
     for command in ("run", "serve", "plan", "clock", "probe", "compare"):
         assert refused(run(command, "run/scenario.toml"), key)
-    with pytest.raises(InvalidValue, match=f"{key} 'evil_code:run' is code that only the run folder"):
+    with pytest.raises(
+        InvalidValue, match=f"{key} 'evil_code:run' is code that only the run folder"
+    ):
         air.Scenario.load("run/scenario.toml")
     Path("run/scenario.toml").rename("run/other.toml")
     assert refused(run("plan", "run/other.toml"), key)
@@ -132,7 +153,14 @@ def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
 
 
 def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_path):
-    words = ("run", scenario, "--out", "run", "--set", "training.loss=torch.nn.functional:cross_entropy")
+    words = (
+        "run",
+        scenario,
+        "--out",
+        "run",
+        "--set",
+        "training.loss=torch.nn.functional:cross_entropy",
+    )
     assert run(*words)[0] == 0
     code, _, told = run(*words[:4], "--resume", "--set", "training.rounds=3")
     assert (code, "--set training.loss=torch.nn.functional:cross_entropy" in told) == (2, True)
@@ -141,9 +169,24 @@ def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_pat
     assert len(Path("run/rounds.jsonl").read_text().splitlines()) == 4
     assert run("run", "run/scenario.toml", "--out", "again")[0] == 2
     assert run("run", "run/scenario.toml", "--out", "again", "--trust-run")[0] == 0
-    assert air.Scenario.load("run/scenario.toml", trust_run=True).training.loss == "torch.nn.functional:cross_entropy"
+    assert (
+        air.Scenario.load("run/scenario.toml", trust_run=True).training.loss
+        == "torch.nn.functional:cross_entropy"
+    )
 
 
 def test_remembered_settings_without_code_hold_as_before(run, scenario, tmp_path):
-    assert run("run", scenario, "--out", "run", "--set", "training.learning_rate=0.5", "--set", "training.device=cpu")[0] == 0
+    assert (
+        run(
+            "run",
+            scenario,
+            "--out",
+            "run",
+            "--set",
+            "training.learning_rate=0.5",
+            "--set",
+            "training.device=cpu",
+        )[0]
+        == 0
+    )
     assert run("run", scenario, "--out", "run", "--resume", "--set", "training.rounds=3")[0] == 0

@@ -21,7 +21,18 @@ from airsplit.core.errors import (
     unknown_name,
 )
 
-NOT_NUMBERS = [None, "3", "abc", True, [True], 1j, [1.0, None], object(), {"a": 1}, [[1.0], [1.0, 2.0]]]
+NOT_NUMBERS = [
+    None,
+    "3",
+    "abc",
+    True,
+    [True],
+    1j,
+    [1.0, None],
+    object(),
+    {"a": 1},
+    [[1.0], [1.0, 2.0]],
+]
 
 
 def test_every_error_is_an_airsplit_error_and_bad_values_are_value_errors() -> None:
@@ -38,7 +49,12 @@ def test_every_finite_number_passes_unchanged(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-10, 10))
 def test_a_number_passes_exactly_when_it_is_in_range(value: float, limit: float) -> None:
-    holds = {"above": value > limit, "low": value >= limit, "high": value <= limit, "below": value < limit}
+    holds = {
+        "above": value > limit,
+        "low": value >= limit,
+        "high": value <= limit,
+        "below": value < limit,
+    }
     for rule in holds:
         if holds[rule]:
             assert require_number("x", value, **{rule: limit}) == value
@@ -67,7 +83,9 @@ def test_one_number_is_not_a_list() -> None:
 
 
 def test_the_first_bad_entry_is_named() -> None:
-    with pytest.raises(InvalidValue, match=r"^a\[2\] must be a finite number >= 0 and <= 1, got 1.5$"):
+    with pytest.raises(
+        InvalidValue, match=r"^a\[2\] must be a finite number >= 0 and <= 1, got 1.5$"
+    ):
         require_numbers("a", [0.0, 1.0, 1.5, 2.5], low=0, high=1)
     with pytest.raises(InvalidValue, match=r"^a\[1\]\[0\] must be a finite number, got nan$"):
         require_numbers("a", [[0.0, 1.0], [math.nan, 1.0]])
@@ -98,17 +116,24 @@ def test_only_whole_numbers_are_integers(value: object) -> None:
 def test_integers_keep_to_their_range() -> None:
     assert require_integer("n", np.int64(3), low=1, high=3) == 3
     for value in (0, 4):
-        with pytest.raises(InvalidValue, match=f"n must be a whole number from 1 to 3, got {value}"):
+        with pytest.raises(
+            InvalidValue, match=f"n must be a whole number from 1 to 3, got {value}"
+        ):
             require_integer("n", value, low=1, high=3)
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
     error = unknown_name("model", "alexnett", ["alexnet", "vgg16"])
-    assert str(error) == "model 'alexnett' is not known; did you mean 'alexnet'? Known: alexnet, vgg16"
+    assert (
+        str(error) == "model 'alexnett' is not known; did you mean 'alexnet'? Known: alexnet, vgg16"
+    )
 
 
-def test_an_unknown_name_without_a_neighbour_lists_what_there_is() -> None:
-    assert str(unknown_name("model", "zzz", ["vgg16", "alexnet"])) == "model 'zzz' is not known. Known: alexnet, vgg16"
+def test_an_unknown_name_without_a_neighbor_lists_what_there_is() -> None:
+    assert (
+        str(unknown_name("model", "zzz", ["vgg16", "alexnet"]))
+        == "model 'zzz' is not known. Known: alexnet, vgg16"
+    )
 
 
 @pytest.mark.parametrize("value", ["weekly", None, 3, ["round"]])

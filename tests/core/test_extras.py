@@ -20,7 +20,9 @@ PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf"}
 def test_the_extras_are_those_of_the_package() -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     for extra, modules in EXTRAS.items():
-        assert [line.split(">=")[0] for line in declared[extra]] == [PACKAGES.get(module, module) for module in modules]
+        assert [line.split(">=")[0] for line in declared[extra]] == [
+            PACKAGES.get(module, module) for module in modules
+        ]
 
 
 def test_what_is_installed_is_not_missing() -> None:
@@ -29,7 +31,10 @@ def test_what_is_installed_is_not_missing() -> None:
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXTRAS, "network", ("grpc", "no_such_package", "no_such.thing"))
-    with pytest.raises(AirsplitError, match=r"not installed: no_such_package, no_such\.thing; pip install 'airsplit\[network\]'") as raised:
+    with pytest.raises(
+        AirsplitError,
+        match=r"not installed: no_such_package, no_such\.thing; pip install 'airsplit\[network\]'",
+    ) as raised:
         require_extra("network")
     assert isinstance(raised.value, ImportError)
 
@@ -46,13 +51,24 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
     ],
 )
 def test_a_command_without_its_extra_ends_with_one_line(
-    extra: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    extra: str,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXTRAS, extra, ("no_such_package",))
-    for module in [name for name in sys.modules if name.startswith((f"airsplit.{extra}", "airsplit.network.server.serve"))]:
+    for module in [
+        name
+        for name in sys.modules
+        if name.startswith((f"airsplit.{extra}", "airsplit.network.server.serve"))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"airsplit: this needs the extra [{extra}]; not installed: no_such_package; pip install 'airsplit[{extra}]'"
+    assert (
+        line
+        == f"airsplit: this needs the extra [{extra}]; not installed: no_such_package; pip install 'airsplit[{extra}]'"
+    )
     assert list(tmp_path.iterdir()) == []

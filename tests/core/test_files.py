@@ -45,7 +45,12 @@ def test_a_write_that_fails_midway_leaves_the_old_file_and_no_rest(tmp_path: Pat
         except FileProblem as problem:
             print(problem)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(file)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "plan.json' cannot be written: File too large" in done.stdout
     assert file.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]

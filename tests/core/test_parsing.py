@@ -14,7 +14,11 @@ from airsplit.core.errors import FileProblem
 from airsplit.core.parsing import MAX_DEPTH, parse_json, parse_toml, read_json
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(), inside, max_size=4),
     max_leaves=20,
 )
@@ -69,7 +73,12 @@ def test_json_within_its_bounds_is_read() -> None:
     assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x")
     assert parse_json(json.dumps([[1]] * 1000), "x") == [[1]] * 1000
     assert parse_json(json.dumps(["[" * 1000, '\\"[' * 1000]), "x") == ["[" * 1000, '\\"[' * 1000]
-    assert parse_json("[9223372036854775807, 18446744073709551615, 1e308, 0.0000000000000000000000001]", "x")[1] == 2**64 - 1
+    assert (
+        parse_json(
+            "[9223372036854775807, 18446744073709551615, 1e308, 0.0000000000000000000000001]", "x"
+        )[1]
+        == 2**64 - 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,12 +88,18 @@ def test_json_within_its_bounds_is_read() -> None:
         ("a = " + "{b=" * 500 + "1" + "}" * 500, "nested deeper than 32 levels"),
         (".".join("a" * 100_000) + " = 1", "nested deeper than 32 levels"),
         ("[" + ".".join(['"a"'] * 40) + "]", "nested deeper than 32 levels"),
-        ("[a.b.c.d.e.f.g.h.i.j.k.l]\n" + ".".join("a" * 25) + " = 1", "nested deeper than 32 levels"),
+        (
+            "[a.b.c.d.e.f.g.h.i.j.k.l]\n" + ".".join("a" * 25) + " = 1",
+            "nested deeper than 32 levels",
+        ),
         ("a = " + "9" * 4400, "a number of more than 1,000 digits"),
         ("a = " + "9" * 400, "an integer beyond 64 bits"),
         ("a = 0x" + "f" * 17, "an integer beyond 64 bits"),
         ("a = ", "not valid TOML"),
-        ("# model\nname = alexnet\n", "not valid TOML: Invalid value (at line 2, column 8): name = alexnet; text must be in quotes"),
+        (
+            "# model\nname = alexnet\n",
+            "not valid TOML: Invalid value (at line 2, column 8): name = alexnet; text must be in quotes",
+        ),
         ("bandwidth_hz = 20 MHz", "(at line 1, column 19): bandwidth_hz = 20 MHz"),
         ('a = "', "not valid TOML"),
     ],
@@ -97,13 +112,28 @@ def test_toml_beyond_its_bounds_is_refused(text: str, why: str) -> None:
 
 
 def test_toml_within_its_bounds_is_read() -> None:
-    text = 'a = "[[[[" # [[[[\nb = """\n' + "[" * 50 + "\"\"\"\nc = '''" + "{" * 50 + "'''\nd = 1.5e-7\ne = '[" + "a." * 40 + "'\n"
+    text = (
+        'a = "[[[[" # [[[[\nb = """\n'
+        + "[" * 50
+        + "\"\"\"\nc = '''"
+        + "{" * 50
+        + "'''\nd = 1.5e-7\ne = '["
+        + "a." * 40
+        + "'\n"
+    )
     assert parse_toml(text)["d"] == 1.5e-7
 
 
 def test_no_text_takes_longer_than_its_length_asks_for() -> None:
     """Each of these made a naive pattern start over at every letter."""
-    for text in ('"' * 10**6, '"\\' * 10**6, "a" * 10**6, "'''" + "'a" * 10**6, '"""' + '"a' * 10**6, "\\" * 10**6):
+    for text in (
+        '"' * 10**6,
+        '"\\' * 10**6,
+        "a" * 10**6,
+        "'''" + "'a" * 10**6,
+        '"""' + '"a' * 10**6,
+        "\\" * 10**6,
+    ):
         for parse in (parse_json, parse_toml):
             with pytest.raises(FileProblem):
                 parse(text, "x")

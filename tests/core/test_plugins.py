@@ -80,7 +80,14 @@ def charges(terms):
 CHARGES = dataclasses.replace(SFL, charges=charges)
 """
 
-SMALL = ["--set", "fleet.devices=2", "--set", "training.rounds=1", "--set", "training.evaluate_samples=20"]
+SMALL = [
+    "--set",
+    "fleet.devices=2",
+    "--set",
+    "training.rounds=1",
+    "--set",
+    "training.evaluate_samples=20",
+]
 ALGORITHM = "training.algorithm=failing:"
 PLACE = "KeyError: 'on purpose' (failing.py:11)"
 
@@ -104,19 +111,45 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["run", "demo", "--set", "training.loss=failing:loss"],
             "training stopped at device 0, round 1, iteration 1: training.loss 'failing:loss' failed: ",
         ),
-        (["run", "demo", "--set", "training.dataset=failing:data"], "training.dataset 'failing:data' failed: "),
-        (["run", "demo", "--set", "model.name=failing:model", "--set", "model.arguments="], "model 'failing:model' failed: "),
         (
-            ["run", "demo", "--set", "model.name=failing:Net", "--set", "model.arguments=", "--set", "plan.max_split="],
+            ["run", "demo", "--set", "training.dataset=failing:data"],
+            "training.dataset 'failing:data' failed: ",
+        ),
+        (
+            ["run", "demo", "--set", "model.name=failing:model", "--set", "model.arguments="],
+            "model 'failing:model' failed: ",
+        ),
+        (
+            [
+                "run",
+                "demo",
+                "--set",
+                "model.name=failing:Net",
+                "--set",
+                "model.arguments=",
+                "--set",
+                "plan.max_split=",
+            ],
             "evaluation on the test set stopped: the model or the loss failed: ",
         ),
-        (["run", "demo", "--set", f"{ALGORITHM}ALGORITHM"], "training.algorithm 'failing:ALGORITHM' failed: "),
-        (["run", "demo", "--set", f"{ALGORITHM}BOUNDARY"], "training.algorithm 'failing:BOUNDARY' failed: "),
-        (["clock", "demo", "--set", f"{ALGORITHM}CHARGES"], "training.algorithm 'failing:CHARGES' failed: "),
+        (
+            ["run", "demo", "--set", f"{ALGORITHM}ALGORITHM"],
+            "training.algorithm 'failing:ALGORITHM' failed: ",
+        ),
+        (
+            ["run", "demo", "--set", f"{ALGORITHM}BOUNDARY"],
+            "training.algorithm 'failing:BOUNDARY' failed: ",
+        ),
+        (
+            ["clock", "demo", "--set", f"{ALGORITHM}CHARGES"],
+            "training.algorithm 'failing:CHARGES' failed: ",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_user_code_raises_is_one_line_with_its_place(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_user_code_raises_is_one_line_with_its_place(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     small = SMALL if words[0] in ("run", "clock") else []
     assert main([*words, *small]) == 2
     out, err = capsys.readouterr()
@@ -125,14 +158,20 @@ def test_what_user_code_raises_is_one_line_with_its_place(words: list[str], said
     assert "Traceback" not in err
 
 
-def test_a_call_that_never_begins_is_said_with_the_place_of_the_function(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_that_never_begins_is_said_with_the_place_of_the_function(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["run", "demo", "--set", "training.loss=failing:loss_of_one", *SMALL]) == 2
     said = "loss_of_one() takes 1 positional argument but 2 were given (failing.py:22)"
-    assert f"training.loss 'failing:loss_of_one' failed: TypeError: {said}" in capsys.readouterr().err
+    assert (
+        f"training.loss 'failing:loss_of_one' failed: TypeError: {said}" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_the_traceback_is_shown_where_it_is_asked_for(place: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_traceback_is_shown_where_it_is_asked_for(
+    place: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["plan", "demo", "--method=failing:method"]
     words.insert(place, "--traceback")
     assert main(words) == 2
@@ -142,7 +181,9 @@ def test_the_traceback_is_shown_where_it_is_asked_for(place: int, capsys: pytest
     assert lines[-1] == f"airsplit: method 'failing:method' failed: {PLACE}"
 
 
-def test_a_mistake_without_a_traceback_of_its_own_has_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_without_a_traceback_of_its_own_has_no_hint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["plan", "dem"]) == 2
     assert main(["plan", "demo", "--method", "fialing:method"]) == 2
     assert main(["plan"]) == 2
@@ -151,11 +192,17 @@ def test_a_mistake_without_a_traceback_of_its_own_has_no_hint(capsys: pytest.Cap
     assert "--traceback" not in err
 
 
-def test_an_error_that_is_none_of_the_user_s_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "airsplit.cli.planned", None)  # an installation without one of its files
+def test_an_error_that_is_none_of_the_user_s_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        sys.modules, "airsplit.cli.planned", None
+    )  # an installation without one of its files
     assert main(["plan", "demo"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("airsplit: unexpected ModuleNotFoundError: import of airsplit.cli.planned halted")
+    assert line.startswith(
+        "airsplit: unexpected ModuleNotFoundError: import of airsplit.cli.planned halted"
+    )
     assert line.endswith("; please report it as a bug; add --traceback to see the traceback")
 
 
@@ -163,7 +210,9 @@ def test_the_original_exception_is_chained() -> None:
     with pytest.raises(UserCodeError, match="method 'failing:method' failed") as caught:
         air.plan(air.profile("alexnet"), air.Fleet.sample(2, seed=0), method="failing:method")
     assert isinstance(caught.value.__cause__, KeyError)
-    wanted = air.Scenario.load("demo").replace(**{"fleet.devices": 2, "training.loss": "failing:loss"})
+    wanted = air.Scenario.load("demo").replace(
+        **{"fleet.devices": 2, "training.loss": "failing:loss"}
+    )
     with pytest.raises(UserCodeError, match="training stopped at device 0") as caught:
         list(air.simulate(wanted))
     assert isinstance(caught.value.__cause__, KeyError)
@@ -173,11 +222,16 @@ def test_the_original_exception_is_chained() -> None:
     ("text", "said"),
     [
         ("def loss(:\n", r"SyntaxError: invalid syntax \(other\.py:1\)$"),
-        ("\nimport no_such_package\n", r"ModuleNotFoundError: No module named 'no_such_package' \(other\.py:2\)$"),
+        (
+            "\nimport no_such_package\n",
+            r"ModuleNotFoundError: No module named 'no_such_package' \(other\.py:2\)$",
+        ),
         ("import sys\nsys.exit('no')\n", r"SystemExit: no \(other\.py:2\)$"),
     ],
 )
-def test_a_module_that_fails_is_not_one_that_is_missing(workplace: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_fails_is_not_one_that_is_missing(
+    workplace: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (workplace / "other.py").write_text(text)
     monkeypatch.delitem(sys.modules, "other", raising=False)
     with pytest.raises(UserCodeError, match=rf"^method 'other:loss' cannot be imported: {said}"):
@@ -195,29 +249,48 @@ def fail_in(folder: Path) -> Callable[[], None]:
 
 def test_a_package_of_the_user_s_that_is_installed_is_the_user_s_code(tmp_path: Path) -> None:
     folder = tmp_path / "lib" / "site-packages" / "mine"
-    with pytest.raises(UserCodeError, match=r"^the loss failed: ValueError: wrong \(lib/site-packages/mine/losses\.py:3\)$"):
+    with pytest.raises(
+        UserCodeError,
+        match=r"^the loss failed: ValueError: wrong \(lib/site-packages/mine/losses\.py:3\)$",
+    ):
         guarded(fail_in(folder), "the loss")()
 
 
 def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Path) -> None:
     library = fail_in(tmp_path / "site-packages" / "library")
-    with pytest.raises(UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_user_code\.py:\d+\)$"):
+    with pytest.raises(
+        UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_user_code\.py:\d+\)$"
+    ):
         guarded(lambda: library(), "the loss")()
 
 
 def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
-    with pytest.raises(UserCodeError, match=r"^round 3: the model failed: ValueError: no"), user_code("the model", at="round 3"):
+    with (
+        pytest.raises(UserCodeError, match=r"^round 3: the model failed: ValueError: no"),
+        user_code("the model", at="round 3"),
+    ):
         raise ValueError("no")
-    with pytest.raises(UserCodeError, match=r"^round 3: the loss failed: ValueError: no"), user_code("the model", at="round 3"):
+    with (
+        pytest.raises(UserCodeError, match=r"^round 3: the loss failed: ValueError: no"),
+        user_code("the model", at="round 3"),
+    ):
         guarded(_raise, "the loss")()
     with pytest.raises(InvalidValue, match=r"^ours$"), user_code("the model", at="round 3"):
         raise InvalidValue("ours")
-    with pytest.raises(LookupError, match=r"^theirs$"), user_code("the model", passing=(LookupError,)):
+    with (
+        pytest.raises(LookupError, match=r"^theirs$"),
+        user_code("the model", passing=(LookupError,)),
+    ):
         raise LookupError("theirs")
 
 
 def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
-    with pytest.raises(UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_user_code\.py:\d+\)$"), user_code("the model"):
+    with (
+        pytest.raises(
+            UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_user_code\.py:\d+\)$"
+        ),
+        user_code("the model"),
+    ):
         compile("1 +* 2", "<string>", "eval")
 
 
@@ -237,7 +310,12 @@ class Speechless(Exception):
 
 
 def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
-    with pytest.raises(UserCodeError, match=r"^the model failed: Speechless \(.*test_user_code\.py:\d+\)$"), user_code("the model"):
+    with (
+        pytest.raises(
+            UserCodeError, match=r"^the model failed: Speechless \(.*test_user_code\.py:\d+\)$"
+        ),
+        user_code("the model"),
+    ):
         raise Speechless
 
 

@@ -10,7 +10,9 @@ seeds = st.integers(0, 2**64 - 1)
 
 
 @given(seeds, st.text(min_size=1, max_size=12), st.lists(st.integers(0, 2**31), max_size=3))
-def test_the_same_address_draws_the_same_numbers(seed: int, purpose: str, address: list[int]) -> None:
+def test_the_same_address_draws_the_same_numbers(
+    seed: int, purpose: str, address: list[int]
+) -> None:
     first, second = generator(seed, purpose, *address), generator(seed, purpose, *address)
     assert first.random(4).tolist() == second.random(4).tolist()
 
@@ -44,7 +46,7 @@ def test_other_draws_do_not_disturb_an_address() -> None:
     assert generator(3, "batch", 7).random(5).tolist() == expected
 
 
-def test_neighbouring_addresses_are_uncorrelated() -> None:
+def test_neighboring_addresses_are_uncorrelated() -> None:
     n = 20_000
     columns = np.array([generator(0, "noise", k).standard_normal(n) for k in range(6)])
     correlation = np.corrcoef(columns) - np.eye(6)

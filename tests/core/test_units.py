@@ -10,12 +10,16 @@ from airsplit.core.units import bits_to_bytes, db_to_linear, dbm_to_watts
 decibels = st.floats(-150, 150)
 
 
-@pytest.mark.parametrize(("db", "ratio"), [(0.0, 1.0), (10.0, 10.0), (3.0102999566398120, 2.0), (-30.0, 1e-3)])
+@pytest.mark.parametrize(
+    ("db", "ratio"), [(0.0, 1.0), (10.0, 10.0), (3.0102999566398120, 2.0), (-30.0, 1e-3)]
+)
 def test_ten_decibels_are_a_factor_of_ten(db: float, ratio: float) -> None:
     assert db_to_linear(db) == pytest.approx(ratio, rel=1e-14)
 
 
-@pytest.mark.parametrize(("dbm", "watts"), [(0.0, 1e-3), (10.0, 1e-2), (30.0, 1.0), (-114.0, 10**-14.4)])
+@pytest.mark.parametrize(
+    ("dbm", "watts"), [(0.0, 1e-3), (10.0, 1e-2), (30.0, 1.0), (-114.0, 10**-14.4)]
+)
 def test_zero_dbm_is_one_milliwatt(dbm: float, watts: float) -> None:
     assert dbm_to_watts(dbm) == pytest.approx(watts, rel=1e-14)
 

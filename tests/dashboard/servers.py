@@ -37,7 +37,9 @@ class Answer:
         return json.loads(self.body)
 
 
-def request(dashboard: Dashboard, path: str, body: Any = None, method: str | None = None, **headers: str) -> Answer:
+def request(
+    dashboard: Dashboard, path: str, body: Any = None, method: str | None = None, **headers: str
+) -> Answer:
     """One request; a body is sent as JSON unless it is bytes.  Underscores in names of headers are hyphens."""
     where = urlsplit(dashboard.address)
     named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -16,8 +16,9 @@ import pytest
 from airsplit.core.errors import AirsplitError, UnknownName
 from airsplit.dashboard.monitor import Run, Runs
 from airsplit.report.scales import MOST_POINTS
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.history import History
-from airsplit.runs.record import Divergence, RoundRecord, RunFolder
+from airsplit.runs.record import RoundRecord
 from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
 
@@ -48,8 +49,14 @@ def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
     assert after["version"] > json.loads(before)["version"]
 
 
-def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(tmp_path: Path) -> None:
-    a_run(tmp_path / "run", [a_record(1)], plan=a_plan(3, gap=0.000301, objective="mean of the largest"))
+def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(
+    tmp_path: Path,
+) -> None:
+    a_run(
+        tmp_path / "run",
+        [a_record(1)],
+        plan=a_plan(3, gap=0.000301, objective="mean of the largest"),
+    )
     summary = Runs(tmp_path).run("run").summary()
     assert (summary["at_most"], summary["objective"]) == ("0.031 %", "mean of the largest")
 
@@ -121,7 +128,20 @@ def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
 
 # ---- nothing outside -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "name", ["../secret", "/etc", "run/../../secret", "run/.", "./run", "", "run/", "a/b/c/d/e", ".hidden", "run\x00", "%2e%2e/secret"]
+    "name",
+    [
+        "../secret",
+        "/etc",
+        "run/../../secret",
+        "run/.",
+        "./run",
+        "",
+        "run/",
+        "a/b/c/d/e",
+        ".hidden",
+        "run\x00",
+        "%2e%2e/secret",
+    ],
 )
 def test_only_what_was_found_can_be_asked_for(tmp_path: Path, name: str) -> None:
     a_run(tmp_path / "secret", [a_record(1)])
@@ -210,7 +230,9 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["summary", "series", "report"])
-def test_a_run_is_read_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_run_is_read_by_one_thread_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     run = Runs(tmp_path).run("run")
     RunFolder(tmp_path / "run").append(a_record(2))
@@ -220,7 +242,9 @@ def test_a_run_is_read_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pyte
     assert run.summary()["rounds"] == 2
 
 
-def test_threads_that_ask_for_a_run_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_ask_for_a_run_get_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     runs = Runs(tmp_path)
     meeting = Meeting(monkeypatch, Run, "__init__")
@@ -233,7 +257,9 @@ class Known(dict[str, Run]):
     """What is known of runs; unlike those of a plain dict, its methods can be replaced."""
 
 
-def test_threads_that_find_a_run_gone_forget_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_find_a_run_gone_forget_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     runs = Runs(tmp_path)
     runs.overview()

@@ -16,24 +16,47 @@ from airsplit.dashboard.playground import METHODS, MODELS, SLIDERS, BadRow, offe
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.profile import shipped_names, shipped_profile
 
-CSV = "name,seconds_per_mac,fluctuation,distance_m\n" + "".join(f"d{k},{k + 1}e-10,1e10,{100 + k}\n" for k in range(4))
+CSV = "name,seconds_per_mac,fluctuation,distance_m\n" + "".join(
+    f"d{k},{k + 1}e-10,1e10,{100 + k}\n" for k in range(4)
+)
 
 
 def asked(**settings: Any) -> dict[str, Any]:
     """A request with settings under their dotted names: `fleet__devices`."""
-    return {"model": "alexnet", "settings": {key.replace("__", "."): value for key, value in settings.items()}}
+    return {
+        "model": "alexnet",
+        "settings": {key.replace("__", "."): value for key, value in settings.items()},
+    }
 
 
 def test_all_models_are_offered_whose_profiles_ship() -> None:
     assert set(MODELS) == set(shipped_names())
     for entry in offered()["models"]:
-        scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**MODELS[entry["id"]][1])
-        assert air.profile(scenario.model.name, scenario.model.input_shape).names[0] == entry["names"][0] or scenario.model.arguments
+        scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
+            **MODELS[entry["id"]][1]
+        )
+        assert (
+            air.profile(scenario.model.name, scenario.model.input_shape).names[0]
+            == entry["names"][0]
+            or scenario.model.arguments
+        )
 
 
 def test_a_plan_is_that_of_the_planner() -> None:
-    found = planned(asked(fleet__devices=7, fleet__mean_distance_m=300.0, plan__max_split="pool2", training__batch_size=16))
-    plan = air.plan(shipped_profile("alexnet"), air.Fleet.sample(7, seed=0, mean_distance_m=300.0), max_split="pool2", batch_size=16)
+    found = planned(
+        asked(
+            fleet__devices=7,
+            fleet__mean_distance_m=300.0,
+            plan__max_split="pool2",
+            training__batch_size=16,
+        )
+    )
+    plan = air.plan(
+        shipped_profile("alexnet"),
+        air.Fleet.sample(7, seed=0, mean_distance_m=300.0),
+        max_split="pool2",
+        batch_size=16,
+    )
     assert found["devices"]["splits"] == plan.splits.tolist()
     assert found["devices"]["shares"] == plan.shares.tolist()
     assert found["plan"]["expected_latency_s"] == plan.expected_latency_s
@@ -42,7 +65,13 @@ def test_a_plan_is_that_of_the_planner() -> None:
 
 
 def test_what_is_exported_plans_the_same() -> None:
-    request = asked(fleet__devices=5, fleet__seed=3, cell__bandwidth_hz=5e6, plan__method="paper", plan__max_split=6)
+    request = asked(
+        fleet__devices=5,
+        fleet__seed=3,
+        cell__bandwidth_hz=5e6,
+        plan__method="paper",
+        plan__max_split=6,
+    )
     found = planned(request | {"model": "vgg16-3x32x32"})
     scenario = Scenario.from_toml(found["export"]["toml"])
     profile = air.profile(scenario.model.name, scenario.model.input_shape)
@@ -54,7 +83,10 @@ def test_every_method_and_every_slider_is_known_to_the_planner() -> None:
     for method in METHODS:
         assert planned(asked(plan__method=method, fleet__devices=4))["plan"]["method"] == method
     known = Scenario.from_toml('[model]\nname = "alexnet"\n').settings()
-    assert all(key in known[table].settings() or hasattr(known[table], key) for table, key in (each.split(".") for each in SLIDERS))
+    assert all(
+        key in known[table].settings() or hasattr(known[table], key)
+        for table, key in (each.split(".") for each in SLIDERS)
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -67,19 +99,27 @@ def test_a_slider_makes_each_plan_once(method: str, count_calls: Any) -> None:
 
 def test_headline_bars_and_best_possible_are_the_mean_of_the_largest_whatever_the_method() -> None:
     for method in METHODS:
-        found = planned(asked(fleet__devices=200, plan__method=method, training__iterations_per_round=10))
+        found = planned(
+            asked(fleet__devices=200, plan__method=method, training__iterations_per_round=10)
+        )
         best, iteration_s = found["best_possible"], found["plan"]["expected_latency_s"]
         assert best["objective"] == "mean of the largest"
         assert found["round_s"][method] == pytest.approx(10 * iteration_s)
         assert min(found["round_s"].values()) >= 10 * best["lower_bound_s"]
         assert best["gap"] == pytest.approx(iteration_s / best["lower_bound_s"] - 1)
-        assert f"at most {best['at_most']} longer than the best possible plan (mean of the largest)" in found["said"]["bound"]
+        assert (
+            f"at most {best['at_most']} longer than the best possible plan (mean of the largest)"
+            in found["said"]["bound"]
+        )
         assert "any splits and fixed shares" in found["said"]["bound"]
 
 
 def test_the_default_method_is_expected_max() -> None:
     found = planned(asked(fleet__devices=3))
-    assert (found["plan"]["method"], found["plan"]["objective"]) == ("expected-max", "mean of the largest")
+    assert (found["plan"]["method"], found["plan"]["objective"]) == (
+        "expected-max",
+        "mean of the largest",
+    )
 
 
 def test_sentences_compare_with_equal_shares_and_fedavg() -> None:
@@ -142,7 +182,12 @@ def test_a_csv_is_planned_for() -> None:
 
 @pytest.mark.parametrize(
     ("bad", "line"),
-    [(("2e-10", "fast"), 3), (("2e-10", "-2e-10"), 3), (("d3,", "d3,d3,"), 5), (("d1,2e-10", "\nd1,0"), 4)],
+    [
+        (("2e-10", "fast"), 3),
+        (("2e-10", "-2e-10"), 3),
+        (("d3,", "d3,d3,"), 5),
+        (("d1,2e-10", "\nd1,0"), 4),
+    ],
 )
 def test_a_bad_row_is_named(bad: tuple[str, str], line: int) -> None:
     with pytest.raises(BadRow) as error:
@@ -167,12 +212,20 @@ def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> N
     alexnet = shipped_profile("alexnet")
     pools = [name.startswith("pool") for name in alexnet.names]
     raw = replace(alexnet, raw_inputs=[["context"] if pool else [] for pool in pools])
-    everywhere = planned(asked(fleet__devices=6, plan__method="equal") | {"profile": alexnet.to_json()})
+    everywhere = planned(
+        asked(fleet__devices=6, plan__method="equal") | {"profile": alexnet.to_json()}
+    )
     assert any(pools[split - 1] for split in everywhere["devices"]["splits"])
     for device in range(6):
-        found = planned(asked(fleet__devices=6, plan__method="equal") | {"profile": raw.to_json(), "device": device})
+        found = planned(
+            asked(fleet__devices=6, plan__method="equal")
+            | {"profile": raw.to_json(), "device": device}
+        )
         assert not any(pools[split - 1] for split in found["devices"]["splits"])
-        assert "No other cut that is allowed would let it finish sooner with this share." in found["device"]["said"]
+        assert (
+            "No other cut that is allowed would let it finish sooner with this share."
+            in found["device"]["said"]
+        )
 
 
 # ---- one device ----------------------------------------------------------------------------------------------------------------

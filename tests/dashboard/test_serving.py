@@ -14,8 +14,8 @@ import pytest
 
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.serving import Dashboard
+from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES
-from airsplit.runs.record import RunFolder
 from airsplit.runs.wording import TIME
 from dashboard.servers import a_dashboard, request
 from report.run_folders import a_plan, a_record, a_run
@@ -53,8 +53,13 @@ def cookie_of(dashboard: Dashboard) -> str:
 
 
 # ---- what it hands out ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ["/", "/runs", "/static/playground.js", "/static/vendor/echarts.mjs", "/static/style.css"])
-def test_pages_are_there_and_may_not_run_what_is_written_into_them(local: Dashboard, path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/runs", "/static/playground.js", "/static/vendor/echarts.mjs", "/static/style.css"],
+)
+def test_pages_are_there_and_may_not_run_what_is_written_into_them(
+    local: Dashboard, path: str
+) -> None:
     found = request(local, path)
     assert found.status == 200
     policy = found.headers["content-security-policy"]
@@ -72,18 +77,24 @@ def test_the_runs_page_names_what_time_goes_to_as_reports_do(local: Dashboard) -
     script = request(local, "/static/runs.js").body.decode()
     kinds = re.search(r"const KINDS = (.*);", script)
     assert kinds is not None
-    assert {key: word for word, key, _ in json.loads(kinds[1])} == {key: TIME[key.removesuffix("_s")] for key in TIMES}
+    assert {key: word for word, key, _ in json.loads(kinds[1])} == {
+        key: TIME[key.removesuffix("_s")] for key in TIMES
+    }
 
 
 def test_a_plan_is_answered(local: Dashboard) -> None:
-    found = request(local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1})
+    found = request(
+        local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1}
+    )
     assert found.status == 200
     assert len(found.json["devices"]["splits"]) == 3
     assert "Device 1" in found.json["device"]["said"]
 
 
 def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
-    found = request(local, "/api/plan", {"csv": "seconds_per_mac,fluctuation,distance_m\n1e-9,2e9,far\n"})
+    found = request(
+        local, "/api/plan", {"csv": "seconds_per_mac,fluctuation,distance_m\n1e-9,2e9,far\n"}
+    )
     assert (found.status, found.json["line"]) == (422, 2)
     assert "distance_m" in found.json["error"]
 
@@ -99,20 +110,28 @@ def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
         {"profile": "9" * 5000},
     ],
 )
-def test_numbers_beyond_reason_are_a_mistake_and_no_failure(local: Dashboard, change: dict[str, object]) -> None:
+def test_numbers_beyond_reason_are_a_mistake_and_no_failure(
+    local: Dashboard, change: dict[str, object]
+) -> None:
     found = request(local, "/api/plan", change)
     assert found.status in (200, 422)
     assert found.status == 200 or found.json["error"]
 
 
-@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"settings": 3}', 422)])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"settings": 3}', 422)],
+)
 def test_what_is_no_request_is_refused(local: Dashboard, body: bytes, status: int) -> None:
     assert request(local, "/api/plan", body).status == status
 
 
 def test_a_request_is_json_and_says_so(local: Dashboard) -> None:
     assert request(local, "/api/plan", b"{}", content_type="text/plain").status == 415
-    assert request(local, "/api/plan", b"{}", content_type="application/x-www-form-urlencoded").status == 415
+    assert (
+        request(local, "/api/plan", b"{}", content_type="application/x-www-form-urlencoded").status
+        == 415
+    )
 
 
 def test_runs_and_reports(local: Dashboard) -> None:
@@ -135,7 +154,9 @@ def test_script_in_names_stays_text(local: Dashboard) -> None:
 # ---- events --------------------------------------------------------------------------------------------------------------------
 def events(dashboard: Dashboard, path: str, count: int) -> list[tuple[str, object]]:
     """The first events of a stream."""
-    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(dashboard.address).port, timeout=20)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", urlsplit(dashboard.address).port, timeout=20
+    )
     connection.request("GET", path)
     stream, found, kind = connection.getresponse(), [], ""
     assert stream.headers["content-type"].startswith("text/event-stream")
@@ -165,7 +186,10 @@ def test_pages_may_come_and_go_while_others_listen(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
         for number in range(2, 6):
-            threads = [threading.Thread(target=events, args=(dashboard, "/api/events?run=run", 2)) for _ in range(10)]
+            threads = [
+                threading.Thread(target=events, args=(dashboard, "/api/events?run=run", 2))
+                for _ in range(10)
+            ]
             for thread in threads:
                 thread.start()
             RunFolder(tmp_path / "run").append(a_record(number))
@@ -179,23 +203,35 @@ def test_a_run_that_is_not_there_is_told_in_the_stream(local: Dashboard) -> None
     assert any("no run" in found["problem"] for kind, found in told if kind == "run")
 
 
-def test_nothing_that_is_wrong_with_one_run_keeps_the_others_from_being_told_of(tmp_path: Path) -> None:
+def test_nothing_that_is_wrong_with_one_run_keeps_the_others_from_being_told_of(
+    tmp_path: Path,
+) -> None:
     a_run(tmp_path / "good", [a_record(1)])
     for name, plan in (("deep", "[" * 100_000), ("long", "9" * 5000), ("list", "[]")):
         a_run(tmp_path / name, [a_record(1)])
         (tmp_path / name / "plan.json").write_text(plan)
     a_run(tmp_path / "odd", [])
-    (tmp_path / "odd" / "rounds.jsonl").write_text('{"round": 1, "virtual_time_s": 1, "latency_s": 1, "participants": [[0]]}\n')
+    (tmp_path / "odd" / "rounds.jsonl").write_text(
+        '{"round": 1, "virtual_time_s": 1, "latency_s": 1, "participants": [[0]]}\n'
+    )
     with a_dashboard(tmp_path) as dashboard:
         found = {run["name"]: run for run in request(dashboard, "/api/runs").json}
         told = dict(events(dashboard, "/api/events?run=deep", 2))
         assert len(events(dashboard, "/api/events?run=good", 2)) == 2  # the watcher goes on
-    assert {name for name, run in found.items() if "problem" in run} == {"deep", "long", "list", "odd"}
+    assert {name for name, run in found.items() if "problem" in run} == {
+        "deep",
+        "long",
+        "list",
+        "odd",
+    }
     assert "problem" in told["run"]
 
 
 # ---- whom it refuses -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a@evil.example"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a@evil.example"],
+)
 def test_other_names_are_refused(local: Dashboard, host: str) -> None:
     assert request(local, "/api/runs", host=host).status in (400, 403)
 
@@ -205,7 +241,16 @@ def test_its_own_names_are_not(local: Dashboard, host: str) -> None:
     assert request(local, "/api/runs", host=host).status == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[bad", "http://localhost:1", "https://127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://[bad",
+        "http://localhost:1",
+        "https://127.0.0.1.evil.example",
+    ],
+)
 def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
     assert request(local, "/api/plan", {}, origin=origin).status == 403
 
@@ -213,7 +258,11 @@ def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
 def test_a_browser_that_says_cross_site_is_refused(local: Dashboard) -> None:
     assert request(local, "/api/runs", sec_fetch_site="cross-site").status == 403
     assert request(local, "/api/runs", sec_fetch_site="same-origin").status == 200
-    followed = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    followed = {
+        "sec_fetch_site": "cross-site",
+        "sec_fetch_mode": "navigate",
+        "sec_fetch_dest": "document",
+    }
     assert request(local, "/runs", **followed).status == 200  # a link in a mail
     assert request(local, "/runs", **followed | {"sec_fetch_dest": "iframe"}).status == 403
     assert request(local, "/api/plan", {}, **followed).status == 403
@@ -254,8 +303,20 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(public: Dashboard) -> None
     assert request(public, "/").status == 401
     assert request(public, "/static/playground.js").status == 401
     for wrong in ("", "x", token_of(public)[:-1], token_of(public) + "x", "ü"):
-        assert request(public, "/api/runs", authorization=f"Bearer {wrong}".encode().decode("latin-1")).status == 401
-        assert request(public, "/api/runs", cookie=f"{cookie_of(public)}={wrong}".encode().decode("latin-1")).status == 401
+        assert (
+            request(
+                public, "/api/runs", authorization=f"Bearer {wrong}".encode().decode("latin-1")
+            ).status
+            == 401
+        )
+        assert (
+            request(
+                public,
+                "/api/runs",
+                cookie=f"{cookie_of(public)}={wrong}".encode().decode("latin-1"),
+            ).status
+            == 401
+        )
     assert request(public, "/api/runs", authorization=f"Bearer {token_of(public)}").status == 200
 
 
@@ -272,7 +333,9 @@ def test_the_address_with_the_token_leaves_it_in_a_cookie(public: Dashboard) -> 
 def test_a_name_must_be_known_there_too(public: Dashboard) -> None:
     bearer = f"Bearer {token_of(public)}"
     assert request(public, "/api/runs", host="lab.example.org", authorization=bearer).status == 200
-    assert request(public, "/api/runs", host="LAB.example.org.:80", authorization=bearer).status == 200
+    assert (
+        request(public, "/api/runs", host="LAB.example.org.:80", authorization=bearer).status == 200
+    )
     assert request(public, "/api/runs", host="evil.example", authorization=bearer).status == 403
 
 
@@ -283,7 +346,9 @@ def test_a_token_in_the_address_is_no_way_out(public: Dashboard) -> None:
 
 
 # ---- beginning -----------------------------------------------------------------------------------------------------------------
-def test_a_folder_that_is_none_and_a_port_that_is_taken_are_told(root: Path, local: Dashboard) -> None:
+def test_a_folder_that_is_none_and_a_port_that_is_taken_are_told(
+    root: Path, local: Dashboard
+) -> None:
     with pytest.raises(FileProblem, match="not a folder"):
         Dashboard(root / "nowhere")
     with pytest.raises(InvalidValue, match="cannot be listened on"):

@@ -42,9 +42,13 @@ def cifar_batch(pixels: np.ndarray[Any, Any], labels: Iterable[int]) -> bytes:
     )
 
 
-def _declared(monkeypatch: pytest.MonkeyPatch, name: str, train: int, test: int, contents: dict[str, bytes]) -> None:
+def _declared(
+    monkeypatch: pytest.MonkeyPatch, name: str, train: int, test: int, contents: dict[str, bytes]
+) -> None:
     files = {path: published(content) for path, content in contents.items()}
-    monkeypatch.setitem(IMAGE_SETS, name, replace(IMAGE_SETS[name], train=train, test=test, files=files))
+    monkeypatch.setitem(
+        IMAGE_SETS, name, replace(IMAGE_SETS[name], train=train, test=test, files=files)
+    )
 
 
 def _written(folder: Path | None, contents: dict[str, bytes]) -> None:
@@ -61,11 +65,17 @@ def mnist_contents(parts: list[Arrays], kind: str = "MNIST") -> dict[str, bytes]
     return contents
 
 
-def small_mnist(monkeypatch: pytest.MonkeyPatch, folder: Path | None, *, highest: int = 10) -> list[Arrays]:
+def small_mnist(
+    monkeypatch: pytest.MonkeyPatch, folder: Path | None, *, highest: int = 10
+) -> list[Arrays]:
     """60 and 20 images of noise as "mnist", written to the folder if there is one: training and test arrays."""
     rng = np.random.default_rng(0)
     parts = [
-        (rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), rng.permutation(np.arange(n) % highest).astype(np.uint8)) for n in (60, 20)
+        (
+            rng.integers(0, 256, (n, 28, 28), dtype=np.uint8),
+            rng.permutation(np.arange(n) % highest).astype(np.uint8),
+        )
+        for n in (60, 20)
     ]
     contents = mnist_contents(parts)
     _declared(monkeypatch, "mnist", 60, 20, contents)
@@ -75,7 +85,9 @@ def small_mnist(monkeypatch: pytest.MonkeyPatch, folder: Path | None, *, highest
 
 def cifar_contents(train: Arrays, test: Arrays) -> dict[str, bytes]:
     contents = {}
-    for at, (pixels, labels) in enumerate(zip(np.split(train[0], 5), np.split(train[1], 5), strict=True), 1):
+    for at, (pixels, labels) in enumerate(
+        zip(np.split(train[0], 5), np.split(train[1], 5), strict=True), 1
+    ):
         contents[f"cifar-10-batches-py/data_batch_{at}"] = cifar_batch(pixels, labels.tolist())
     contents["cifar-10-batches-py/test_batch"] = cifar_batch(test[0], test[1].tolist())
     return contents | {"cifar-10-batches-py/batches.meta": b"names"}
@@ -84,7 +96,9 @@ def cifar_contents(train: Arrays, test: Arrays) -> dict[str, bytes]:
 def small_cifar(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> list[Arrays]:
     """Five batches of four images and one of six as "cifar10"."""
     rng = np.random.default_rng(1)
-    parts = [(rng.integers(0, 256, (n, 3072), dtype=np.uint8), rng.integers(0, 10, n)) for n in (20, 6)]
+    parts = [
+        (rng.integers(0, 256, (n, 3072), dtype=np.uint8), rng.integers(0, 10, n)) for n in (20, 6)
+    ]
     contents = cifar_contents(*parts)
     _declared(monkeypatch, "cifar10", 20, 6, contents)
     _written(folder, contents)

@@ -21,7 +21,9 @@ def epoch(batches: Batches, device: int, number: int, blocks: int) -> list[list[
 def test_an_epoch_takes_samples_once_and_drops_a_short_rest() -> None:
     batches = Batches(PARTS, 4, seed=0)
     for number in range(5):
-        first, second = epoch(batches, 0, number, blocks=2)  # 11 samples: two blocks of four, three left over
+        first, second = epoch(
+            batches, 0, number, blocks=2
+        )  # 11 samples: two blocks of four, three left over
         assert len(first) == len(second) == 4
         assert len({*first, *second}) == 8
         assert {*first, *second} <= set(PARTS[0].tolist())
@@ -29,7 +31,9 @@ def test_an_epoch_takes_samples_once_and_drops_a_short_rest() -> None:
 
 def test_over_many_epochs_every_sample_is_used_about_as_often() -> None:
     batches = Batches(PARTS, 4, seed=0)
-    used = np.bincount(np.concatenate([batches.rows(0, i) for i in range(2000)]) - 100, minlength=11)
+    used = np.bincount(
+        np.concatenate([batches.rows(0, i) for i in range(2000)]) - 100, minlength=11
+    )
     assert used.sum() == 8000
     assert np.abs(used / 8000 - 1 / 11).max() < 0.01  # standard error 0.002
 
@@ -51,10 +55,19 @@ def test_a_device_with_exactly_a_batch_uses_it_in_another_order_every_epoch() ->
 
 def test_the_order_depends_on_seed_device_and_epoch_and_on_nothing_else() -> None:
     twin = [np.arange(64)] * 2
-    batches, again, other = Batches(twin, 32, seed=1), Batches([*twin, np.arange(5)], 32, seed=1), Batches(twin, 32, seed=2)
+    batches, again, other = (
+        Batches(twin, 32, seed=1),
+        Batches([*twin, np.arange(5)], 32, seed=1),
+        Batches(twin, 32, seed=2),
+    )
     late = again.rows(0, 6).tolist()  # asked first, the others after it
     assert late == batches.rows(0, 6).tolist()
-    orders = [epoch(batches, 0, 0, 2), epoch(batches, 0, 1, 2), epoch(batches, 1, 0, 2), epoch(other, 0, 0, 2)]
+    orders = [
+        epoch(batches, 0, 0, 2),
+        epoch(batches, 0, 1, 2),
+        epoch(batches, 1, 0, 2),
+        epoch(other, 0, 0, 2),
+    ]
     assert all(one != two for at, one in enumerate(orders) for two in orders[at + 1 :])
     assert orders[0] == epoch(again, 0, 0, 2)
 
@@ -63,8 +76,13 @@ def test_the_blocks_of_a_larger_batch_are_those_of_a_smaller_one_laid_together()
     """Consecutive blocks of one permutation."""
     part = [np.arange(24)]
     small, large = Batches(part, 4, seed=3), Batches(part, 12, seed=3)
-    assert np.concatenate([small.rows(0, i) for i in range(3)]).tolist() == large.rows(0, 0).tolist()
-    assert np.concatenate([small.rows(0, i) for i in range(3, 6)]).tolist() == large.rows(0, 1).tolist()
+    assert (
+        np.concatenate([small.rows(0, i) for i in range(3)]).tolist() == large.rows(0, 0).tolist()
+    )
+    assert (
+        np.concatenate([small.rows(0, i) for i in range(3, 6)]).tolist()
+        == large.rows(0, 1).tolist()
+    )
     assert large.rows(0, 0).tolist() != sorted(large.rows(0, 0).tolist())
 
 
@@ -79,7 +97,9 @@ def test_a_batch_larger_than_the_data_is_all_the_data(batch_size: int) -> None:
 def test_devices_that_hold_less_than_a_batch_are_named_with_their_numbers() -> None:
     said = describe_short_devices(np.array([3, 4, 1_500, 2, 1]), 4, lambda k: f"pi{k}")
     assert said is not None
-    assert said.startswith("training.batch_size is 4, but 3 of 5 devices hold fewer samples (pi0: 3, pi3: 2, pi4: 1); they use")
+    assert said.startswith(
+        "training.batch_size is 4, but 3 of 5 devices hold fewer samples (pi0: 3, pi3: 2, pi4: 1); they use"
+    )
     many = describe_short_devices(np.full(1000, 2), 4)
     assert many is not None
     assert "but 1,000 of 1,000 devices hold fewer samples (0: 2, 1: 2, 2: 2, …)" in many
@@ -101,8 +121,12 @@ def test_a_plan_that_does_not_say_what_devices_hold_is_passed_over(plan: dict[st
     assert short_devices_in(plan) is None
 
 
-@pytest.mark.parametrize(("kind", "devices"), [("iid", 7), ("dirichlet", 7), ("shards", 7), ("iid", 1437)])
-def test_sizes_that_are_known_without_the_data_are_those_of_the_partition(kind: str, devices: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "devices"), [("iid", 7), ("dirichlet", 7), ("shards", 7), ("iid", 1437)]
+)
+def test_sizes_that_are_known_without_the_data_are_those_of_the_partition(
+    kind: str, devices: int
+) -> None:
     settings = TrainingSettings(partition=kind)
     labels = np.arange(1437) % 10
     found = sizes_without_data(settings, devices)

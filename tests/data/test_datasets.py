@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
-from airsplit.data.datasets import Dataset, Standardise, as_it_is, load_dataset
+from airsplit.data.datasets import Dataset, Standardize, as_it_is, load_dataset
 from airsplit.system.inputs import InputSpec, input_spec
 from data.small_sets import small_cifar, small_mnist
 
@@ -29,16 +29,25 @@ def specs(*texts: str) -> list[InputSpec]:
 @pytest.mark.parametrize("shape", ["1x8x8", "1x32x32", "3x32x32", "3x9x40"])
 def test_digits_become_what_the_model_takes(shape: str) -> None:
     digits = load_dataset("digits", specs(shape))
-    assert (len(digits.train), len(digits.test), digits.classes, digits.given) == (1437, 360, 10, None)
+    assert (len(digits.train), len(digits.test), digits.classes, digits.given) == (
+        1437,
+        360,
+        10,
+        None,
+    )
     (images,), labels = digits.train.batch(torch.arange(50))
     assert tuple(images.shape[1:]) == specs(shape)[0].shape
-    assert (images.dtype, labels.dtype, images.is_contiguous()) == (torch.float32, torch.int64, True)
+    assert (images.dtype, labels.dtype, images.is_contiguous()) == (
+        torch.float32,
+        torch.int64,
+        True,
+    )
     assert (images == images[:, :1]).all()
     assert abs(float(images.mean())) < 0.1
     assert 0.7 < float(images.std()) < 1.1
 
 
-def test_digits_of_their_own_size_are_standardised_by_hand() -> None:
+def test_digits_of_their_own_size_are_standardized_by_hand() -> None:
     from sklearn.datasets import load_digits
 
     digits = load_dataset("digits", specs("1x8x8"))
@@ -53,7 +62,9 @@ def test_digits_of_their_own_size_are_standardised_by_hand() -> None:
 def test_digits_resized_are_the_bilinear_ones_of_torch() -> None:
     small, large = (load_dataset("digits", specs(shape)).test for shape in ("1x8x8", "1x32x32"))
     (low,), (high,) = (samples.batch(slice(0, 20))[0] for samples in (small, large))
-    wanted = torch.nn.functional.interpolate(low, size=(32, 32), mode="bilinear", align_corners=False)
+    wanted = torch.nn.functional.interpolate(
+        low, size=(32, 32), mode="bilinear", align_corners=False
+    )
     assert (high - wanted).abs().max() < 1.1 / 255 / 0.376  # half a step of a byte each
 
 
@@ -64,7 +75,9 @@ def test_images_are_stored_as_bytes() -> None:
 
 
 # ---- images from files ---------------------------------------------------------------------------------------------------
-def test_grey_images_get_background_around_and_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grey_images_get_background_around_and_are_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (pixels, labels), _ = small_mnist(monkeypatch, tmp_path)
     mnist = load_dataset("mnist", specs("3x32x33"), folder=tmp_path)
     (images,), found = mnist.train.batch(torch.tensor([7, 3]))
@@ -75,12 +88,19 @@ def test_grey_images_get_background_around_and_are_repeated(tmp_path: Path, monk
     assert found.tolist() == labels[[7, 3]].tolist()
 
 
-def test_colour_images_are_standardised_channel_by_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_images_are_standardized_channel_by_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, (pixels, labels) = small_cifar(monkeypatch, tmp_path)
     cifar = load_dataset("cifar10", specs("3x32x32"), folder=tmp_path)
     (images,), found = cifar.test.batch(slice(None))
-    mean, std = (np.array(each).reshape(3, 1, 1) for each in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
-    assert images.numpy() == pytest.approx((pixels.reshape(-1, 3, 32, 32) / 255 - mean) / std, abs=1e-5)
+    mean, std = (
+        np.array(each).reshape(3, 1, 1)
+        for each in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    )
+    assert images.numpy() == pytest.approx(
+        (pixels.reshape(-1, 3, 32, 32) / 255 - mean) / std, abs=1e-5
+    )
     assert found.tolist() == labels.tolist()
     assert cifar.train.inputs[0].dtype == torch.uint8
 
@@ -93,7 +113,9 @@ def test_images_are_of_the_type_that_the_model_takes(dtype: str) -> None:
     assert (images.double() - exact).abs().max() < 0.01
 
 
-def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_comes_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_mnist(monkeypatch, tmp_path)
     monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
     assert len(load_dataset("mnist", specs("1x28x28")).train) == 60
@@ -109,43 +131,65 @@ def test_files_that_are_not_there_are_a_file_problem(tmp_path: Path) -> None:
     [
         ("mnist", "1x27x28", "takes 1 or 3 channels and at least 28x28, e.g. 1x32x32, got 1x27x28"),
         ("mnist", "2x28x28", "takes 1 or 3 channels .* got 2x28x28"),
-        ("cifar10", "1x32x32", "takes 3 channels and at least 32x32, e.g. 3x32x32, got 1x32x32: its images are 3x32x32, and never cropped"),
+        (
+            "cifar10",
+            "1x32x32",
+            "takes 3 channels and at least 32x32, e.g. 3x32x32, got 1x32x32: its images are 3x32x32, and never cropped",
+        ),
         ("cifar10", "3x32x31", "got 3x32x31"),
         ("digits", "1x4x4", "at least 8x8"),
     ],
 )
-def test_images_are_not_cropped_shrunk_or_made_grey(name: str, shape: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match=rf"^training\.dataset '{name}' needs a model that .*{message}.*; set model\.input_shape"):
+def test_images_are_not_cropped_shrunk_or_made_grey(
+    name: str, shape: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        InvalidValue,
+        match=rf"^training\.dataset '{name}' needs a model that .*{message}.*; set model\.input_shape",
+    ):
         load_dataset(name, specs(shape), folder=tmp_path)
 
 
-@pytest.mark.parametrize("inputs", [["64"], ["3x32x32:int64"], ["3x32x32", "3x32x32"], ["1x1x32x32"], []])
+@pytest.mark.parametrize(
+    "inputs", [["64"], ["3x32x32:int64"], ["3x32x32", "3x32x32"], ["1x1x32x32"], []]
+)
 def test_a_model_that_takes_no_images_is_refused(inputs: list[str]) -> None:
-    with pytest.raises(InvalidValue, match=r"'digits' needs a model with one input of channels x height x width in a floating type.*got "):
+    with pytest.raises(
+        InvalidValue,
+        match=r"'digits' needs a model with one input of channels x height x width in a floating type.*got ",
+    ):
         load_dataset("digits", specs(*inputs))
 
 
 def test_an_unknown_data_set_offers_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"^training\.dataset 'digit' is not known; did you mean 'digits'\?"):
+    with pytest.raises(
+        UnknownName, match=r"^training\.dataset 'digit' is not known; did you mean 'digits'\?"
+    ):
         load_dataset("digit", specs("1x8x8"))
 
 
 def test_a_built_in_set_has_no_partition_of_its_own() -> None:
-    with pytest.raises(InvalidValue, match=r'^training\.partition "given" needs a dataset factory, got \'digits\''):
+    with pytest.raises(
+        InvalidValue, match=r'^training\.partition "given" needs a dataset factory, got \'digits\''
+    ):
         load_dataset("digits", specs("1x8x8"), given=True)
 
 
 def test_what_prepares_images_can_be_sent_to_another_process() -> None:
-    prepare = Standardise((3, 4, 4), (0.5,), (0.5,), torch.float32)
+    prepare = Standardize((3, 4, 4), (0.5,), (0.5,), torch.float32)
     images = (torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2),)
     assert torch.equal(pickle.loads(pickle.dumps(prepare))(images)[0], prepare(images)[0])  # noqa: S301 - our own
     assert pickle.loads(pickle.dumps(as_it_is)) is as_it_is  # noqa: S301
 
 
 def test_images_are_prepared_on_the_device_that_they_are_on() -> None:
-    prepare = Standardise((3, 32, 32), (0.5,), (0.5,), torch.float16)
+    prepare = Standardize((3, 32, 32), (0.5,), (0.5,), torch.float16)
     (images,) = prepare((torch.empty(2, 1, 28, 28, dtype=torch.uint8, device="meta"),))
-    assert (images.device.type, images.dtype, tuple(images.shape)) == ("meta", torch.float16, (2, 3, 32, 32))
+    assert (images.device.type, images.dtype, tuple(images.shape)) == (
+        "meta",
+        torch.float16,
+        (2, 3, 32, 32),
+    )
 
 
 def test_a_batch_is_the_same_whatever_it_is_in() -> None:
@@ -164,7 +208,11 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     monkeypatch.delitem(sys.modules, "own_set", raising=False)
 
     def load(expression: str, *inputs: str, before: str = "", given: bool = False) -> Dataset:
-        text = "import numpy as np, torch\n" + textwrap.dedent(before) + f"\ndef make():\n    return {expression}\n"
+        text = (
+            "import numpy as np, torch\n"
+            + textwrap.dedent(before)
+            + f"\ndef make():\n    return {expression}\n"
+        )
         (tmp_path / "own_set.py").write_text(text)
         return load_dataset("own_set:make", specs(*inputs), given=given)
 
@@ -176,7 +224,10 @@ def kept() -> Any:
 
 
 def test_arrays_become_samples(factory: Load) -> None:
-    data = factory("(np.arange(12.).reshape(4, 3), np.array([0, 2, 1, 0])), (np.zeros((2, 3)), np.array([5, 0]))", "3")
+    data = factory(
+        "(np.arange(12.).reshape(4, 3), np.array([0, 2, 1, 0])), (np.zeros((2, 3)), np.array([5, 0]))",
+        "3",
+    )
     (inputs,), labels = data.train.batch(torch.tensor([2, 0]))
     assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
     assert (inputs.dtype, labels.dtype, labels.tolist()) == (torch.float32, torch.int64, [1, 0])
@@ -199,12 +250,22 @@ def test_labels_may_be_sequences_and_then_are_no_classes(factory: Load) -> None:
 
 
 def test_whole_numbers_too_large_for_classes_are_refused(factory: Load) -> None:
-    with pytest.raises(InvalidValue, match="are classes, below 1,000,000, got 2,000,000,000; make them floats where they are quantities"):
-        factory("(np.zeros((2, 3)), np.array([0, 1])), (np.zeros((1, 3)), np.array([2_000_000_000]))", "3")
+    with pytest.raises(
+        InvalidValue,
+        match="are classes, below 1,000,000, got 2,000,000,000; make them floats where they are quantities",
+    ):
+        factory(
+            "(np.zeros((2, 3)), np.array([0, 1])), (np.zeros((1, 3)), np.array([2_000_000_000]))",
+            "3",
+        )
 
 
 def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
-    data = factory("[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], (np.zeros((1, 2)), np.array([0]))", "2", given=True)
+    data = factory(
+        "[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], (np.zeros((1, 2)), np.array([0]))",
+        "2",
+        given=True,
+    )
     assert data.given is not None
     assert [rows.tolist() for rows in data.given] == [[0, 1, 2], [3], [4, 5]]
     assert data.train.labels.tolist() == [0, 1, 2, 0, 0, 1]
@@ -213,10 +274,20 @@ def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", ["np.ones((4, 3), np.float32)", "np.ones((4, 3))", "torch.ones(4, 3)", "torch.ones(4, 3, requires_grad=True)"]
+    "make",
+    [
+        "np.ones((4, 3), np.float32)",
+        "np.ones((4, 3))",
+        "torch.ones(4, 3)",
+        "torch.ones(4, 3, requires_grad=True)",
+    ],
 )
 def test_what_the_factory_keeps_is_neither_followed_nor_changed(factory: Load, make: str) -> None:
-    data = factory("(kept, labels), (kept, labels)", "3", before=f"kept = {make}; labels = np.array([0, 1, 0, 1])")
+    data = factory(
+        "(kept, labels), (kept, labels)",
+        "3",
+        before=f"kept = {make}; labels = np.array([0, 1, 0, 1])",
+    )
     with torch.no_grad():
         kept()[:] = 5
     sys.modules["own_set"].labels[:] = 3  # type: ignore[attr-defined]
@@ -241,10 +312,16 @@ ODD_ARRAYS = {
 
 @pytest.mark.parametrize("make", ODD_ARRAYS.values(), ids=ODD_ARRAYS)
 def test_arrays_of_every_layout_are_read_without_a_warning(factory: Load, make: str) -> None:
-    data = factory("(kept, np.zeros(4, '>i2')), (kept, np.zeros(4, np.uint16))", "3", before=f"kept = {make}")
+    data = factory(
+        "(kept, np.zeros(4, '>i2')), (kept, np.zeros(4, np.uint16))", "3", before=f"kept = {make}"
+    )
     (inputs,), labels = data.train.batch(slice(None))
     assert (inputs == 2).all()
-    assert (inputs.dtype, inputs.is_contiguous(), labels.dtype) == (torch.float32, True, torch.int64)
+    assert (inputs.dtype, inputs.is_contiguous(), labels.dtype) == (
+        torch.float32,
+        True,
+        torch.int64,
+    )
 
 
 GOOD = "(np.zeros((4, 3)), np.zeros(4, int))"
@@ -281,7 +358,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("expression", MISTAKES)
 def test_what_a_factory_gets_wrong_is_one_line(factory: Load, expression: str) -> None:
-    with pytest.raises(InvalidValue, match=rf"^training\.dataset 'own_set:make' {MISTAKES[expression]}") as error:
+    with pytest.raises(
+        InvalidValue, match=rf"^training\.dataset 'own_set:make' {MISTAKES[expression]}"
+    ) as error:
         factory(expression, "3")
     assert "\n" not in str(error.value)
 
@@ -290,13 +369,24 @@ def test_what_a_factory_gets_wrong_is_one_line(factory: Load, expression: str) -
     ("expression", "message"),
     [
         (GOOD + ", " + GOOD, r"devices\[0\] must be a pair \(inputs, labels\), got ndarray"),
-        (f"[], {GOOD}", r"devices must be a list with a pair \(inputs, labels\) for each device, got \[\]"),
-        (f"[{GOOD}, ({X}, np.zeros(9, int))], {GOOD}", r"devices\[1\] inputs must have a row for each of the 9 labels, got 4"),
-        (f"[{GOOD}, ({X}, np.zeros(4))], {GOOD}", r"devices\[1\] labels must be as those of .*devices\[0\], int64"),
+        (
+            f"[], {GOOD}",
+            r"devices must be a list with a pair \(inputs, labels\) for each device, got \[\]",
+        ),
+        (
+            f"[{GOOD}, ({X}, np.zeros(9, int))], {GOOD}",
+            r"devices\[1\] inputs must have a row for each of the 9 labels, got 4",
+        ),
+        (
+            f"[{GOOD}, ({X}, np.zeros(4))], {GOOD}",
+            r"devices\[1\] labels must be as those of .*devices\[0\], int64",
+        ),
         ("3", r"must be \(devices, test\), a list with a pair"),
     ],
 )
-def test_devices_that_are_not_given_as_they_should_be_are_one_line(factory: Load, expression: str, message: str) -> None:
+def test_devices_that_are_not_given_as_they_should_be_are_one_line(
+    factory: Load, expression: str, message: str
+) -> None:
     with pytest.raises(InvalidValue, match=rf"^training\.dataset 'own_set:make' {message}"):
         factory(expression, "3", given=True)
 
@@ -304,30 +394,69 @@ def test_devices_that_are_not_given_as_they_should_be_are_one_line(factory: Load
 @pytest.mark.parametrize(
     ("values", "spec", "message"),
     [
-        ("np.zeros((4, 3))", "3:int64", r"must be whole numbers as the model takes \(int64\), got float64"),
-        ("np.full((4, 3), 300)", "3:uint8", r"inputs\[0\]\[0\] must be a number that uint8 can hold, got 300"),
-        ("np.full((4, 3), -1)", "3:uint8", r"inputs\[0\]\[0\] must be a number that uint8 can hold, got -1"),
-        ("np.zeros((4, 3), int)", "3:bool", r"must be bools as the model takes \(bool\), got int64"),
-        ("np.zeros((4, 3), bool)", "3:int64", r"must be whole numbers as the model takes \(int64\), got bool"),
-        ("np.full((4, 3), 1e5)", "3:float16", r"must be a finite number that float16 can hold, got 100000.0"),
+        (
+            "np.zeros((4, 3))",
+            "3:int64",
+            r"must be whole numbers as the model takes \(int64\), got float64",
+        ),
+        (
+            "np.full((4, 3), 300)",
+            "3:uint8",
+            r"inputs\[0\]\[0\] must be a number that uint8 can hold, got 300",
+        ),
+        (
+            "np.full((4, 3), -1)",
+            "3:uint8",
+            r"inputs\[0\]\[0\] must be a number that uint8 can hold, got -1",
+        ),
+        (
+            "np.zeros((4, 3), int)",
+            "3:bool",
+            r"must be bools as the model takes \(bool\), got int64",
+        ),
+        (
+            "np.zeros((4, 3), bool)",
+            "3:int64",
+            r"must be whole numbers as the model takes \(int64\), got bool",
+        ),
+        (
+            "np.full((4, 3), 1e5)",
+            "3:float16",
+            r"must be a finite number that float16 can hold, got 100000.0",
+        ),
     ],
 )
-def test_values_that_do_not_fit_the_model_s_type_are_refused(factory: Load, values: str, spec: str, message: str) -> None:
+def test_values_that_do_not_fit_the_model_s_type_are_refused(
+    factory: Load, values: str, spec: str, message: str
+) -> None:
     with pytest.raises(InvalidValue, match=message):
         factory(f"({values}, {Y}), ({values}, {Y})", spec)
 
 
 def test_an_error_of_ours_in_a_factory_passes_as_it_is(factory: Load) -> None:
     with pytest.raises(AirsplitError, match=r"^training\.dataset 'nothing' is not known"):
-        factory("load_dataset('nothing', [])", "3", before="from airsplit.data.datasets import load_dataset")
+        factory(
+            "load_dataset('nothing', [])",
+            "3",
+            before="from airsplit.data.datasets import load_dataset",
+        )
 
 
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("no_such_package:make", r"^training\.dataset 'no_such_package:make' cannot be imported: ModuleNotFoundError"),
-        ("json:lods", r"^training\.dataset 'json:lods': json has no 'lods'; did you mean 'loads'\?"),
-        ("json:__name__", r"^training\.dataset 'json:__name__' must be a function or class that returns data, got 'json'"),
+        (
+            "no_such_package:make",
+            r"^training\.dataset 'no_such_package:make' cannot be imported: ModuleNotFoundError",
+        ),
+        (
+            "json:lods",
+            r"^training\.dataset 'json:lods': json has no 'lods'; did you mean 'loads'\?",
+        ),
+        (
+            "json:__name__",
+            r"^training\.dataset 'json:__name__' must be a function or class that returns data, got 'json'",
+        ),
         ("json:", r"^training\.dataset must be a name or package\.module:factory, got 'json:'"),
     ],
 )

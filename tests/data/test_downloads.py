@@ -84,7 +84,9 @@ def packed(contents: dict[str, bytes], *others: tarfile.TarInfo) -> bytes:
     return stream.getvalue()
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> tarfile.TarInfo:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0
+) -> tarfile.TarInfo:
     made = tarfile.TarInfo(name)
     made.type, made.linkname, made.size = kind, target, size
     return made
@@ -92,11 +94,15 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
 
 def give_archive(server: Server, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> None:
     server.content["/cifar-10-python.tar.gz"] = archive
-    monkeypatch.setitem(SOURCES, "cifar10", Source(server.url, ("cifar-10-python.tar.gz", published(archive))))
+    monkeypatch.setitem(
+        SOURCES, "cifar10", Source(server.url, ("cifar-10-python.tar.gz", published(archive)))
+    )
 
 
 def files_in(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------------
@@ -111,7 +117,9 @@ def test_files_are_fetched_checked_and_can_be_read(mnist: dict[str, bytes], tmp_
     assert download_bytes("mnist") == total
 
 
-def test_files_that_are_there_and_whole_are_left_alone(mnist: dict[str, bytes], server: Server, tmp_path: Path) -> None:
+def test_files_that_are_there_and_whole_are_left_alone(
+    mnist: dict[str, bytes], server: Server, tmp_path: Path
+) -> None:
     first, second, *_ = mnist
     (tmp_path / first).parent.mkdir(parents=True)
     (tmp_path / first).write_bytes(mnist[first])
@@ -124,17 +132,24 @@ def test_files_that_are_there_and_whole_are_left_alone(mnist: dict[str, bytes], 
     assert server.asked == []
 
 
-def test_an_altered_file_is_not_kept(mnist: dict[str, bytes], server: Server, tmp_path: Path) -> None:
-    server.content["/t10k-images-idx3-ubyte.gz"] = bytes(len(server.content["/t10k-images-idx3-ubyte.gz"]))
+def test_an_altered_file_is_not_kept(
+    mnist: dict[str, bytes], server: Server, tmp_path: Path
+) -> None:
+    server.content["/t10k-images-idx3-ubyte.gz"] = bytes(
+        len(server.content["/t10k-images-idx3-ubyte.gz"])
+    )
     with pytest.raises(
-        FileProblem, match=r"^mnist cannot be downloaded: http://127.*/t10k-images.* has the MD5 \w+, not the published \w+; try again"
+        FileProblem,
+        match=r"^mnist cannot be downloaded: http://127.*/t10k-images.* has the MD5 \w+, not the published \w+; try again",
     ):
         download("mnist", tmp_path)
     assert files_in(tmp_path) == [path for path in sorted(mnist) if "train" in path]
 
 
 @pytest.mark.parametrize("extra", [1, 1 << 22])
-def test_more_than_was_published_is_not_taken(mnist: dict[str, bytes], server: Server, tmp_path: Path, extra: int) -> None:
+def test_more_than_was_published_is_not_taken(
+    mnist: dict[str, bytes], server: Server, tmp_path: Path, extra: int
+) -> None:
     server.content["/train-images-idx3-ubyte.gz"] += bytes(extra)
     with pytest.raises(FileProblem, match=r"gives more than the [\d,]+ bytes that were published"):
         download("mnist", tmp_path)
@@ -142,16 +157,22 @@ def test_more_than_was_published_is_not_taken(mnist: dict[str, bytes], server: S
 
 
 @pytest.mark.parametrize("promised", [True, False])
-def test_a_file_that_ends_early_is_not_kept(mnist: dict[str, bytes], server: Server, tmp_path: Path, promised: bool) -> None:
+def test_a_file_that_ends_early_is_not_kept(
+    mnist: dict[str, bytes], server: Server, tmp_path: Path, promised: bool
+) -> None:
     path = "/train-images-idx3-ubyte.gz"
     server.content[path] = server.content[path][:100]
     server.cut = {path} if promised else set()
-    with pytest.raises(FileProblem, match=rf"cannot be downloaded: {server.url}train-images-idx3-ubyte.gz"):
+    with pytest.raises(
+        FileProblem, match=rf"cannot be downloaded: {server.url}train-images-idx3-ubyte.gz"
+    ):
         download("mnist", tmp_path)
     assert files_in(tmp_path) == []
 
 
-def test_a_missing_address_says_what_to_do_by_hand(mnist: dict[str, bytes], server: Server, tmp_path: Path) -> None:
+def test_a_missing_address_says_what_to_do_by_hand(
+    mnist: dict[str, bytes], server: Server, tmp_path: Path
+) -> None:
     server.content.clear()
     with pytest.raises(FileProblem) as error:
         download("mnist", tmp_path)
@@ -166,7 +187,8 @@ def test_a_network_that_is_not_there_is_one_line(
 ) -> None:
     monkeypatch.setitem(SOURCES, "mnist", Source("http://127.0.0.1:9/"))
     with pytest.raises(
-        FileProblem, match=r"^mnist cannot be downloaded: http://127.0.0.1:9/train.*: ConnectionRefusedError.*; try again, or by hand"
+        FileProblem,
+        match=r"^mnist cannot be downloaded: http://127.0.0.1:9/train.*: ConnectionRefusedError.*; try again, or by hand",
     ):
         download("mnist", tmp_path)
 
@@ -186,8 +208,15 @@ def cifar(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def test_an_archive_is_unpacked_into_the_files_that_are_wanted(
     cifar: dict[str, bytes], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [member("cifar-10-batches-py", tarfile.DIRTYPE), member("cifar-10-batches-py/readme.html", size=9)]
-    hostile = [member("../escaped", size=9), member("/tmp/escaped", size=9), member("link", tarfile.SYMTYPE, "/etc/passwd")]  # noqa: S108
+    others = [
+        member("cifar-10-batches-py", tarfile.DIRTYPE),
+        member("cifar-10-batches-py/readme.html", size=9),
+    ]
+    hostile = [
+        member("../escaped", size=9),
+        member("/tmp/escaped", size=9),  # noqa: S108
+        member("link", tarfile.SYMTYPE, "/etc/passwd"),
+    ]
     give_archive(server, monkeypatch, packed(cifar, *others, *hostile))
     seen: list[tuple[int, int]] = []
     download("cifar10", tmp_path / "data", lambda done, total: seen.append((done, total)))
@@ -203,7 +232,8 @@ def test_an_archive_that_was_not_published_is_not_opened(
     give_archive(server, monkeypatch, archive)
     server.content["/cifar-10-python.tar.gz"] = bytes(len(archive))
     with pytest.raises(
-        FileProblem, match=r"has the MD5 .*; try again, or by hand: put data_batch_1, .* from cifar-10-python.tar.gz, unpacked, into"
+        FileProblem,
+        match=r"has the MD5 .*; try again, or by hand: put data_batch_1, .* from cifar-10-python.tar.gz, unpacked, into",
     ):
         download("cifar10", tmp_path)
     assert files_in(tmp_path) == []
@@ -219,7 +249,11 @@ ODD = {
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_a_member_that_is_not_the_published_file_is_refused(
-    odd: tarfile.TarInfo, cifar: dict[str, bytes], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    odd: tarfile.TarInfo,
+    cifar: dict[str, bytes],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     give_archive(server, monkeypatch, packed(cifar, odd))
     with pytest.raises(FileProblem, match="data_batch_1 in the archive is not the published file"):
@@ -227,11 +261,19 @@ def test_a_member_that_is_not_the_published_file_is_refused(
     assert files_in(tmp_path) == []
 
 
-def test_a_member_that_is_altered_or_missing_is_refused(cifar: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_member_that_is_altered_or_missing_is_refused(
+    cifar: dict[str, bytes], tmp_path: Path
+) -> None:
     wanted = dict(image_set("cifar10").files)
-    altered = {path: bytes(len(content)) if "batch_3" in path else content for path, content in cifar.items()}
+    altered = {
+        path: bytes(len(content)) if "batch_3" in path else content
+        for path, content in cifar.items()
+    }
     lacking = {path: content for path, content in cifar.items() if "test" not in path}
-    for contents, message in ((altered, "data_batch_3 in the archive is not"), (lacking, "has no cifar-10-batches-py/test_batch")):
+    for contents, message in (
+        (altered, "data_batch_3 in the archive is not"),
+        (lacking, "has no cifar-10-batches-py/test_batch"),
+    ):
         (tmp_path / "a.tar.gz").write_bytes(packed(contents))
         with pytest.raises(downloads._NotFetched, match=message):
             list(unpacked(tmp_path / "a.tar.gz", wanted))
@@ -247,7 +289,9 @@ def test_a_damaged_archive_is_refused(cifar: dict[str, bytes], tmp_path: Path, c
 # ---- what is declared ----------------------------------------------------------------------------------------------------
 def test_every_set_with_files_has_a_source() -> None:
     assert set(SOURCES) == {name for name, known in IMAGE_SETS.items() if known.files}
-    assert all(source.url.startswith("http") and source.url.endswith("/") for source in SOURCES.values())
+    assert all(
+        source.url.startswith("http") and source.url.endswith("/") for source in SOURCES.values()
+    )
 
 
 def test_digits_need_no_download(tmp_path: Path) -> None:
@@ -255,8 +299,12 @@ def test_digits_need_no_download(tmp_path: Path) -> None:
     assert missing_files("digits", tmp_path) == []
 
 
-def test_files_of_a_set_are_looked_for_where_they_are_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], files={"a/b": published(b"b")}))
+def test_files_of_a_set_are_looked_for_where_they_are_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], files={"a/b": published(b"b")})
+    )
     (tmp_path / "a").mkdir()
     (tmp_path / "a/b").write_bytes(b"b")
     assert missing_files("mnist", tmp_path) == []

@@ -27,12 +27,16 @@ WAS_RUN = "AIRSPLIT_TEST_PICKLE_WAS_RUN"
 
 def test_there_is_an_image_set_for_every_built_in_name_of_the_settings() -> None:
     assert set(IMAGE_SETS) == set(DATASETS)
-    with pytest.raises(UnknownName, match=r"^training\.dataset 'mnits' is not known; did you mean 'mnist'"):
+    with pytest.raises(
+        UnknownName, match=r"^training\.dataset 'mnits' is not known; did you mean 'mnist'"
+    ):
         image_set("mnits")
 
 
 # ---- where ---------------------------------------------------------------------------------------------------------------
-def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("AIRSPLIT_DATA", raising=False)
@@ -46,7 +50,8 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(monkey
 
 def test_a_missing_file_says_where_it_was_sought_and_how_to_come_by_it(tmp_path: Path) -> None:
     with pytest.raises(
-        FileProblem, match=r"no file 'MNIST/raw/train-images.*' in the data folder '.*'; `airsplit data mnist` downloads"
+        FileProblem,
+        match=r"no file 'MNIST/raw/train-images.*' in the data folder '.*'; `airsplit data mnist` downloads",
     ) as error:
         read_images("mnist", tmp_path)
     assert str(tmp_path) in str(error.value)
@@ -54,7 +59,9 @@ def test_a_missing_file_says_where_it_was_sought_and_how_to_come_by_it(tmp_path:
     assert len(missing_files("mnist", tmp_path)) == 4
 
 
-def test_a_file_that_was_cut_short_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_cut_short_counts_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_mnist(monkeypatch, tmp_path)
     assert missing_files("mnist", tmp_path) == []
     path = tmp_path / next(iter(image_set("mnist").files))
@@ -69,7 +76,12 @@ def test_what_was_published_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"conten", "is cut short"), (b"contents", "is too long"), (b"cOntent", "is altered: its MD5")]
+    ("content", "message"),
+    [
+        (b"conten", "is cut short"),
+        (b"contents", "is too long"),
+        (b"cOntent", "is altered: its MD5"),
+    ],
 )
 def test_what_was_not_published_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a").write_bytes(content)
@@ -82,13 +94,18 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         read_published(tmp_path, published(b"content"))
 
 
-def test_an_altered_file_of_a_set_says_to_delete_it_and_download_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_altered_file_of_a_set_says_to_delete_it_and_download_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_mnist(monkeypatch, tmp_path)
     path = tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte.gz"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FileProblem, match=r"is altered.*; delete it, and download it again with `airsplit data mnist`$"):
+    with pytest.raises(
+        FileProblem,
+        match=r"is altered.*; delete it, and download it again with `airsplit data mnist`$",
+    ):
         read_images("mnist", tmp_path)
 
 
@@ -191,7 +208,16 @@ REBUILD = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01
 def array_with(type_code: bytes, content: bytes, shape: bytes = b"(K\x01K\x02t") -> bytes:
     """A batch whose data has this state."""
     kind = b"cnumpy\ndtype\n(U" + bytes([len(type_code)]) + type_code + b"K\x00K\x01tR"
-    return b"\x80\x02}(U\x04data" + REBUILD + b"(K\x01" + shape + kind + b"\x89" + content + b"tbU\x06labels](K\x00eu."
+    return (
+        b"\x80\x02}(U\x04data"
+        + REBUILD
+        + b"(K\x01"
+        + shape
+        + kind
+        + b"\x89"
+        + content
+        + b"tbU\x06labels](K\x00eu."
+    )
 
 
 SOUND = array_with(b"u1", b"U\x02ab")
@@ -205,7 +231,9 @@ HOSTILE = {
     "a call by INST": b"(S'touch " + WAS_RUN.encode() + b"'\nios\nsystem\n.",
     "an array of objects": array_with(b"O8", b"](cos\nsystem\ne"),
     "an array of objects, made of numbers": array_with(b"O8", b"](K\x01K\x02e"),
-    "an array of objects by numpy": pickle.dumps({"data": np.array([Executes(), None], dtype=object)}, 2),
+    "an array of objects by numpy": pickle.dumps(
+        {"data": np.array([Executes(), None], dtype=object)}, 2
+    ),
     "a call as the state of an array": SOUND.replace(b"U\x02ab", b"cos\ngetcwd\n(tR"),
     "numpy's other functions": b"cnumpy\nload\n(U\x01atR.",
     "a method of what is allowed": b"\x80\x04\x8c\x05numpy\x8c\x10dtype.__reduce__\x93.",
@@ -221,7 +249,9 @@ BROKEN = {
     "floats": array_with(b"f4", b"U\x08abcdefgh"),
     "another shape": array_with(b"u1", b"U\x02ab", b"(K\x02K\x01t"),
     "more shape than bytes": array_with(b"u1", b"U\x02ab", b"(K\x01K\x03t"),
-    "a negative shape": array_with(b"u1", b"U\x02ab", b"(K\x01J\xff\xff\xff\xfft").replace(b"U\x02ab", b"U\x01a"),
+    "a negative shape": array_with(b"u1", b"U\x02ab", b"(K\x01J\xff\xff\xff\xfft").replace(
+        b"U\x02ab", b"U\x01a"
+    ),
     "an array without a state": b"\x80\x02}(U\x04data" + REBUILD + b"U\x06labels](K\x00eu.",
     "a type for an array": b"\x80\x02}(U\x04datacnumpy\ndtype\nU\x06labels](K\x00eu.",
     "too many labels": SOUND.replace(b"K\x00eu", b"K\x00K\x00eu"),
@@ -238,7 +268,9 @@ def test_the_pickle_that_the_others_are_made_from_is_sound() -> None:
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_pickle_is_refused_and_runs_nothing(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_pickle_is_refused_and_runs_nothing(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileProblem, match=r"^batch "):
         read_pickled_batch(content, 1, 2)
@@ -247,7 +279,9 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(content: bytes, tmp_path: 
     assert read_pickled_batch(SOUND, 1, 2)[1].tolist() == [0]  # nothing of ours was changed
 
 
-@pytest.mark.parametrize("content", [case for case in HOSTILE.values() if case.startswith(b"\x80\x02")][:3])
+@pytest.mark.parametrize(
+    "content", [case for case in HOSTILE.values() if case.startswith(b"\x80\x02")][:3]
+)
 def test_those_pickles_would_do_harm_elsewhere(content: bytes) -> None:
     class Noted(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -289,4 +323,7 @@ def test_the_mean_and_std_of_digits_are_those_of_its_training_images() -> None:
 
 def test_every_file_is_declared_with_an_md5() -> None:
     for known in IMAGE_SETS.values():
-        assert all(len(bytes.fromhex(file.md5)) == 16 and file.size_bytes > 0 for file in known.files.values())
+        assert all(
+            len(bytes.fromhex(file.md5)) == 16 and file.size_bytes > 0
+            for file in known.files.values()
+        )

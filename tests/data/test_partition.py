@@ -65,7 +65,9 @@ def test_rows_are_disjoint_ascending_and_as_many_as_promised(case: dict[str, Any
 
 @given(cases())
 @settings(deadline=None, max_examples=30)
-def test_the_same_seed_gives_the_same_rows_and_labels_stay_as_they_are(case: dict[str, Any]) -> None:
+def test_the_same_seed_gives_the_same_rows_and_labels_stay_as_they_are(
+    case: dict[str, Any],
+) -> None:
     before = case["labels"].copy()
     one, other = partition(**case), partition(**case)
     assert all((a == b).all() for a, b in zip(one, other, strict=True))
@@ -83,14 +85,18 @@ def test_another_seed_gives_other_rows(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["iid", "dirichlet"])
 def test_the_first_devices_of_a_larger_fleet_hold_what_those_of_a_smaller_one_do(kind: str) -> None:
     labels = labels_of(6000)
-    small, large = (partition(kind, labels, devices, seed=3, samples_per_device=50) for devices in (20, 100))
+    small, large = (
+        partition(kind, labels, devices, seed=3, samples_per_device=50) for devices in (20, 100)
+    )
     assert all((a == b).all() for a, b in zip(small, large, strict=False))
 
 
 def test_a_mix_is_that_of_the_device_and_not_of_the_fleet() -> None:
     labels = balanced(100_000)
     for devices in (20, 100):
-        counts = label_counts(labels, partition("dirichlet", labels, devices, seed=7, alpha=1.0), CLASSES)
+        counts = label_counts(
+            labels, partition("dirichlet", labels, devices, seed=7, alpha=1.0), CLASSES
+        )
         size = len(labels) // devices
         for device in range(3):  # nothing has run out yet
             mix = class_mix(7, device, CLASSES, 1.0)
@@ -108,9 +114,18 @@ def test_mixes_have_the_mean_and_variance_of_the_distribution() -> None:
 
 def test_a_large_alpha_is_nearly_uniform_and_a_small_one_nearly_one_class() -> None:
     labels = balanced(50_000)
-    near = label_counts(labels, partition("dirichlet", labels, 10, seed=0, alpha=1e6), CLASSES) / 5000
+    near = (
+        label_counts(labels, partition("dirichlet", labels, 10, seed=0, alpha=1e6), CLASSES) / 5000
+    )
     assert np.abs(near - 0.1).max() < 0.03
-    far = label_counts(labels, partition("dirichlet", labels, 10, seed=0, alpha=1e-4, samples_per_device=200), CLASSES) / 200
+    far = (
+        label_counts(
+            labels,
+            partition("dirichlet", labels, 10, seed=0, alpha=1e-4, samples_per_device=200),
+            CLASSES,
+        )
+        / 200
+    )
     assert np.median(far.max(axis=1)) > 0.99
 
 
@@ -136,7 +151,9 @@ def test_a_device_holds_few_labels_in_shards(each: int, devices: int, seed: int)
     labels = balanced(4000)
     parts = partition("shards", labels, devices, seed=seed, labels_per_device=each)
     held = (label_counts(labels, parts, CLASSES) > 0).sum(axis=1)
-    boundaries = -(-CLASSES // (devices * each)) if devices * each < CLASSES else 1  # that one shard can lie across
+    boundaries = (
+        -(-CLASSES // (devices * each)) if devices * each < CLASSES else 1
+    )  # that one shard can lie across
     assert held.max() <= each * (1 + boundaries)
 
 
@@ -161,16 +178,30 @@ def test_shards_are_runs_of_the_sorted_labels_of_nearly_equal_size() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 11}, r"^11 devices with one each need 11 samples, got 10; take fewer devices$"),
-        ({"devices": 11, "samples_per_device": 4}, r"^11 devices with 4 each need 44 samples, got 10; take fewer devices$"),
-        ({"devices": 3, "samples_per_device": 4}, r"^3 devices with 4 each need 12 samples, got 10; at most 3 each are there$"),
+        (
+            {"devices": 11},
+            r"^11 devices with one each need 11 samples, got 10; take fewer devices$",
+        ),
+        (
+            {"devices": 11, "samples_per_device": 4},
+            r"^11 devices with 4 each need 44 samples, got 10; take fewer devices$",
+        ),
+        (
+            {"devices": 3, "samples_per_device": 4},
+            r"^3 devices with 4 each need 12 samples, got 10; at most 3 each are there$",
+        ),
         ({"devices": 0}, r"^devices must be a whole number >= 1, got 0"),
-        ({"devices": 2, "samples_per_device": 0}, r"^samples_per_device must be a whole number >= 1, got 0"),
+        (
+            {"devices": 2, "samples_per_device": 0},
+            r"^samples_per_device must be a whole number >= 1, got 0",
+        ),
         ({"devices": 2, "seed": -1}, r"^seed must be a whole number >= 0, got -1"),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_too_few_samples_are_refused_with_the_numbers(kind: str, options: dict[str, Any], message: str) -> None:
+def test_too_few_samples_are_refused_with_the_numbers(
+    kind: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidValue, match=message):
         partition(kind, np.zeros(10, np.int64), **{"seed": 0} | options)
 
@@ -180,17 +211,29 @@ def test_too_few_samples_are_refused_with_the_numbers(kind: str, options: dict[s
     [
         ("dirichlet", {"alpha": 0.0}, r"^alpha must be a finite number > 0, got 0"),
         ("dirichlet", {"alpha": np.nan}, r"^alpha must be a finite number > 0, got nan"),
-        ("shards", {"labels_per_device": 0}, r"^labels_per_device must be a whole number >= 1, got 0"),
-        ("shards", {"labels_per_device": 6}, r"^labels_per_device must be at most the 5 samples of a device, got 6; take fewer"),
+        (
+            "shards",
+            {"labels_per_device": 0},
+            r"^labels_per_device must be a whole number >= 1, got 0",
+        ),
+        (
+            "shards",
+            {"labels_per_device": 6},
+            r"^labels_per_device must be at most the 5 samples of a device, got 6; take fewer",
+        ),
     ],
 )
-def test_an_option_that_breaks_its_rule_is_refused(kind: str, options: dict[str, Any], message: str) -> None:
+def test_an_option_that_breaks_its_rule_is_refused(
+    kind: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidValue, match=message):
         partition(kind, np.zeros(10, np.int64), 2, seed=0, **options)
 
 
 def test_an_unknown_partition_is_named() -> None:
-    with pytest.raises(UnknownName, match=r"^partition 'shard' is not known; did you mean 'shards'\?"):
+    with pytest.raises(
+        UnknownName, match=r"^partition 'shard' is not known; did you mean 'shards'\?"
+    ):
         partition("shard", np.zeros(4, np.int64), 2, seed=0)
 
 
@@ -199,7 +242,8 @@ def test_labels_that_are_not_one_whole_number_can_only_be_dealt_iid(labels: Any)
     assert sum(map(len, partition("iid", labels, 3, seed=0))) == 8
     for kind in ("dirichlet", "shards"):
         with pytest.raises(
-            InvalidValue, match=rf'^partition "{kind}" needs labels that are one whole number a sample, got .*; take "iid"$'
+            InvalidValue,
+            match=rf'^partition "{kind}" needs labels that are one whole number a sample, got .*; take "iid"$',
         ):
             partition(kind, labels, 2, seed=0)
 
@@ -213,5 +257,7 @@ def test_labels_need_be_neither_small_nor_without_gaps() -> None:
 
 def test_counts_are_those_of_a_count_by_hand() -> None:
     labels, parts = labels_of(50, 4), [np.array([3, 4, 8]), np.array([], np.int64), np.array([0])]
-    by_hand = [[sum(int(labels[row]) == label for row in rows) for label in range(4)] for rows in parts]
+    by_hand = [
+        [sum(int(labels[row]) == label for row in rows) for label in range(4)] for rows in parts
+    ]
     assert label_counts(labels, parts, 4).tolist() == by_hand

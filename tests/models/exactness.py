@@ -75,7 +75,9 @@ def whole_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, list[
     return output, weights, gradients_of(model)
 
 
-def split_step(front: Front, back: Back, inputs: tuple[Tensor, ...], weights: list[Tensor]) -> tuple[tuple[Tensor, ...], Any]:
+def split_step(
+    front: Front, back: Back, inputs: tuple[Tensor, ...], weights: list[Tensor]
+) -> tuple[tuple[Tensor, ...], Any]:
     """The device's forward pass, the server's step on what it received, and the device's backward pass; what was sent, the output."""
     front.zero_grad()
     back.zero_grad()
@@ -86,21 +88,34 @@ def split_step(front: Front, back: Back, inputs: tuple[Tensor, ...], weights: li
     loss = loss_of(output, weights)
     if loss.requires_grad:
         loss.backward()
-    returned = [(tensor, copy_.grad) for tensor, copy_ in zip(sent, received, strict=True) if copy_.grad is not None]
+    returned = [
+        (tensor, copy_.grad)
+        for tensor, copy_ in zip(sent, received, strict=True)
+        if copy_.grad is not None
+    ]
     if returned:
-        torch.autograd.backward([tensor for tensor, _ in returned], [gradient for _, gradient in returned])
+        torch.autograd.backward(
+            [tensor for tensor, _ in returned], [gradient for _, gradient in returned]
+        )
     return sent, output
 
 
 def loss_of(output: Any, weights: list[Tensor]) -> Tensor:
-    return torch.stack([(tensor * weight).sum().real.float() for tensor, weight in zip(_floats(output), weights, strict=True)]).sum()
+    return torch.stack(
+        [
+            (tensor * weight).sum().real.float()
+            for tensor, weight in zip(_floats(output), weights, strict=True)
+        ]
+    ).sum()
 
 
 def gradients_of(model: nn.Module) -> Gradients:
     return {name: p.grad for name, p in model.named_parameters()}
 
 
-def assert_apart(model: nn.Module, front: nn.Module, back: nn.Module, parameters_in_front: int) -> None:
+def assert_apart(
+    model: nn.Module, front: nn.Module, back: nn.Module, parameters_in_front: int
+) -> None:
     """Every parameter is on one side, under the model's name, and is the model's own."""
     of_front, of_back = ({id(p) for p in half.parameters()} for half in (front, back))
     assert not of_front & of_back
@@ -115,15 +130,27 @@ def assert_same(found: Iterable[Tensor], wanted: Iterable[Tensor], name: str) ->
 
 
 def assert_same_gradients(found: Gradients, wanted: Gradients, name: str) -> None:
-    assert {key for key, value in found.items() if value is not None} == {key for key, value in wanted.items() if value is not None}, name
-    largest = max((float(value.abs().max()) for value in wanted.values() if value is not None), default=0.0)
+    assert {key for key, value in found.items() if value is not None} == {
+        key for key, value in wanted.items() if value is not None
+    }, name
+    largest = max(
+        (float(value.abs().max()) for value in wanted.values() if value is not None), default=0.0
+    )
     for key, value in wanted.items():
         if value is not None and not torch.equal(found[key], value):  # type: ignore[arg-type]
             size = float(value.abs().max())
             torch.testing.assert_close(
-                found[key], value, rtol=1e-4, atol=1e-5 * size + 1e-6 * largest, msg=lambda t, k=key: f"{name}, {k}: {t}"
+                found[key],
+                value,
+                rtol=1e-4,
+                atol=1e-5 * size + 1e-6 * largest,
+                msg=lambda t, k=key: f"{name}, {k}: {t}",
             )
 
 
 def _floats(output: Any) -> list[Tensor]:
-    return [tensor for tensor in tensors_in(output) if tensor.is_floating_point() and tensor.requires_grad]
+    return [
+        tensor
+        for tensor in tensors_in(output)
+        if tensor.is_floating_point() and tensor.requires_grad
+    ]

@@ -37,7 +37,11 @@ class AuxiliaryHead(Net):
     def forward(self, x: Tensor) -> Any:
         h = self.first(x)
         out = self.second(h.tanh())
-        return {"out": out, "aux": self.second(h), "rest": [None, "text", 3]} if self.training else {"out": out}
+        return (
+            {"out": out, "aux": self.second(h), "rest": [None, "text", 3]}
+            if self.training
+            else {"out": out}
+        )
 
 
 class NoGradients(Net):

@@ -36,7 +36,9 @@ def counted(step: Any) -> int:
 def test_products_are_those_of_a_real_pass_forward_and_backward(name: str) -> None:
     model = build(name, **BUILT_IN[name])
     profile, x = air.profile(model), sample(name)
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the counter does not know the fused kernel of the CPU
+    with torch.nn.attention.sdpa_kernel(
+        torch.nn.attention.SDPBackend.MATH
+    ):  # the counter does not know the fused kernel of the CPU
         forward = counted(lambda: model(x))
         both = counted(lambda: model(x).sum().backward())
     assert profile.matmul_macs[-1] == forward
@@ -51,7 +53,9 @@ def test_backward_work_by_hand() -> None:
 
 
 def test_frozen_layers_cost_nothing_backward_and_nothing_comes_back_to_them() -> None:
-    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 5))
+    model = nn.Sequential(
+        nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 5)
+    )
     model[0].requires_grad_(False)
     profile = air.profile(model, (10,))
     assert profile.backward_macs.tolist() == [0, 0, 400, 420, 620]
@@ -70,15 +74,22 @@ def test_ids_that_cross_have_no_gradient() -> None:
         def forward(self, ids: Tensor, types: Tensor) -> Tensor:
             return self.tokens(ids) + self.types(types)
 
-    profile = air.profile(Late(), inputs=(torch.zeros(1, 6, dtype=torch.int64), torch.zeros(1, 6, dtype=torch.int64)))
+    profile = air.profile(
+        Late(), inputs=(torch.zeros(1, 6, dtype=torch.int64), torch.zeros(1, 6, dtype=torch.int64))
+    )
     assert profile.activation_elements.tolist() == [6 * 4 + 6, 2 * 6 * 4, 6 * 4]
     assert profile.gradient_elements.tolist() == [6 * 4, 2 * 6 * 4, 6 * 4]
 
 
 def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """What autograd keeps in a training pass, in elements per sample, with the inputs; the model's own tensors are not counted."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    kept = {tensor.untyped_storage().data_ptr(): tensor.numel() * float32s(tensor.dtype) for tensor in inputs}
+    own = {
+        tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
+    }
+    kept = {
+        tensor.untyped_storage().data_ptr(): tensor.numel() * float32s(tensor.dtype)
+        for tensor in inputs
+    }
     alive = []
 
     def keep(tensor: Tensor) -> Tensor:
@@ -107,7 +118,9 @@ PLAIN = [kind for kind in HARD if kind not in (Checkpointed, CustomGradient, Mas
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
 def test_kept_tensors_of_hard_models(kind: type[nn.Module]) -> None:
     profile: Profile = air.profile(kind(), inputs=HARD[kind])
-    assert profile.stored_elements[-1] == pytest.approx(really_kept(kind(), HARD[kind]), rel=0.15, abs=4)
+    assert profile.stored_elements[-1] == pytest.approx(
+        really_kept(kind(), HARD[kind]), rel=0.15, abs=4
+    )
 
 
 def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +128,11 @@ def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.M
 
     measured = []
     plain = work._with_gradients
-    monkeypatch.setattr(work, "_with_gradients", lambda made, *rest: measured.append(made.name) or plain(made, *rest))
+    monkeypatch.setattr(
+        work,
+        "_with_gradients",
+        lambda made, *rest: measured.append(made.name) or plain(made, *rest),
+    )
     air.profile(build("gpt", layers=1, width=16, heads=2))
     first = len(measured)
     air.profile(build("gpt", layers=6, width=16, heads=2))
@@ -147,7 +164,9 @@ def test_nothing_comes_back_through_what_is_detached() -> None:
 
 
 @pytest.mark.parametrize("copies", [42, 43, 44])
-def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like(copies: int) -> None:
+def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like(
+    copies: int,
+) -> None:
     """With 43 copies a batch of 3 has as many rows as the large batch, which is measured without gradients, has without copies."""
 
     class CopiesInTraining(nn.Module):
@@ -169,12 +188,24 @@ def test_attention_keeps_what_its_dropout_needs_however_that_is_given() -> None:
     class Attending(nn.Module):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__()
-            self.first, self.last, self.given, self.named = nn.Linear(8, 8), nn.Linear(8, 2), given, named
+            self.first, self.last, self.given, self.named = (
+                nn.Linear(8, 8),
+                nn.Linear(8, 2),
+                given,
+                named,
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             h = self.first(x)
-            return self.last(nn.functional.scaled_dot_product_attention(h, h, h, *self.given, **self.named))
+            return self.last(
+                nn.functional.scaled_dot_product_attention(h, h, h, *self.given, **self.named)
+            )
 
-    by_place, by_name, without = (air.profile(model, (6, 8)) for model in (Attending(None, 0.5), Attending(dropout_p=0.5), Attending()))
+    by_place, by_name, without = (
+        air.profile(model, (6, 8))
+        for model in (Attending(None, 0.5), Attending(dropout_p=0.5), Attending())
+    )
     assert by_place == by_name
-    assert by_place.stored_elements[-1] > without.stored_elements[-1] + 6 * 6  # all scores, and not one number a query
+    assert (
+        by_place.stored_elements[-1] > without.stored_elements[-1] + 6 * 6
+    )  # all scores, and not one number a query

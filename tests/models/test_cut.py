@@ -39,18 +39,27 @@ def _one_thread_and_one_seed() -> Any:
         ("vgg16", (3, 32, 32), {"classes": 10}, 36),
     ],
 )
-def test_every_split_of_a_chain_is_exact(name: str, shape: tuple[int, ...], arguments: dict[str, Any], splits: int) -> None:
+def test_every_split_of_a_chain_is_exact(
+    name: str, shape: tuple[int, ...], arguments: dict[str, Any], splits: int
+) -> None:
     model = build(name, shape, **arguments)
-    found = assert_exact(model, torch.randn(2, *shape), modes=(True,))  # neither dropout nor statistics: one mode is enough
+    found = assert_exact(
+        model, torch.randn(2, *shape), modes=(True,)
+    )  # neither dropout nor statistics: one mode is enough
     assert len(found.splits) == splits
 
 
 def test_every_split_of_a_residual_network_is_exact() -> None:
-    found = assert_exact(build("resnet20", (3, 16, 16), layers=8, width=4), torch.randn(3, 3, 16, 16))
+    found = assert_exact(
+        build("resnet20", (3, 16, 16), layers=8, width=4), torch.randn(3, 3, 16, 16)
+    )
     profile = found.profile()
     assert {len(found.evaluation.crossing(row.evaluation)) for row in found.splits} == {1, 2}
     # inside a block the shortcut crosses too
-    inside, behind = (profile.activation_elements[profile.split_of(f"stage1.0.{name}") - 1] for name in ("conv1", "relu2"))
+    inside, behind = (
+        profile.activation_elements[profile.split_of(f"stage1.0.{name}") - 1]
+        for name in ("conv1", "relu2")
+    )
     assert (inside, behind) == (2 * 4 * 16 * 16, 4 * 16 * 16)
 
 
@@ -72,7 +81,9 @@ def test_every_split_of_a_transformer_is_exact(name: str, arguments: dict[str, A
 def test_tied_embeddings_leave_no_cut_between_them() -> None:
     found = look_at(build("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
     assert [row.name for row in found.splits] == ["head"]
-    assert {refusal.reason for refusal in found.refusals} == {"tokens.weight is used on both sides, by tokens and by head"}
+    assert {refusal.reason for refusal in found.refusals} == {
+        "tokens.weight is used on both sides, by tokens and by head"
+    }
 
 
 # ---- models that are hard to cut ----
@@ -87,10 +98,20 @@ def test_a_hard_model_is_cut_exactly(kind: type[nn.Module]) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3, enable_nested_tensor=False),
+        nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3, enable_nested_tensor=False
+        ),
         nn.Sequential(nn.LSTM(8, 6, batch_first=True), nn.Identity()),
-        nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(4, affine=False), nn.Dropout(), nn.Flatten(), nn.Linear(32, 3)),
-        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 3)),
+        nn.Sequential(
+            nn.Linear(8, 8),
+            nn.BatchNorm1d(4, affine=False),
+            nn.Dropout(),
+            nn.Flatten(),
+            nn.Linear(32, 3),
+        ),
+        nn.Sequential(
+            nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 3)
+        ),
     ],
     ids=["encoder", "lstm", "statistics", "weight norm"],
 )
@@ -112,14 +133,22 @@ def test_halves_take_any_batch(batch: int) -> None:
 
 def small() -> nn.Sequential:
     return nn.Sequential(
-        OrderedDict(conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4), act=nn.ReLU(True), flat=nn.Flatten(), fc=nn.Linear(144, 2))
+        OrderedDict(
+            conv=nn.Conv2d(3, 4, 3),
+            norm=nn.BatchNorm2d(4),
+            act=nn.ReLU(True),
+            flat=nn.Flatten(),
+            fc=nn.Linear(144, 2),
+        )
     )
 
 
 def test_weights_are_shared_and_keep_their_names() -> None:
     model = small()
     front, back = air.cut(model, "norm", input_shape=(3, 8, 8))
-    assert list(front.state_dict()) == [key for key in model.state_dict() if not key.startswith("fc")]
+    assert list(front.state_dict()) == [
+        key for key in model.state_dict() if not key.startswith("fc")
+    ]
     assert list(back.state_dict()) == ["fc.weight", "fc.bias"]
     assert back.get_parameter("fc.weight") is model.fc.weight
     with torch.no_grad():
@@ -131,7 +160,11 @@ def test_weights_are_shared_and_keep_their_names() -> None:
 def test_a_split_is_known_by_its_number_too() -> None:
     model, x = small(), torch.randn(2, 3, 8, 8)
     by_name, by_number = (air.cut(model, split, input_shape=(3, 8, 8))[0] for split in ("act", 3))
-    assert [tuple(t.shape) for t in by_name(x)] == [tuple(t.shape) for t in by_number(x)] == [(2, 4, 6, 6)]
+    assert (
+        [tuple(t.shape) for t in by_name(x)]
+        == [tuple(t.shape) for t in by_number(x)]
+        == [(2, 4, 6, 6)]
+    )
 
 
 def test_at_the_last_split_the_back_is_the_identity() -> None:
@@ -195,14 +228,18 @@ def test_models_that_are_built_in_need_no_shape() -> None:
         (1.5, InvalidValue, "split must be a whole number"),
     ],
 )
-def test_a_split_that_is_not_there_is_refused(split: Any, error: type[Exception], message: str) -> None:
+def test_a_split_that_is_not_there_is_refused(
+    split: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         air.cut(small(), split, input_shape=(3, 8, 8))
 
 
 def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
     front, back = air.cut(build("gpt", layers=1, width=16, heads=2), "blocks.0.add")
-    with pytest.raises(InvalidValue, match=r"sizes that the model was cut for, \(B, 64\), got \(2, 63\)"):
+    with pytest.raises(
+        InvalidValue, match=r"sizes that the model was cut for, \(B, 64\), got \(2, 63\)"
+    ):
         front(torch.zeros(2, 63, dtype=torch.int64))
     with pytest.raises(InvalidValue, match=r"\(B, 64, 16\), got \(2, 64\)"):
         back(torch.zeros(2, 64))
@@ -226,19 +263,38 @@ def test_halves_let_go_of_what_is_spent() -> None:
 
 
 def test_a_name_is_no_module_to_cut() -> None:
-    with pytest.raises(InvalidValue, match=r"must be a torch\.nn\.Module here, got the name 'alexnet'; build it first"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"must be a torch\.nn\.Module here, got the name 'alexnet'; build it first",
+    ):
         air.cut("alexnet", 4)  # type: ignore[arg-type]
 
 
 def test_halves_say_how_many_tensors_they_take() -> None:
     _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
-    with pytest.raises(InvalidValue, match=r"back must be given 2 tensors, got Tensor; write back\(\*tensors\)"):
+    with pytest.raises(
+        InvalidValue, match=r"back must be given 2 tensors, got Tensor; write back\(\*tensors\)"
+    ):
         back(torch.zeros(1, 4, 32, 32))
 
 
 # ---- any graph ----
 
-INSTRUCTIONS = ("linear", "relu", "relu_", "dropout", "norm", "add", "mul", "iadd", "view", "again", "mean", "mask", "detach")
+INSTRUCTIONS = (
+    "linear",
+    "relu",
+    "relu_",
+    "dropout",
+    "norm",
+    "add",
+    "mul",
+    "iadd",
+    "view",
+    "again",
+    "mean",
+    "mask",
+    "detach",
+)
 
 
 class Program(nn.Module):
@@ -290,7 +346,13 @@ class Program(nn.Module):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(INSTRUCTIONS), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(INSTRUCTIONS), st.integers(0, 20), st.integers(0, 20)),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_any_graph_is_cut_exactly(program: list[tuple[str, int, int]]) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -298,7 +360,9 @@ def test_any_graph_is_cut_exactly(program: list[tuple[str, int, int]]) -> None:
     try:
         for training in (True, False):
             whole_step(model.train(training), (x,))
-    except RuntimeError as error:  # a tensor that autograd needs was changed in place: no model of anybody's
+    except (
+        RuntimeError
+    ) as error:  # a tensor that autograd needs was changed in place: no model of anybody's
         assume("inplace" not in str(error))
         raise
     assert_exact(model, x)

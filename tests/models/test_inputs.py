@@ -25,27 +25,63 @@ from airsplit.system.inputs import DTYPES, InputSpec, input_spec
         ("3X8:BOOL", (3, 8), "bool"),
     ],
 )
-def test_an_input_is_its_sizes_and_perhaps_a_type(text: str, shape: tuple[int, ...], dtype: str) -> None:
+def test_an_input_is_its_sizes_and_perhaps_a_type(
+    text: str, shape: tuple[int, ...], dtype: str
+) -> None:
     assert input_spec(text) == InputSpec(shape, dtype)
     assert str(InputSpec(shape, dtype)) == text.lower()
 
 
-@given(st.builds(InputSpec, st.lists(st.integers(1, 1000), min_size=1, max_size=5).map(tuple), st.sampled_from(("", *DTYPES))))
+@given(
+    st.builds(
+        InputSpec,
+        st.lists(st.integers(1, 1000), min_size=1, max_size=5).map(tuple),
+        st.sampled_from(("", *DTYPES)),
+    )
+)
 def test_what_is_printed_is_read_again(spec: InputSpec) -> None:
     assert input_spec(str(spec)) == spec
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "3x", "x3", "3x-2", "3x0", "3.5", "three", "3,4", "²", ":int64", "3x 4", " 3", "1e3", "9" * 5000, None, 3, [3]]
+    "text",
+    [
+        "",
+        "x",
+        "3x",
+        "x3",
+        "3x-2",
+        "3x0",
+        "3.5",
+        "three",
+        "3,4",
+        "²",
+        ":int64",
+        "3x 4",
+        " 3",
+        "1e3",
+        "9" * 5000,
+        None,
+        3,
+        [3],
+    ],
 )
 def test_what_has_no_sizes_is_refused_with_two_examples(text: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"^--input must be the sizes of one sample, .*write e\.g\. 3x224x224 or 128:int64"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"^--input must be the sizes of one sample, .*write e\.g\. 3x224x224 or 128:int64",
+    ):
         input_spec(text, "--input")
 
 
-@pytest.mark.parametrize(("dtype", "nearest"), [("int46", "int64"), ("flot32", "float32"), ("uint16", "int16")])
+@pytest.mark.parametrize(
+    ("dtype", "nearest"), [("int46", "int64"), ("flot32", "float32"), ("uint16", "int16")]
+)
 def test_a_type_that_is_not_known_offers_the_nearest(dtype: str, nearest: str) -> None:
-    with pytest.raises(UnknownName, match=rf"^model\.inputs\[1\] type '{dtype}' is not known; did you mean '{nearest}'"):
+    with pytest.raises(
+        UnknownName,
+        match=rf"^model\.inputs\[1\] type '{dtype}' is not known; did you mean '{nearest}'",
+    ):
         input_spec(f"8:{dtype}", "model.inputs[1]")
 
 
@@ -64,7 +100,9 @@ def test_a_spec_is_checked_when_it_is_made(shape: Any) -> None:
 
 @pytest.mark.parametrize("text", ["9" * 19, "9" * 98, "100000x100000x100000x100000"])
 def test_more_elements_than_torch_can_count_are_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match=r"^--input must have at most 10+ elements a sample, got \("):
+    with pytest.raises(
+        InvalidValue, match=r"^--input must have at most 10+ elements a sample, got \("
+    ):
         input_spec(text, "--input")
 
 
@@ -74,7 +112,11 @@ def test_more_elements_than_torch_can_count_are_refused(text: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_is_one_of_torch(dtype: str) -> None:
     (tensor,) = samples([InputSpec((2, 3), dtype)], nn.ReLU())
-    assert (tensor.shape, tensor.dtype, tensor.device.type) == ((1, 2, 3), getattr(torch, dtype), "meta")
+    assert (tensor.shape, tensor.dtype, tensor.device.type) == (
+        (1, 2, 3),
+        getattr(torch, dtype),
+        "meta",
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -116,4 +158,9 @@ def test_what_a_model_says_must_make_sense(attribute: Any) -> None:
 
 def test_reading_an_input_loads_no_torch() -> None:
     code = "import sys, airsplit.models.inputs as i; i.input_spec('3x4:int8'); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )

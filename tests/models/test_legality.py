@@ -106,7 +106,8 @@ def test_what_has_no_batch_axis_but_depends_on_the_data_is_not_sent() -> None:
 def test_a_matrix_of_samples_by_samples_is_not_sent() -> None:
     assert_exact(Similarity(), torch.randn(3, 8))
     assert refused(Similarity(), 8) == {
-        name: f"what {name} returns grows with the batch, but not sample by sample" for name in ("matmul", "softmax")
+        name: f"what {name} returns grows with the batch, but not sample by sample"
+        for name in ("matmul", "softmax")
     }
 
 
@@ -123,7 +124,9 @@ class Comparison(Net):
 
 def test_the_data_itself_does_not_leave_before_a_parameter_has_touched_it() -> None:
     assert set(refused(Comparison(), 8)) == {"abs", "gt"}
-    assert set(refused(Comparison(), 8).values()) == {"it would send the data itself, untouched by any parameter"}
+    assert set(refused(Comparison(), 8).values()) == {
+        "it would send the data itself, untouched by any parameter"
+    }
     # behind the first layer a shortcut may carry the data on: that is the model's way
     assert look_at(RawFirst(), torch.zeros(1, 8)).splits[0].name == "first"
 
@@ -154,7 +157,9 @@ def test_numbers_that_grow_with_the_batch_are_worked_out_anew() -> None:
         def forward(self, x: Tensor) -> Tensor:
             b, t, c = x.shape
             h = self.first(x.reshape(b * t, c))
-            return self.second(torch.cat([h, h[:1]])[: b * t + 1]).narrow(0, 0, b * t).view(b, t, -1)
+            return (
+                self.second(torch.cat([h, h[:1]])[: b * t + 1]).narrow(0, 0, b * t).view(b, t, -1)
+            )
 
     model, x = Folded(), torch.randn(6, 5, 8)
     front, back = air.cut(model, "first", input_shape=(5, 8))
@@ -169,7 +174,10 @@ def test_an_input_may_be_without_a_batch_axis() -> None:
     inputs = torch.randn(3, 8), torch.randn(8), torch.tensor(2.0)
     found = assert_exact(Weighted(), *inputs)
     assert [row.name for row in found.splits] == ["mul_1", "second"]
-    assert "input 3 changes from batch to batch" in {each.name: each.reason for each in found.refusals}["first"]
+    assert (
+        "input 3 changes from batch to batch"
+        in {each.name: each.reason for each in found.refusals}["first"]
+    )
 
 
 # ---- models that cannot be followed ----
@@ -231,22 +239,39 @@ class ReturnsNoTensor(Net):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Branches, r"depends on the values of its data at test_legality.py:\d+ \(if x.sum\(\) > 0:\).*use torch.where"),
-        (PicksByData, r"depends on the values of its data at test_legality.py:\d+ \(return self.second\(x\)\[x\[:, 0\] > 0\]\)"),
-        (TakesANumber, r"depends on the values of its data at test_legality.py:\d+ \(return self.second\(x\) \* x.max"),
+        (
+            Branches,
+            r"depends on the values of its data at test_legality.py:\d+ \(if x.sum\(\) > 0:\).*use torch.where",
+        ),
+        (
+            PicksByData,
+            r"depends on the values of its data at test_legality.py:\d+ \(return self.second\(x\)\[x\[:, 0\] > 0\]\)",
+        ),
+        (
+            TakesANumber,
+            r"depends on the values of its data at test_legality.py:\d+ \(return self.second\(x\) \* x.max",
+        ),
         (DrawsLots, r"at test_legality.py:\d+ .*it draws lots"),
-        (LoopsOverSamples, r"other things for a batch of 2 than for one of 3, at test_legality.py:\d+ .*without a loop over its samples"),
+        (
+            LoopsOverSamples,
+            r"other things for a batch of 2 than for one of 3, at test_legality.py:\d+ .*without a loop over its samples",
+        ),
         (
             Shares,
             r"a number that depends on the batch size at test_legality.py:\d+ .* 0\.5 for a batch of 2.*divide a tensor by",
         ),
-        (Squares, r"a number that depends on the batch size at test_legality.py:\d+ .* 16641 for a batch of 129"),
+        (
+            Squares,
+            r"a number that depends on the batch size at test_legality.py:\d+ .* 16641 for a batch of 129",
+        ),
         (Fails, r"model fails at test_legality.py:\d+ .*with KeyError: 'b'"),
         (MakesALayer, r"at test_legality.py:\d+ .*(make it in __init__|keep it as a buffer)"),
         (ReturnsNoTensor, "model must return a tensor, or something with tensors in it, got dict"),
     ],
 )
-def test_what_cannot_be_followed_is_one_line_that_names_the_place(kind: type[nn.Module], message: str) -> None:
+def test_what_cannot_be_followed_is_one_line_that_names_the_place(
+    kind: type[nn.Module], message: str
+) -> None:
     assert_refused(kind(), message)
 
 

@@ -16,7 +16,16 @@ from torch import nn
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.core.plugins import factory
 from airsplit.models.loading import built, counted, explained, inputs_of, load, profile_of
-from airsplit.models.zoo.registry import MODELS, SHIPPED, build, default_input_shape, input_of, model_names, profile_name, shipped_name
+from airsplit.models.zoo.registry import (
+    MODELS,
+    SHIPPED,
+    build,
+    default_input_shape,
+    input_of,
+    model_names,
+    profile_name,
+    shipped_name,
+)
 from airsplit.models.zoo.shipping import write_shipped
 from airsplit.system.inputs import InputSpec, input_spec
 from airsplit.system.profile import Profile, shipped_names, shipped_profile
@@ -31,7 +40,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(name: str, text: str) -> str:
-        (tmp_path / f"{name}.py").write_text("import torch\nfrom torch import nn\n\n" + textwrap.dedent(text))
+        (tmp_path / f"{name}.py").write_text(
+            "import torch\nfrom torch import nn\n\n" + textwrap.dedent(text)
+        )
         monkeypatch.delitem(sys.modules, name, raising=False)
         return name
 
@@ -70,7 +81,9 @@ def test_token_models_take_token_ids() -> None:
         ([1, 28, 28], {"channels": 1}, (1, 28, 28)),
     ],
 )
-def test_a_model_with_other_channels_takes_what_its_first_layer_does(shape: Any, arguments: dict[str, Any], takes: tuple[int, ...]) -> None:
+def test_a_model_with_other_channels_takes_what_its_first_layer_does(
+    shape: Any, arguments: dict[str, Any], takes: tuple[int, ...]
+) -> None:
     model = build("alexnet32", shape, width=0.1, **arguments)
     assert model.input_spec == InputSpec(takes)
     assert model(torch.zeros(1, *takes)).shape == (1, 10)
@@ -78,7 +91,10 @@ def test_a_model_with_other_channels_takes_what_its_first_layer_does(shape: Any,
 
 def test_channels_that_are_not_those_of_the_input_are_refused() -> None:
     for make in (load, profile_of):
-        with pytest.raises(InvalidValue, match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; change one"):
+        with pytest.raises(
+            InvalidValue,
+            match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; change one",
+        ):
             make("alexnet32", inputs=specs("3x32x32"), arguments={"channels": 1})
 
 
@@ -89,7 +105,9 @@ def test_channels_that_are_no_number_of_channels_are_the_models_to_refuse(channe
 
 
 def test_an_argument_of_no_model_offers_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="gpt argument 'layer' is not known; did you mean 'layers'"):
+    with pytest.raises(
+        UnknownName, match="gpt argument 'layer' is not known; did you mean 'layers'"
+    ):
         load("gpt", arguments={"layer": 3})
     with pytest.raises(UnknownName, match="alexnet argument 'name' is not known"):
         load("alexnet", arguments={"name": "mine"})
@@ -97,18 +115,24 @@ def test_an_argument_of_no_model_offers_the_nearest() -> None:
 
 def test_the_input_of_a_built_in_model_is_not_an_argument() -> None:
     for make in (load, profile_of):
-        with pytest.raises(InvalidValue, match=r"vgg16 argument input_shape .* give that instead, e\.g\. 3x224x224"):
+        with pytest.raises(
+            InvalidValue, match=r"vgg16 argument input_shape .* give that instead, e\.g\. 3x224x224"
+        ):
             make("vgg16", arguments={"input_shape": [3, 32, 32]})
 
 
 def test_a_built_in_model_takes_one_input() -> None:
-    with pytest.raises(InvalidValue, match=r"^gpt takes one input, e\.g\. 64:int64, got 2; give one"):
+    with pytest.raises(
+        InvalidValue, match=r"^gpt takes one input, e\.g\. 64:int64, got 2; give one"
+    ):
         profile_of("gpt", specs("64", "64"))
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
     for make in (load, profile_of, explained):
-        with pytest.raises(UnknownName, match="model 'resnet02' is not known; did you mean 'resnet20'"):
+        with pytest.raises(
+            UnknownName, match="model 'resnet02' is not known; did you mean 'resnet20'"
+        ):
             make("resnet02")
 
 
@@ -120,7 +144,9 @@ def test_with_weights_a_model_is_built_where_torch_builds() -> None:
 
 # ---- those that ship -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
-def test_a_shipped_profile_is_what_is_counted_today(name: str, shape: tuple[int, ...], arguments: dict[str, Any]) -> None:
+def test_a_shipped_profile_is_what_is_counted_today(
+    name: str, shape: tuple[int, ...], arguments: dict[str, Any]
+) -> None:
     shipped = shipped_profile(profile_name(name, shape, arguments))
     assert counted(name, (input_of(name, shape),), arguments).to_json() == shipped.to_json()
 
@@ -129,7 +155,11 @@ def test_what_ships_is_what_is_written(tmp_path: Path) -> None:
     files = write_shipped(tmp_path)
     assert sorted(file.name.removesuffix(".json") for file in files) == shipped_names()
     assert all(Profile.from_json(file.read_text()).model in MODELS for file in files)
-    assert {name for name, shape, arguments in SHIPPED if shape == default_input_shape(name) and not arguments} == set(MODELS)
+    assert {
+        name
+        for name, shape, arguments in SHIPPED
+        if shape == default_input_shape(name) and not arguments
+    } == set(MODELS)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +180,9 @@ def test_what_ships_is_what_is_written(tmp_path: Path) -> None:
         ("alexnet32", None, {"channels": True, "width": 0.25}, None),
     ],
 )
-def test_a_profile_ships_by_name_shape_and_arguments(name: str, shape: Any, arguments: dict[str, Any], found: str | None) -> None:
+def test_a_profile_ships_by_name_shape_and_arguments(
+    name: str, shape: Any, arguments: dict[str, Any], found: str | None
+) -> None:
     assert shipped_name(name, shape, arguments) == found
 
 
@@ -169,12 +201,16 @@ def test_shipped_models_need_no_torch() -> None:
         profile_of("alexnet32", None, {"width": 0.25, "channels": 1})
         print("torch" in sys.modules)
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"
 
 
 def test_another_variant_is_counted() -> None:
-    narrow, wide = (profile_of("alexnet32", None, {"channels": 1, "width": width}) for width in (0.25, 0.5))
+    narrow, wide = (
+        profile_of("alexnet32", None, {"channels": 1, "width": width}) for width in (0.25, 0.5)
+    )
     assert (wide.model, wide.names) == ("alexnet32", narrow.names)
     assert wide.macs[-1] > 2 * narrow.macs[-1]
     assert profile_of("gpt", None, {"layers": 2}).macs[-1] < profile_of("gpt").macs[-1]
@@ -188,12 +224,19 @@ def test_half_as_many_tokens_are_about_half_the_work() -> None:
 
 # ---- by path -------------------------------------------------------------------------------------------------------------
 def test_a_factory_is_called_with_its_arguments_and_without_memory(module: Write) -> None:
-    name = module("by_path", "def make(size, bias=True):\n    return nn.Sequential(nn.Linear(8, size, bias=bias))\n")
+    name = module(
+        "by_path",
+        "def make(size, bias=True):\n    return nn.Sequential(nn.Linear(8, size, bias=bias))\n",
+    )
     model = load(f"{name}:make", arguments={"size": 4, "bias": False})
     assert on_meta(model)
     assert [tuple(p.shape) for p in model.parameters()] == [(4, 8)]
     found = profile_of(f"{name}:make", specs("8"), {"size": 4})
-    assert (found.model, found.layer_macs.tolist(), found.parameters.tolist()) == ("by_path:make", [32], [36])
+    assert (found.model, found.layer_macs.tolist(), found.parameters.tolist()) == (
+        "by_path:make",
+        [32],
+        [36],
+    )
 
 
 def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Write) -> None:
@@ -201,7 +244,9 @@ def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Wri
         "picky",
         "from torch import nn\n\ndef make(blocks=2):\n    return nn.Linear(4, blocks)\n\ndef open(**rest):\n    return make(**rest)\n",
     )
-    with pytest.raises(UnknownName, match="picky:make argument 'block' is not known; did you mean 'blocks'"):
+    with pytest.raises(
+        UnknownName, match="picky:make argument 'block' is not known; did you mean 'blocks'"
+    ):
         load("picky:make", arguments={"block": 3})
     assert load("picky:open", arguments={"blocks": 3}).out_features == 3
     with pytest.raises(InvalidValue, match="model 'picky:open' failed: TypeError"):
@@ -209,7 +254,9 @@ def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Wri
 
 
 def test_a_class_and_a_nested_name_are_factories_too() -> None:
-    assert profile_of("torch.nn:Linear", specs("8"), {"in_features": 8, "out_features": 4}).macs.tolist() == [32]
+    assert profile_of(
+        "torch.nn:Linear", specs("8"), {"in_features": 8, "out_features": 4}
+    ).macs.tolist() == [32]
     assert inspect.unwrap(factory("torch:nn.modules.Linear")) is nn.Linear
 
 
@@ -249,8 +296,13 @@ def test_a_factory_that_cannot_do_without_weights_gets_them(module: Write) -> No
 
 
 def test_where_both_fail_the_error_of_the_cpu_is_shown(module: Write) -> None:
-    name = module("fails", 'def make():\n    raise RuntimeError(f"no luck on {torch.empty(1).device}")\n')
-    with pytest.raises(InvalidValue, match=r"^model 'fails:make' failed: RuntimeError: no luck on cpu \(fails\.py:5\)$"):
+    name = module(
+        "fails", 'def make():\n    raise RuntimeError(f"no luck on {torch.empty(1).device}")\n'
+    )
+    with pytest.raises(
+        InvalidValue,
+        match=r"^model 'fails:make' failed: RuntimeError: no luck on cpu \(fails\.py:5\)$",
+    ):
         load(f"{name}:make")
 
 
@@ -295,7 +347,10 @@ def test_a_model_that_says_what_it_takes_needs_no_input(module: Write, spec: str
 
 def test_a_model_that_does_not_say_must_be_given_its_input() -> None:
     for make in (profile_of, explained):
-        with pytest.raises(InvalidValue, match=r"^model 'torch\.nn:ReLU' must be given its input.*give --input 3x32x32"):
+        with pytest.raises(
+            InvalidValue,
+            match=r"^model 'torch\.nn:ReLU' must be given its input.*give --input 3x32x32",
+        ):
             make("torch.nn:ReLU")
 
 
@@ -310,7 +365,10 @@ def test_an_input_that_was_given_is_not_looked_for(module: Write) -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("no_such_package.nets:make", r"cannot be imported: ModuleNotFoundError: No module named 'no_such_package'; is it installed"),
+        (
+            "no_such_package.nets:make",
+            r"cannot be imported: ModuleNotFoundError: No module named 'no_such_package'; is it installed",
+        ),
         ("torch.nn:Linar", r"torch\.nn has no 'Linar'; did you mean 'Linear'"),
         ("torch:nn.Linar", r"torch has no 'Linar'; did you mean 'Linear'"),
         ("torch:__version__", "must be a function or class that returns a model"),
@@ -327,7 +385,10 @@ def test_a_path_that_leads_nowhere_is_one_line(reference: str, message: str) -> 
 
 
 def test_what_is_no_function_is_told_what_it_was_to_return() -> None:
-    with pytest.raises(InvalidValue, match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'",
+    ):
         factory("json:__name__", "training.loss", "the loss")
 
 

@@ -20,7 +20,9 @@ def small() -> nn.Sequential:
 
 
 def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -93,12 +95,19 @@ def test_a_module_is_known_by_its_class() -> None:
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_columns_are_per_sample_whatever_the_batch(batch: int, device: str) -> None:
     by_inputs = profile(small(), inputs=torch.empty(batch, 3, 8, 8, device=device))
-    assert by_inputs == profile(small(), (3, 8, 8)) == profile(small(), inputs=(torch.empty(batch, 3, 8, 8),))
+    assert (
+        by_inputs
+        == profile(small(), (3, 8, 8))
+        == profile(small(), inputs=(torch.empty(batch, 3, 8, 8),))
+    )
 
 
 def test_token_inputs_keep_their_type() -> None:
     model = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 4))
-    assert profile(model, inputs=torch.zeros(2, 5, dtype=torch.int64)).layer_macs.tolist() == [0, 5 * 8 * 4]
+    assert profile(model, inputs=torch.zeros(2, 5, dtype=torch.int64)).layer_macs.tolist() == [
+        0,
+        5 * 8 * 4,
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -119,7 +128,9 @@ def test_a_built_in_model_as_a_module_has_the_profile_of_its_name() -> None:
 # ---- everything else ----
 
 
-@pytest.mark.parametrize("shape", [(), [], "3x8x8", 8, {3}, (3, 0), (3, -8, 8), (3, 8.0, 8), (3, True, 8), (3, None)])
+@pytest.mark.parametrize(
+    "shape", [(), [], "3x8x8", 8, {3}, (3, 0), (3, -8, 8), (3, 8.0, 8), (3, True, 8), (3, None)]
+)
 @pytest.mark.parametrize("model", ["alexnet", small()], ids=["name", "module"])
 def test_a_shape_is_positive_whole_numbers(model: Any, shape: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^input_shape(\[\d\])? must be"):
@@ -130,22 +141,56 @@ def test_a_shape_is_positive_whole_numbers(model: Any, shape: Any) -> None:
     ("model", "arguments", "message"),
     [
         (small(), {}, "needs input_shape or inputs, got neither; write e.g. input_shape="),
-        (small(), {"input_shape": (3,), "inputs": torch.zeros(1, 3)}, "needs input_shape or inputs, got both"),
-        ("alexnet", {"inputs": torch.zeros(1, 3, 227, 227)}, "inputs belong to a module.*give input_shape"),
+        (
+            small(),
+            {"input_shape": (3,), "inputs": torch.zeros(1, 3)},
+            "needs input_shape or inputs, got both",
+        ),
+        (
+            "alexnet",
+            {"inputs": torch.zeros(1, 3, 227, 227)},
+            "inputs belong to a module.*give input_shape",
+        ),
         (small(), {"inputs": [[1.0]]}, "inputs must be a tensor or a tuple of tensors"),
         (small(), {"inputs": ()}, "inputs must be a tensor or a tuple of tensors"),
-        (small(), {"inputs": torch.tensor(1.0)}, "inputs must be one tensor or more, the first with a batch axis"),
-        (3, {"input_shape": (3,)}, "model must be the name of a built-in model or a torch.nn.Module, got 3"),
+        (
+            small(),
+            {"inputs": torch.tensor(1.0)},
+            "inputs must be one tensor or more, the first with a batch axis",
+        ),
+        (
+            3,
+            {"input_shape": (3,)},
+            "model must be the name of a built-in model or a torch.nn.Module, got 3",
+        ),
         (None, {}, "model must be the name"),
         (nn.Sequential, {"input_shape": (3,)}, "model must be the name"),
-        (small(), {"input_shape": (4, 8, 8)}, r"input_shape \(4, 8, 8\) .*layer '0' \(Conv2d\) says"),
-        (small(), {"input_shape": (3, 9, 9)}, r"input_shape \(3, 9, 9\) .*layer '3' \(Linear\) says"),
-        (small(), {"inputs": torch.zeros(1, 3, 8, 8, dtype=torch.int64)}, r"torch.int64 .*layer '0' \(Conv2d\) says"),
+        (
+            small(),
+            {"input_shape": (4, 8, 8)},
+            r"input_shape \(4, 8, 8\) .*layer '0' \(Conv2d\) says",
+        ),
+        (
+            small(),
+            {"input_shape": (3, 9, 9)},
+            r"input_shape \(3, 9, 9\) .*layer '3' \(Linear\) says",
+        ),
+        (
+            small(),
+            {"inputs": torch.zeros(1, 3, 8, 8, dtype=torch.int64)},
+            r"torch.int64 .*layer '0' \(Conv2d\) says",
+        ),
         ("alexnet", {"input_shape": (3, 32, 32)}, r"alexnet\.input_shape must be large enough"),
-        ("vgg16", {"input_shape": (3, 224)}, r"vgg16\.input_shape must be channels, height and width"),
+        (
+            "vgg16",
+            {"input_shape": (3, 224)},
+            r"vgg16\.input_shape must be channels, height and width",
+        ),
     ],
 )
-def test_every_mistake_is_one_line_that_names_it(model: Any, arguments: dict[str, Any], message: str) -> None:
+def test_every_mistake_is_one_line_that_names_it(
+    model: Any, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidValue, match=message) as caught:
         profile(model, **arguments)
     assert "\n" not in str(caught.value)
@@ -170,7 +215,9 @@ class Scaled(nn.Module):
         ((torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 1)), ()),
     ],
 )
-def test_a_profile_says_what_a_sample_was_where_there_are_words_for_it(inputs: tuple[torch.Tensor, ...], said: tuple[str, ...]) -> None:
+def test_a_profile_says_what_a_sample_was_where_there_are_words_for_it(
+    inputs: tuple[torch.Tensor, ...], said: tuple[str, ...]
+) -> None:
     assert profile(Scaled(), inputs=inputs).inputs == said
 
 

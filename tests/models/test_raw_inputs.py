@@ -35,7 +35,9 @@ class RandomTwoInputs(nn.Module):
             count = 2 if kind in ("residual", "concatenation") else 1
             self.steps.append((kind, rng.integers(0, made, count).tolist()))
             width = {"concatenation": 2 * WIDTH, "slice": WIDTH // 2}.get(kind, WIDTH)
-            self.layers.append(nn.Identity() if kind in ("residual", "move") else nn.Linear(width, WIDTH))
+            self.layers.append(
+                nn.Identity() if kind in ("residual", "move") else nn.Linear(width, WIDTH)
+            )
             made += 1
         used = {source for _, sources in self.steps for source in sources}
         self.ends = [number for number in range(made) if number not in used]
@@ -64,14 +66,20 @@ def sent_as_they_are(found: Outline, inputs: dict[str, Tensor]) -> list[set[str]
     really = []
     for split in range(1, len(found.splits) + 1):
         front, _ = halves(found, split)
-        sent = {number for tensor in front(*inputs.values()) for number in tensor.double().flatten().tolist()}
+        sent = {
+            number
+            for tensor in front(*inputs.values())
+            for number in tensor.double().flatten().tolist()
+        }
         really.append({name for name in inputs if not sent.isdisjoint(numbers[name])})
     return really
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing is averaged")
 @pytest.mark.parametrize("seed", range(20))
-def test_a_profile_names_the_inputs_whose_numbers_the_front_sends_and_no_plan_sends_them(seed: int) -> None:
+def test_a_profile_names_the_inputs_whose_numbers_the_front_sends_and_no_plan_sends_them(
+    seed: int,
+) -> None:
     torch.manual_seed(seed)
     inputs = {name: torch.randn(BATCH, WIDTH) for name in ("image", "context")}
     outlined = outline(RandomTwoInputs(seed), tuple(inputs.values()))
@@ -92,7 +100,11 @@ def test_a_profile_names_the_inputs_whose_numbers_the_front_sends_and_no_plan_se
 def test_the_random_models_have_splits_of_every_kind() -> None:
     seen = set[tuple[str, ...]]()
     for seed in range(20):
-        seen |= set(profile(RandomTwoInputs(seed), inputs=(torch.empty(1, WIDTH), torch.empty(1, WIDTH))).raw_inputs)
+        seen |= set(
+            profile(
+                RandomTwoInputs(seed), inputs=(torch.empty(1, WIDTH), torch.empty(1, WIDTH))
+            ).raw_inputs
+        )
     assert seen == {(), ("image",), ("context",), ("image", "context")}
 
 
@@ -109,11 +121,18 @@ class Beside(nn.Module):
         return self.second(self.first(image)).sum(1) + beside.flatten(1).to(image.dtype).sum(1)
 
 
-def crossing_behind_the_first_layer(make: Callable[[Tensor], Tensor], context: Tensor | None = None) -> Profile:
-    return profile(Beside(make), inputs=(torch.empty(1, 4), torch.empty(1, 2, 6) if context is None else context))
+def crossing_behind_the_first_layer(
+    make: Callable[[Tensor], Tensor], context: Tensor | None = None
+) -> Profile:
+    return profile(
+        Beside(make),
+        inputs=(torch.empty(1, 4), torch.empty(1, 2, 6) if context is None else context),
+    )
 
 
-def raw_behind_the_first_layer(make: Callable[[Tensor], Tensor], context: Tensor | None = None) -> tuple[str, ...]:
+def raw_behind_the_first_layer(
+    make: Callable[[Tensor], Tensor], context: Tensor | None = None
+) -> tuple[str, ...]:
     found = crossing_behind_the_first_layer(make, context)
     return tuple(found.raw_inputs[found.names.index("first")])
 
@@ -209,7 +228,9 @@ def test_what_is_computed_is_not_raw(name: str) -> None:
 
 
 def test_complex_numbers_are_raw_data() -> None:
-    assert raw_behind_the_first_layer(torch.view_as_real, torch.empty(1, 3, dtype=torch.complex64)) == ("context",)
+    assert raw_behind_the_first_layer(
+        torch.view_as_real, torch.empty(1, 3, dtype=torch.complex64)
+    ) == ("context",)
 
 
 # ---- integers, masks and labels ------------------------------------------------------------------------------------------
@@ -223,7 +244,9 @@ class Text(nn.Module):
         self.first, self.tokens, self.head = nn.Linear(8, 8), nn.Embedding(50, 8), nn.Linear(8, 3)
         self.register_buffer("table", torch.randn(30, 8))
 
-    def forward(self, image: Tensor, ids: Tensor, position_ids: Tensor, mask: Tensor, lengths: Tensor) -> Tensor:
+    def forward(
+        self, image: Tensor, ids: Tensor, position_ids: Tensor, mask: Tensor, lengths: Tensor
+    ) -> Tensor:
         h = self.first(image)[:, None]
         h = h + self.tokens(ids.clamp(min=0)) + self.table[position_ids + 1]
         h = torch.where(mask[..., None], h, 0.0)
@@ -232,10 +255,15 @@ class Text(nn.Module):
 
 def test_integers_are_raw_data_where_a_table_is_looked_up() -> None:
     ids, mask = torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5, dtype=torch.bool)
-    found = profile(Text(), inputs=(torch.empty(1, 8), ids, ids, mask, torch.zeros(1, dtype=torch.int64)))
+    found = profile(
+        Text(), inputs=(torch.empty(1, 8), ids, ids, mask, torch.zeros(1, dtype=torch.int64))
+    )
     behind = found.names.index("first")
     assert found.raw_inputs[behind] == ("ids", "position_ids")
-    assert found.other_inputs[behind] == ("mask", "lengths")  # lengths look up the data, not a table
+    assert found.other_inputs[behind] == (
+        "mask",
+        "lengths",
+    )  # lengths look up the data, not a table
     assert set(found.raw_inputs[found.names.index("head")]) == set()
     assert found.permitted_splits(["ids", "position_ids"])[behind]
     assert not found.permitted_splits(["position_ids"])[behind]
@@ -245,7 +273,11 @@ def test_tokens_that_are_shifted_before_they_are_looked_up_are_raw_data() -> Non
     class Shifted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.tokens, self.head = nn.Linear(8, 8), nn.Embedding(50, 8), nn.Linear(8, 3)
+            self.first, self.tokens, self.head = (
+                nn.Linear(8, 8),
+                nn.Embedding(50, 8),
+                nn.Linear(8, 3),
+            )
 
         def forward(self, image: Tensor, ids: Tensor) -> Tensor:
             h = self.first(image)[:, None]
@@ -262,7 +294,10 @@ def test_a_loop_over_time_sends_the_steps_to_come() -> None:
     class Loop(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.cells, self.head = nn.ModuleList(nn.RNNCell(4, 4) for _ in range(3)), nn.Linear(4, 2)
+            self.cells, self.head = (
+                nn.ModuleList(nn.RNNCell(4, 4) for _ in range(3)),
+                nn.Linear(4, 2),
+            )
 
         def forward(self, series: Tensor) -> Tensor:
             state = torch.zeros(len(series), 4)
@@ -280,7 +315,9 @@ def test_an_input_that_the_model_returns_crosses_every_cut() -> None:
 
     found = profile(Returned(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (4,))
     assert found.raw_inputs == (("x",),) * 3
-    with pytest.raises(AirsplitError, match="every split within the limits, 1 to 2, would send the input 'x'"):
+    with pytest.raises(
+        AirsplitError, match="every split within the limits, 1 to 2, would send the input 'x'"
+    ):
         plan(found, FLEET)
 
 

@@ -20,7 +20,14 @@ from airsplit.models.loading import counted
 from airsplit.models.splits import outline
 from airsplit.models.zoo.alexnet import alexnet, alexnet32
 from airsplit.models.zoo.layers import FlatLinear
-from airsplit.models.zoo.registry import SHIPPED, build, default_input_shape, input_of, model_names, profile_name
+from airsplit.models.zoo.registry import (
+    SHIPPED,
+    build,
+    default_input_shape,
+    input_of,
+    model_names,
+    profile_name,
+)
 from airsplit.models.zoo.shipping import write_shipped
 from airsplit.models.zoo.vgg import vgg16
 from airsplit.system.profile import Profile, shipped_names, shipped_profile
@@ -68,13 +75,17 @@ def products(profile: Profile) -> dict[str, int]:
 def test_alexnets_products_are_those_worked_by_hand(groups: int) -> None:
     found = products(on_meta("alexnet", groups=groups))
     for name, (window, channels, filters, side) in ALEXNET_CONVOLUTIONS.items():
-        assert found[name] == window * channels * filters * side * side // (groups if name in GROUPED else 1)
+        assert found[name] == window * channels * filters * side * side // (
+            groups if name in GROUPED else 1
+        )
     for name, (inputs, features) in ALEXNET_FULL.items():
         assert found[name] == inputs * features
     assert all(macs == 0 for name, macs in found.items() if not name.startswith(("conv", "fc")))
 
 
-@pytest.mark.parametrize(("groups", "total", "share"), [(1, 1_135_256_096, 0.948), (2, 724_406_816, 0.919)])
+@pytest.mark.parametrize(
+    ("groups", "total", "share"), [(1, 1_135_256_096, 0.948), (2, 724_406_816, 0.919)]
+)
 def test_alexnets_totals_are_the_published_ones(groups: int, total: int, share: float) -> None:
     found = products(on_meta("alexnet", groups=groups))
     assert sum(found.values()) == total
@@ -99,7 +110,10 @@ def test_alexnet_sends_280_kilobytes_at_pool1() -> None:
 
 def test_alexnets_parameters_are_weights_and_biases() -> None:
     profile = on_meta("alexnet")
-    by_hand = sum((window * channels + 1) * filters for window, channels, filters, _ in ALEXNET_CONVOLUTIONS.values())
+    by_hand = sum(
+        (window * channels + 1) * filters
+        for window, channels, filters, _ in ALEXNET_CONVOLUTIONS.values()
+    )
     by_hand += sum((inputs + 1) * features for inputs, features in ALEXNET_FULL.values())
     assert profile.parameters.sum() == by_hand == 62_378_344
 
@@ -135,7 +149,9 @@ def test_vgg16_has_thirty_six_layers(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
-def test_shipped_profiles_are_what_is_counted_today(name: str, shape: tuple[int, ...], arguments: dict[str, Any]) -> None:
+def test_shipped_profiles_are_what_is_counted_today(
+    name: str, shape: tuple[int, ...], arguments: dict[str, Any]
+) -> None:
     fresh = counted(name, (input_of(name, shape),), arguments)
     shipped = shipped_profile(profile_name(name, shape, arguments))
     assert fresh == shipped
@@ -159,11 +175,17 @@ def test_alexnet32_runs_on_small_images(channels: int, side: int, last: int) -> 
 def test_width_scales_every_inner_layer() -> None:
     with torch.device("meta"):
         quarter = alexnet32(width=0.25)
-    assert [quarter.get_submodule(f"conv{i}").out_channels for i in range(1, 6)] == [24, 64, 96, 96, 64]
+    assert [quarter.get_submodule(f"conv{i}").out_channels for i in range(1, 6)] == [
+        24,
+        64,
+        96,
+        96,
+        64,
+    ]
     assert [quarter.get_submodule(f"fc{i}").out_features for i in (6, 7, 8)] == [1024, 1024, 10]
 
 
-def test_the_constants_of_local_response_normalisation_are_the_originals() -> None:
+def test_the_constants_of_local_response_normalization_are_the_originals() -> None:
     with torch.device("meta"):
         norm = alexnet().get_submodule("norm1")
     assert isinstance(norm, nn.LocalResponseNorm)
@@ -186,7 +208,10 @@ def test_flat_linear_is_flatten_then_linear() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: alexnet((3, 60, 60)), r"alexnet\.input_shape must be large enough.*\(3, 60, 60\).*pool5"),
+        (
+            lambda: alexnet((3, 60, 60)),
+            r"alexnet\.input_shape must be large enough.*\(3, 60, 60\).*pool5",
+        ),
         (lambda: alexnet((3, 5, 5)), r"alexnet\.input_shape must be large enough.*conv1"),
         (lambda: vgg16((3, 31, 32)), r"vgg16\.input_shape must be large enough.*pool5"),
         (lambda: alexnet32((3, 14, 14)), r"alexnet32\.input_shape must be large enough.*pool5"),
@@ -251,14 +276,21 @@ def test_an_unknown_model_offers_the_nearest() -> None:
         (nn.PixelShuffle(2), (4, 3, 3), 0, 36),
     ],
 )
-def test_every_kind_of_layer_counts_as_worked_by_hand(module: nn.Module, shape: tuple[int, ...], matmul: int, light: int) -> None:
+def test_every_kind_of_layer_counts_as_worked_by_hand(
+    module: nn.Module, shape: tuple[int, ...], matmul: int, light: int
+) -> None:
     profile = layer(module, *shape)
     assert profile.matmul_macs.tolist() == [matmul]
     assert profile.layer_macs.tolist() == [matmul + light]
 
 
-@pytest.mark.parametrize("options", [((2.0, 3), {}), ((2.0,), {"kernel_size": 3}), ((), {"norm_type": 2.0, "kernel_size": (3, 3)})])
-def test_a_function_that_pools_by_a_norm_counts_its_window_not_its_exponent(options: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [((2.0, 3), {}), ((2.0,), {"kernel_size": 3}), ((), {"norm_type": 2.0, "kernel_size": (3, 3)})],
+)
+def test_a_function_that_pools_by_a_norm_counts_its_window_not_its_exponent(
+    options: tuple[tuple[Any, ...], dict[str, Any]],
+) -> None:
     class Pooled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return functional.lp_pool2d(x, *options[0], **options[1])
@@ -284,7 +316,9 @@ class OwnPool(nn.MaxPool2d):
         lambda x: nn.AdaptiveMaxPool2d(3, return_indices=True)(x)[0],
         lambda x: functional.adaptive_avg_pool2d(x.flatten(0, 1), 3),
         lambda x: nn.AdaptiveAvgPool2d(3)(x.flatten(0, 1)),
-        lambda x: functional.fractional_max_pool2d(x, 3, output_size=3, _random_samples=torch.zeros(len(x), 4, 2, device=x.device)),
+        lambda x: functional.fractional_max_pool2d(
+            x, 3, output_size=3, _random_samples=torch.zeros(len(x), 4, 2, device=x.device)
+        ),
     ],
 )
 def test_a_pooling_is_the_same_work_however_it_is_called(pool: Callable[[Tensor], Tensor]) -> None:
@@ -342,7 +376,9 @@ def test_a_chain_of_linear_layers_is_the_sum_of_its_products(sizes: list[int], b
     assert profile.layer_macs.tolist() == [a * b for a, b in pairwise(sizes)]
     assert profile.activation_elements.tolist() == sizes[1:]
     assert profile.parameters.tolist() == [a * b + b for a, b in pairwise(sizes)]
-    assert profile.stored_elements.tolist() == np.cumsum(sizes)[:-1].tolist()  # a linear layer keeps what it is given
+    assert (
+        profile.stored_elements.tolist() == np.cumsum(sizes)[:-1].tolist()
+    )  # a linear layer keeps what it is given
 
 
 # ---- rows ----
@@ -350,14 +386,18 @@ def test_a_chain_of_linear_layers_is_the_sum_of_its_products(sizes: list[int], b
 
 def test_nested_sequentials_are_counted_layer_by_layer_under_dotted_names() -> None:
     block = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 4, 3), act=nn.ReLU()))
-    model = nn.Sequential(OrderedDict(body=nn.Sequential(block, nn.Flatten()), head=nn.Linear(4 * 36, 2)))
+    model = nn.Sequential(
+        OrderedDict(body=nn.Sequential(block, nn.Flatten()), head=nn.Linear(4 * 36, 2))
+    )
     profile = count(model, torch.empty(1, 3, 8, 8))
     assert profile.names == ("body.0.conv", "body.0.act", "body.1", "head")
     assert profile.layer_macs.tolist() == [9 * 3 * 4 * 36, 144, 0, 288]
 
 
 def test_a_layer_keeps_what_its_backward_pass_needs_and_nothing_twice() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Identity(), nn.Linear(8, 3))
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Identity(), nn.Linear(8, 3)
+    )
     # conv keeps its input, 16; relu its output, 8, which is also what the linear layer is given
     assert count(model, torch.empty(1, 1, 4, 4)).stored_elements.tolist() == [16, 24, 24, 24, 24]
 
@@ -370,7 +410,9 @@ class Twice(nn.Sequential):
 
 
 def test_a_sequential_with_a_forward_of_its_own_is_followed() -> None:
-    profile = count(nn.Sequential(nn.Linear(4, 4), Twice(nn.Linear(4, 4), nn.ReLU())), torch.empty(1, 4))
+    profile = count(
+        nn.Sequential(nn.Linear(4, 4), Twice(nn.Linear(4, 4), nn.ReLU())), torch.empty(1, 4)
+    )
     assert profile.names == ("0", "1.0_1", "1.1_1", "1.add")
     assert profile.matmul_macs.tolist() == [16, 48, 48, 48]
     assert profile.activation_elements.tolist() == [4, 8, 8, 4]
@@ -409,18 +451,25 @@ def test_overlapping_shared_parameters_leave_out_every_cut_between_them() -> Non
 
 
 def state(module: nn.Module) -> dict[str, Any]:
-    return {name: (id(t), t.device.type, t.requires_grad, t.data_ptr(), t.clone()) for name, t in module.state_dict(keep_vars=True).items()}
+    return {
+        name: (id(t), t.device.type, t.requires_grad, t.data_ptr(), t.clone())
+        for name, t in module.state_dict(keep_vars=True).items()
+    }
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_module_is_neither_run_nor_moved_nor_changed(training: bool) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(4 * 36, 2)
+    )
     model.train(training)
     model[4].weight.requires_grad_(False)
     before, generator = state(model), torch.get_rng_state()
     profile = count(model, torch.zeros(16, 3, 8, 8))
     after = state(model)
-    assert {name: row[:4] for name, row in after.items()} == {name: row[:4] for name, row in before.items()}
+    assert {name: row[:4] for name, row in after.items()} == {
+        name: row[:4] for name, row in before.items()
+    }
     assert all(torch.equal(after[name][4], before[name][4]) for name in before)
     assert torch.equal(torch.get_rng_state(), generator)
     assert model.training is training
@@ -437,12 +486,17 @@ def test_a_model_beyond_all_memory_is_counted() -> None:
     side = 10**6
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(side, side), nn.ReLU())
-    assert count(model, torch.empty(1, side, device="meta")).macs.tolist() == [side**2, side**2 + side]
+    assert count(model, torch.empty(1, side, device="meta")).macs.tolist() == [
+        side**2,
+        side**2 + side,
+    ]
 
 
 def test_counting_allocates_no_second_copy_of_the_weights() -> None:
     model = nn.Sequential(nn.Linear(1000, 1000, bias=False))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as record:
         count(model, torch.empty(1, 1000, device="meta"))
     allocated = sum(max(0, event.self_cpu_memory_usage) for event in record.events())
     assert allocated < 1000 * 1000
@@ -467,7 +521,11 @@ def test_the_columns_do_not_depend_on_the_data_type(dtype: torch.dtype) -> None:
             r"model fails .*TypeError.*; does it take input_shape \(3,\) of torch.float32 and \(3,\) of torch.float32",
         ),
         (nn.Sequential(nn.Linear(3, 2)), (), "inputs must be one tensor or more"),
-        (nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2)), torch.zeros(1, 3), r"layer '1' \(Linear\) says"),
+        (
+            nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2)),
+            torch.zeros(1, 3),
+            r"layer '1' \(Linear\) says",
+        ),
         (nn.Sequential(nn.Embedding(9, 2)), torch.zeros(1, 3), r"layer '0' \(Embedding\) says"),
     ],
 )

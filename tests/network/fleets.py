@@ -38,11 +38,15 @@ PATIENCE_S = 20.0
 # ---- data and scenarios --------------------------------------------------------------------------------------------------------
 def three() -> Any:
     """What each of three devices holds: with batches of four, the second has half a batch."""
-    return [tiny.drawn(size, 10 + k, tiny.FEATURES) for k, size in enumerate((13, 2, 9))], tiny.drawn(TESTED, 3, tiny.FEATURES)
+    return [
+        tiny.drawn(size, 10 + k, tiny.FEATURES) for k, size in enumerate((13, 2, 9))
+    ], tiny.drawn(TESTED, 3, tiny.FEATURES)
 
 
 def four() -> Any:
-    return [tiny.drawn(size, 10 + k, tiny.FEATURES) for k, size in enumerate((13, 2, 9, 6))], tiny.drawn(TESTED, 3, tiny.FEATURES)
+    return [
+        tiny.drawn(size, 10 + k, tiny.FEATURES) for k, size in enumerate((13, 2, 9, 6))
+    ], tiny.drawn(TESTED, 3, tiny.FEATURES)
 
 
 def by_class() -> Any:
@@ -83,7 +87,10 @@ def wide() -> nn.Module:
 
 def wide_labels() -> Any:
     """A batch of 64 of them has more bytes than most messages."""
-    return [(tiny.drawn(64, 10, tiny.FEATURES)[0], torch.ones(64, WIDE))], (tiny.drawn(2, 3, tiny.FEATURES)[0], torch.ones(2, WIDE))
+    return [(tiny.drawn(64, 10, tiny.FEATURES)[0], torch.ones(64, WIDE))], (
+        tiny.drawn(2, 3, tiny.FEATURES)[0],
+        torch.ones(2, WIDE),
+    )
 
 
 def failing_loss(output: Tensor, labels: Tensor) -> Tensor:
@@ -132,7 +139,9 @@ def __getattr__(name: str) -> Any:
     return part
 
 
-def scenario(model: str = "mlp", splits: Any = (1, 3, 2), data: str = "three", **changes: Any) -> Scenario:
+def scenario(
+    model: str = "mlp", splits: Any = (1, 3, 2), data: str = "three", **changes: Any
+) -> Scenario:
     """A scenario of tiny's for a network that is this machine: nothing is measured, nothing paced, every fast path is off."""
     network = {"network__measure": False, "network__pacing": False, "fast_paths": False}
     made = tiny.scenario(model, "parted", list(splits), **{"rounds": 2} | network | changes)
@@ -169,7 +178,11 @@ class Party:
 
     def device(self, name: str, /, **changes: Any) -> Device:
         """A device as the scenario needs it; its number is its name."""
-        given: dict[str, Any] = {"name": name, "folder": self.folder / f"device-{name}", "patience_s": PATIENCE_S}
+        given: dict[str, Any] = {
+            "name": name,
+            "folder": self.folder / f"device-{name}",
+            "patience_s": PATIENCE_S,
+        }
         if ":" in self.scenario.model.name:
             given["model"] = self.scenario.model.name
         if ":" in self.scenario.training.dataset:
@@ -182,7 +195,11 @@ class Party:
         """Let devices join, each in a thread."""
         for name in names:
             device = self.devices[name] = self.device(name, **changes)
-            thread = threading.Thread(target=self._take_part, args=(name, device, address or self.address, credentials), daemon=True)
+            thread = threading.Thread(
+                target=self._take_part,
+                args=(name, device, address or self.address, credentials),
+                daemon=True,
+            )
             self.threads.append(thread)
             thread.start()
 
@@ -227,12 +244,15 @@ class Party:
             return {}
         names = self.server.replica.front_keys(splits[k])
         if not member.version:
-            return {name: tensor.clone() for name, tensor in Training(self.scenario).replica.taken(names).items()}
+            return {
+                name: tensor.clone()
+                for name, tensor in Training(self.scenario).replica.taken(names).items()
+            }
         kept = Fronts(self.folder / f"device-{member.name}", self.server.desk.run, k)
         return kept.load(member.version, splits[k], self.server.replica.taken(names))
 
     def state(self, k: int) -> dict[str, Tensor]:
-        """Everything of one device: its front, what the server has behind it, and what the optimiser remembers of both."""
+        """Everything of one device: its front, what the server has behind it, and what the optimizer remembers of both."""
         ends = self.server.desk.back_ends
         return self.front(k) | (ends.of(k) if ends.splits else ends.common)
 
@@ -289,27 +309,50 @@ class Simulated(Training):
         task = super()._task(number)
         iterations = task.iterations.copy()
         iterations[list(self._missing.get(number, ()))] = 0
-        return replace(task, iterations=iterations, weights=self._weights(iterations == task.iterations_per_round))
+        return replace(
+            task,
+            iterations=iterations,
+            weights=self._weights(iterations == task.iterations_per_round),
+        )
 
 
 def assert_same_tensors(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     """Bit for bit, types included."""
     assert found.keys() == wanted.keys()
-    assert [name for name, tensor in wanted.items() if found[name].dtype != tensor.dtype or not torch.equal(found[name], tensor)] == []
+    assert [
+        name
+        for name, tensor in wanted.items()
+        if found[name].dtype != tensor.dtype or not torch.equal(found[name], tensor)
+    ] == []
 
 
-def assert_same_run(made: Party, records: Sequence[RoundRecord], wanted: Training, same: Sequence[RoundRecord]) -> None:
+def assert_same_run(
+    made: Party, records: Sequence[RoundRecord], wanted: Training, same: Sequence[RoundRecord]
+) -> None:
     """The tensors of every device, and what the records say of the model."""
     for k in range(len(made.server.members)):
         assert_same_tensors(made.state(k), wanted.state.of(k))
-    for name in ("round", "train_loss", "participants", "test_accuracy", "test_accuracy_worst", "own_accuracy"):
-        assert [getattr(record, name) for record in records] == [getattr(record, name) for record in same], name
+    for name in (
+        "round",
+        "train_loss",
+        "participants",
+        "test_accuracy",
+        "test_accuracy_worst",
+        "own_accuracy",
+    ):
+        assert [getattr(record, name) for record in records] == [
+            getattr(record, name) for record in same
+        ], name
     for name in ("test_metric", "test_metric_spread", "test_metric_worst"):
-        found, wanted_values = ([getattr(record, name) for record in each] for each in (records, same))
+        found, wanted_values = (
+            [getattr(record, name) for record in each] for each in (records, same)
+        )
         assert found == pytest.approx(wanted_values, abs=1e-12), name
     for record, other in zip(records, same, strict=True):
         assert (record.test_loss is None) == (other.test_loss is None)
-        if record.test_loss is not None and other.test_loss is not None:  # the mean over batches of another size
+        if (
+            record.test_loss is not None and other.test_loss is not None
+        ):  # the mean over batches of another size
             assert abs(record.test_loss - other.test_loss) < 1e-5
 
 
@@ -376,7 +419,9 @@ class Proxy:
         ready.register(device, selectors.EVENT_READ, (server, self.heard[-1]))
         ready.register(server, selectors.EVENT_READ, (device, None))
 
-    def _pass_on(self, ready: selectors.BaseSelector, end: Any, other: socket.socket, heard: bytearray | None) -> None:
+    def _pass_on(
+        self, ready: selectors.BaseSelector, end: Any, other: socket.socket, heard: bytearray | None
+    ) -> None:
         data = b""
         with suppress(OSError):
             data = end.recv(1 << 16)

@@ -74,7 +74,13 @@ class Run:
             self.threads[-1].start()
 
     def _take_part(self, name: str) -> None:
-        device = Device(name=name, folder=self.folder / name, data="training.tiny:flat", model="training.tiny:mlp", patience_s=PATIENCE_S)
+        device = Device(
+            name=name,
+            folder=self.folder / name,
+            data="training.tiny:flat",
+            model="training.tiny:mlp",
+            patience_s=PATIENCE_S,
+        )
         self.devices.append(device)
         try:
             self.said[name] = device.run(self.address)
@@ -96,7 +102,11 @@ class Run:
     def result(self) -> tuple[list[float], dict[str, Tensor]]:
         """What the run has made: losses, and every tensor of the server but those of a device that should have none."""
         ends = self.serving.server.desk.back_ends
-        own = {f"{k}:{name}": tensor for k, named in enumerate(ends.own[:3]) for name, tensor in named.items()}
+        own = {
+            f"{k}:{name}": tensor
+            for k, named in enumerate(ends.own[:3])
+            for name, tensor in named.items()
+        }
         losses = [record.train_loss for record in self.serving.folder.records()]
         return losses, {name: tensor.clone() for name, tensor in (ends.common | own).items()}
 
@@ -133,7 +143,9 @@ class Attacker:
 
     def __init__(self, address: str) -> None:
         self.channel = connect(address, None)
-        self._open = self.channel.stream_stream(f"/{SERVICE}/Join", request_serializer=None, response_deserializer=None)
+        self._open = self.channel.stream_stream(
+            f"/{SERVICE}/Join", request_serializer=None, response_deserializer=None
+        )
 
     def close(self) -> None:
         self.channel.close()
@@ -146,7 +158,9 @@ class Attacker:
                 answers.append(kind(each))  # noqa: PERF401 - what came before an error counts
         return Outcome(call.code(), call.details(), answers)
 
-    def converse(self, name: str, reply: Callable[[Answer], list[Any] | None], timeout_s: float = PATIENCE_S) -> Outcome:
+    def converse(
+        self, name: str, reply: Callable[[Answer], list[Any] | None], timeout_s: float = PATIENCE_S
+    ) -> Outcome:
         """Say hello, then to each answer what `reply` makes of it; None: nothing more."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         outbox.put(hello(name))
@@ -160,10 +174,14 @@ class Attacker:
         outbox.put(None)
         return Outcome(call.code(), call.details(), answers)
 
-    def converse_later(self, name: str, reply: Callable[[Answer], list[Any] | None]) -> Future[Outcome]:
+    def converse_later(
+        self, name: str, reply: Callable[[Answer], list[Any] | None]
+    ) -> Future[Outcome]:
         """The same, in a thread."""
         done: Future[Outcome] = Future()
-        threading.Thread(target=lambda: done.set_result(self.converse(name, reply)), daemon=True).start()
+        threading.Thread(
+            target=lambda: done.set_result(self.converse(name, reply)), daemon=True
+        ).start()
         return done
 
     def misbehave(self, name: str, bad: Bad) -> Outcome:
@@ -195,7 +213,9 @@ class Member:
             order = answer.round
             self.told = told = Told(self.run, order.number, order.order, order.split)
             if order.model and not self.in_round:
-                return [told.finished({each.name: incoming.tensor(each.tensor) for each in order.model})]
+                return [
+                    told.finished({each.name: incoming.tensor(each.tensor) for each in order.model})
+                ]
             return self.in_round(told, answer) if self.in_round else [told.step()]
         if body == "gradient" and self.told and not self.in_round:
             told = self.told
@@ -212,7 +232,11 @@ END = None  # in place of a message: there are no more
 
 def arrived(welcome: pb.Welcome, **changes: Any) -> bytes:
     """As an honest device has it."""
-    return wire(arrived=pb.Arrived(**{"fingerprint": welcome.fingerprint, "samples": 48, "test_samples": 21} | changes))
+    return wire(
+        arrived=pb.Arrived(
+            **{"fingerprint": welcome.fingerprint, "samples": 48, "test_samples": 21} | changes
+        )
+    )
 
 
 def kind(answer: bytes) -> str:
@@ -238,7 +262,9 @@ class Told:
     split: int
 
     def place(self, **changes: Any) -> pb.Place:
-        return pb.Place(**{"run": self.run, "round": self.round, "order": self.order, "step": 0} | changes)
+        return pb.Place(
+            **{"run": self.run, "round": self.round, "order": self.order, "step": 0} | changes
+        )
 
     def activations(self) -> Tensor:
         """As the front of tiny's mlp gives them."""
@@ -249,23 +275,46 @@ class Told:
         """A step that is right, but for what is given."""
         sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=self.place(**changes))))
         step = sent.message.step
-        self._put(sent, [self.activations()] if activations is None else activations, labels, step.activations, step.labels)
+        self._put(
+            sent,
+            [self.activations()] if activations is None else activations,
+            labels,
+            step.activations,
+            step.labels,
+        )
         return sent.frame()
 
     def evaluate(self, activations: Any = None, labels: Any = None, **changes: Any) -> bytes:
         """Test samples that are right, but for what is given."""
         sent = Outgoing(pb.DeviceMessage(evaluate=pb.Evaluate(place=self.place(**changes))))
         body = sent.message.evaluate
-        self._put(sent, [self.activations()] if activations is None else activations, labels, body.activations, body.labels)
+        self._put(
+            sent,
+            [self.activations()] if activations is None else activations,
+            labels,
+            body.activations,
+            body.labels,
+        )
         return sent.frame()
 
-    def _put(self, sent: Outgoing[pb.DeviceMessage], given: list[Any], labels: Any, headers: Any, last: pb.Tensor) -> None:
+    def _put(
+        self,
+        sent: Outgoing[pb.DeviceMessage],
+        given: list[Any],
+        labels: Any,
+        headers: Any,
+        last: pb.Tensor,
+    ) -> None:
         for each in given:
             put(sent, headers.add(), each, wants_gradient=True)
         put(sent, last, torch.zeros(4, dtype=torch.int64) if labels is None else labels)
 
     def finished(self, model: dict[str, Tensor] | None = None, **changes: Any) -> bytes:
-        sent = Outgoing(pb.DeviceMessage(finished=pb.Finished(**{"place": self.place(step=2), "compute_s": 0.1} | changes)))
+        sent = Outgoing(
+            pb.DeviceMessage(
+                finished=pb.Finished(**{"place": self.place(step=2), "compute_s": 0.1} | changes)
+            )
+        )
         sent.put_named(sent.message.finished.model, model or {})
         return sent.frame()
 
@@ -279,13 +328,23 @@ class Odd:
     changes: dict[str, Any] = field(default_factory=dict)
 
 
-def put(sent: Outgoing[pb.DeviceMessage], header: pb.Tensor, given: Tensor | Odd | pb.Tensor, wants_gradient: bool = False) -> None:
+def put(
+    sent: Outgoing[pb.DeviceMessage],
+    header: pb.Tensor,
+    given: Tensor | Odd | pb.Tensor,
+    wants_gradient: bool = False,
+) -> None:
     """Add a tensor as it should be, or with a header that is not."""
     if isinstance(given, pb.Tensor):
         header.CopyFrom(given)
         return
     odd = given if isinstance(given, Odd) else Odd(given)
-    sent.put(header, odd.tensor, odd.compression, wants_gradient=wants_gradient and odd.tensor.is_floating_point())
+    sent.put(
+        header,
+        odd.tensor,
+        odd.compression,
+        wants_gradient=wants_gradient and odd.tensor.is_floating_point(),
+    )
     for name, value in odd.changes.items():
         header.ClearField(name)
         header.MergeFrom(pb.Tensor(**{name: value}))
@@ -315,11 +374,17 @@ IN_A_ROUND: dict[str, Bad] = {
     "no samples": lambda t: [t.step([torch.zeros(0, t.activations().shape[1])])],
     "one number": lambda t: [t.step([torch.tensor(1.0)])],
     "sixteen axes": lambda t: [t.step([torch.zeros([1] * 16)])],
-    "more samples than a batch": lambda t: [t.step([torch.zeros(5, 7)], torch.zeros(5, dtype=torch.int64))],
-    "a million samples": lambda t: [t.step([torch.zeros(1, 1)] * 7, torch.zeros(500_000, dtype=torch.int64))],
+    "more samples than a batch": lambda t: [
+        t.step([torch.zeros(5, 7)], torch.zeros(5, dtype=torch.int64))
+    ],
+    "a million samples": lambda t: [
+        t.step([torch.zeros(1, 1)] * 7, torch.zeros(500_000, dtype=torch.int64))
+    ],
     "another type": lambda t: [t.step([t.activations().double()])],
     "complex numbers": lambda t: [t.step([torch.zeros(4, 7, dtype=torch.complex64)])],
-    "gradients of whole numbers": lambda t: [t.step([Odd(torch.zeros(4, 7, dtype=torch.int64), changes={"wants_gradient": True})])],
+    "gradients of whole numbers": lambda t: [
+        t.step([Odd(torch.zeros(4, 7, dtype=torch.int64), changes={"wants_gradient": True})])
+    ],
     "no activations": lambda t: [t.step([])],
     "too many activations": lambda t: [t.step([t.activations()] * 100)],
     "absent activations": lambda t: [t.step([pb.Tensor(absent=True)])],
@@ -327,7 +392,9 @@ IN_A_ROUND: dict[str, Bad] = {
     "a byte too far": lambda t: [t.step([lie(at=35)])],
     "as far as can be said": lambda t: [t.step([lie(at=FAR)])],
     "an end that comes around": lambda t: [t.step([lie(at=2**64 - 112)])],
-    "labels that are elsewhere": lambda t: [t.step(labels=Odd(torch.zeros(4, dtype=torch.int64), changes={"at": FAR}))],
+    "labels that are elsewhere": lambda t: [
+        t.step(labels=Odd(torch.zeros(4, dtype=torch.int64), changes={"at": FAR}))
+    ],
     "a shape beyond memory": lambda t: [t.step([lie(shape=[2**31, 2**31])])],
     "empty axes beyond strides": lambda t: [t.step([lie(shape=[0, HUGE, HUGE, HUGE])])],
     "an unknown type": lambda t: [t.step([lie(dtype="object")])],
@@ -348,7 +415,11 @@ IN_A_ROUND: dict[str, Bad] = {
     "finished after one of two": lambda t: [t.step(), t.finished()],
     "a step more than there are": lambda t: [t.step(), t.step(step=1), t.step(step=2)],
     "finished in no time": lambda t: [t.step(), t.step(step=1), t.finished(compute_s=-1.0)],
-    "finished in infinite time": lambda t: [t.step(), t.step(step=1), t.finished(transmit_s=float("inf"))],
+    "finished in infinite time": lambda t: [
+        t.step(),
+        t.step(step=1),
+        t.finished(transmit_s=float("inf")),
+    ],
     "numbers that overflow": lambda t: [
         t.step([t.activations() + 1e38]),
         t.step([t.activations() + 3e38], step=1),
@@ -361,14 +432,18 @@ IN_A_ROUND: dict[str, Bad] = {
     "a frame that goes on": lambda t: [t.step() + b"\0"],
     "a frame that is cut short": lambda t: [t.step()[:-1]],
     "numbers and no message": lambda t: [frame(payload=bytes(100))],
-    "a message that is no frame": lambda t: [pb.DeviceMessage(ready=pb.Ready()).SerializeToString()],
+    "a message that is no frame": lambda t: [
+        pb.DeviceMessage(ready=pb.Ready()).SerializeToString()
+    ],
     "the message before its numbers": lambda t: [b"\x12\x00\x0a\x01a"],
     "a length that does not end": lambda t: [b"\x0a" + b"\xff" * 100],
     "more numbers than there are": lambda t: [b"\x0a\xff\xff\xff\xff\x07" + bytes(50)],
     "hello again": lambda t: [hello("again")],
     "arrived again": lambda t: [wire(arrived=pb.Arrived(samples=1))],
     "a probe": lambda t: [wire(probe=pb.Probe(answer_bytes=HUGE))],
-    "an evaluation that is no number": lambda t: [wire(assessed=pb.Assessed(place=t.place(), test_loss=float("nan")))],
+    "an evaluation that is no number": lambda t: [
+        wire(assessed=pb.Assessed(place=t.place(), test_loss=float("nan")))
+    ],
     "a message between pieces": lambda t: [*_pieces(t.step(), 50)[:2], t.step()],
     "pieces that are cut short": lambda t: _pieces(t.step(), 50, last=False),
     "empty pieces": lambda t: [frame(last=True)],
@@ -387,9 +462,15 @@ LATE: dict[str, tuple[Bad, list[str]]] = {
     "a step of a later order": (lambda t: [t.step(order=t.order + 1)], ["skip"]),
     "a step without a place": (lambda t: [wire(step=pb.Step())], ["skip"]),
     "a step that was made": (lambda t: [t.step(), t.step(), t.step()], ["gradient"]),
-    "finished of an earlier order": (lambda t: [t.finished(place=t.place(order=t.order - 1))], ["skip"]),
+    "finished of an earlier order": (
+        lambda t: [t.finished(place=t.place(order=t.order - 1))],
+        ["skip"],
+    ),
     "labels that do not count": (lambda t: [t.step(labels=torch.full((4,), -100))], ["skip"]),
-    "an evaluation that nobody asked for": (lambda t: [wire(evaluate=pb.Evaluate(place=t.place()))], ["skip"]),
+    "an evaluation that nobody asked for": (
+        lambda t: [wire(evaluate=pb.Evaluate(place=t.place()))],
+        ["skip"],
+    ),
 }
 """What a member says too late, too early, twice or to no end, and the answer: it counts for nothing."""
 
@@ -398,7 +479,9 @@ LATE: dict[str, tuple[Bad, list[str]]] = {
 def strange(rng: random.Random, run: str) -> list[bytes]:
     """A few messages of one who is no member: each list must end its stream."""
     told = Told(run, rng.choice([0, 1, HUGE]), rng.choice([0, 1, HUGE]), 1)
-    name = rng.choice(["stranger", "", "0" * 65, "../0", "a b", "\0", "3\n", "\u0660", "4294967296"])
+    name = rng.choice(
+        ["stranger", "", "0" * 65, "../0", "a b", "\0", "3\n", "\u0660", "4294967296"]
+    )
     return rng.choice([
         lambda: [hello(name)],
         lambda: [hello(name), told.step()],
@@ -420,7 +503,11 @@ def nonsense(rng: random.Random) -> bytes:
     told = Told("run", 1, 1, 1)
     while True:
         data = rng.choice(
-            [lambda: rng.randbytes(rng.randrange(1, 200)), lambda: mutated(told.step(), rng), lambda: frame(header=b"\xff" * 40)]
+            [
+                lambda: rng.randbytes(rng.randrange(1, 200)),
+                lambda: mutated(told.step(), rng),
+                lambda: frame(header=b"\xff" * 40),
+            ]
         )()
         try:
             opened(pb.DeviceMessage, data)

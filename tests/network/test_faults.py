@@ -29,11 +29,18 @@ from airsplit.core.errors import UserCodeError
 from airsplit.network.client import client as device_module
 from airsplit.network.client.client import Unreachable
 from airsplit.network.client.stream import Rejected, Stream
-from airsplit.network.identity.admission import Admission, channel_credentials, init, issue, revoke, server_credentials
+from airsplit.network.identity.admission import (
+    Admission,
+    channel_credentials,
+    init,
+    issue,
+    revoke,
+    server_credentials,
+)
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import Outgoing, opened
 from airsplit.network.wire.transport import PROTOCOL, connect, join_call
-from airsplit.runs.record import Divergence
+from airsplit.runs.folder import Divergence
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.coordinator import Training
 from airsplit.training.local_steps import Task
@@ -95,7 +102,10 @@ def never(_: pb.DeviceMessage) -> bool:
 
 
 def step(number: int, at: int) -> Holds:
-    return lambda message: message.HasField("step") and (message.step.place.round, message.step.place.step) == (number, at)
+    return lambda message: (
+        message.HasField("step")
+        and (message.step.place.round, message.step.place.step) == (number, at)
+    )
 
 
 def finished(number: int) -> Holds:
@@ -116,12 +126,18 @@ def assert_same_states(made: Party, wanted: Training) -> None:
 
 
 # ---- devices that die ------------------------------------------------------------------------------------------------------------
-MOMENTS = {"before the first step": step(2, 0), "between two steps": step(2, 1), "before it says that it is done": finished(2)}
+MOMENTS = {
+    "before the first step": step(2, 0),
+    "between two steps": step(2, 1),
+    "before it says that it is done": finished(2),
+}
 SETTINGS: dict[str, Any] = {"rounds": 4, "momentum": 0.5, "weighting": "samples"}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_device_that_dies_in_a_round_is_left_out_of_it_and_comes_back(tmp_path: Path, fate: Fate, moment: str) -> None:
+def test_a_device_that_dies_in_a_round_is_left_out_of_it_and_comes_back(
+    tmp_path: Path, fate: Fate, moment: str
+) -> None:
     wanted = scenario(**SETTINGS)
     fate.death["1"] = MOMENTS[moment]
     with party(wanted, tmp_path) as made:
@@ -139,11 +155,15 @@ def test_a_device_that_dies_in_a_round_is_left_out_of_it_and_comes_back(tmp_path
     assert made.events("begins anew") == []
     simulated = Simulated(wanted, {2: {1}})
     assert_same_states(made, simulated)
-    assert [record.train_loss for record in records] == [record.train_loss for record in simulated.records]
+    assert [record.train_loss for record in records] == [
+        record.train_loss for record in simulated.records
+    ]
 
 
 @pytest.mark.parametrize("rounds", [{2}, {2, 3}])
-def test_with_federated_averaging_it_is_left_out_as_well(tmp_path: Path, fate: Fate, rounds: set[int]) -> None:
+def test_with_federated_averaging_it_is_left_out_as_well(
+    tmp_path: Path, fate: Fate, rounds: set[int]
+) -> None:
     wanted = scenario(algorithm="fedavg", evaluate_every=2, **SETTINGS)
     fate.death["1"] = finished(2)
     with party(wanted, tmp_path) as made:
@@ -167,7 +187,9 @@ def test_a_device_that_lost_its_folder_begins_anew(tmp_path: Path, fate: Fate) -
         def _task(self, number: int) -> Task:
             if number == 3:
                 first = Training(wanted).state.of(1)
-                self.state.keep(1, {name: first[name] for name in self.replica.front_keys(int(self.splits[1]))})
+                self.state.keep(
+                    1, {name: first[name] for name in self.replica.front_keys(int(self.splits[1]))}
+                )
             return super()._task(number)
 
     fate.death["1"] = finished(2)
@@ -189,8 +211,12 @@ def impatient(**changes: Any) -> Scenario:
     return scenario(network__grace_s=1.0, network__deadline_factor=1.0, **SETTINGS | changes)
 
 
-@pytest.mark.parametrize(("moment", "last"), [("between two steps", 3), ("before it says that it is done", 2)])
-def test_a_device_that_hangs_is_skipped_and_takes_part_again(tmp_path: Path, fate: Fate, moment: str, last: int) -> None:
+@pytest.mark.parametrize(
+    ("moment", "last"), [("between two steps", 3), ("before it says that it is done", 2)]
+)
+def test_a_device_that_hangs_is_skipped_and_takes_part_again(
+    tmp_path: Path, fate: Fate, moment: str, last: int
+) -> None:
     """Until its deadline is over, and maybe for another round."""
     wanted = impatient()
     fate.hanging["1"] = MOMENTS[moment]
@@ -204,16 +230,26 @@ def test_a_device_that_hangs_is_skipped_and_takes_part_again(tmp_path: Path, fat
                 fate.hanging.clear()
                 fate.let_go.set()
                 wait_until(lambda: "skipped" in events)
-                wait_until(lambda: bool(made.server.members[1].session and made.server.members[1].session.idle))
+                wait_until(
+                    lambda: bool(
+                        made.server.members[1].session and made.server.members[1].session.idle
+                    )
+                )
         made.leave()
     missing = {number: {1} for number in range(2, last + 1)}
-    assert [record.dropped for record in records] == [(1,) if record.round in missing else () for record in records]
+    assert [record.dropped for record in records] == [
+        (1,) if record.round in missing else () for record in records
+    ]
     assert made.said == dict.fromkeys("012", "done")
-    assert "connected" not in [event for event, facts in made.told[10:] if facts.get("device") == "1"]  # the stream has held
+    assert "connected" not in [
+        event for event, facts in made.told[10:] if facts.get("device") == "1"
+    ]  # the stream has held
     assert_same_states(made, Simulated(wanted, missing))
 
 
-def test_a_device_that_hangs_while_it_evaluates_is_left_out_of_that_only(tmp_path: Path, fate: Fate) -> None:
+def test_a_device_that_hangs_while_it_evaluates_is_left_out_of_that_only(
+    tmp_path: Path, fate: Fate
+) -> None:
     wanted = impatient(rounds=3)
     fate.hanging["1"] = evaluating(2)
     with party(wanted, tmp_path) as made:
@@ -224,12 +260,19 @@ def test_a_device_that_hangs_while_it_evaluates_is_left_out_of_that_only(tmp_pat
             if record.round == 2:
                 fate.hanging.clear()
                 fate.let_go.set()
-                wait_until(lambda: bool(made.server.members[1].session and made.server.members[1].session.idle))
+                wait_until(
+                    lambda: bool(
+                        made.server.members[1].session and made.server.members[1].session.idle
+                    )
+                )
         made.leave()
     simulated = Simulated(wanted)
     assert_same_states(made, simulated)
     assert [record.dropped for record in records] == [()] * 3
-    same = [record.test_accuracy == other.test_accuracy for record, other in zip(records, simulated.records, strict=True)]
+    same = [
+        record.test_accuracy == other.test_accuracy
+        for record, other in zip(records, simulated.records, strict=True)
+    ]
     assert same == [True, False, True]
 
 
@@ -263,7 +306,9 @@ def test_a_round_that_never_works_is_given_up_and_says_why(tmp_path: Path, fate:
 
     with party(scenario(network__min_devices=3), tmp_path, tell=tell) as made:
         made.join_all()
-        with pytest.raises(AirsplitError, match="round 1 was tried 5 times, but its connection broke"):
+        with pytest.raises(
+            AirsplitError, match="round 1 was tried 5 times, but its connection broke"
+        ):
             made.train()
 
 
@@ -275,7 +320,10 @@ def test_no_more_devices_are_needed_than_take_part(tmp_path: Path) -> None:
 
 
 def test_more_devices_than_there_are_cannot_be_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match=r"network\.min_devices"), party(scenario(network__min_devices=4), tmp_path):
+    with (
+        pytest.raises(InvalidValue, match=r"network\.min_devices"),
+        party(scenario(network__min_devices=4), tmp_path),
+    ):
         pass
 
 
@@ -292,14 +340,21 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path, every: int) -
 
 
 def test_weights_that_overflow_in_the_last_step_end_the_training(tmp_path: Path) -> None:
-    wanted = scenario("linear", [1, 1, 1], learning_rate=3e38, weight_decay=10.0, rounds=1, iterations_per_round=1)
+    wanted = scenario(
+        "linear", [1, 1, 1], learning_rate=3e38, weight_decay=10.0, rounds=1, iterations_per_round=1
+    )
     with party(wanted, tmp_path, wait_s=3.0) as made:
         made.join_all()
-        with pytest.raises(Diverged, match=r"its weights on the server are not finite; lower training.learning_rate"):
+        with pytest.raises(
+            Diverged,
+            match=r"its weights on the server are not finite; lower training.learning_rate",
+        ):
             made.train()
 
 
-def test_a_gradient_that_is_not_finite_ends_the_training_where_the_server_has_one_copy(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_training_where_the_server_has_one_copy(
+    tmp_path: Path,
+) -> None:
     wanted = scenario("rooted_behind", [1, 1, 1], rounds=1, iterations_per_round=1, fast_paths=True)
     with party(wanted, tmp_path, wait_s=3.0) as made:
         made.join_all()
@@ -333,7 +388,9 @@ def test_links_that_are_cut_again_and_again_change_nothing(tmp_path: Path) -> No
     assert made.events("begins anew") == []
     simulated = Simulated(wanted)
     assert_same_states(made, simulated)
-    assert [record.train_loss for record in records] == [record.train_loss for record in simulated.records]
+    assert [record.train_loss for record in records] == [
+        record.train_loss for record in simulated.records
+    ]
 
 
 # ---- servers that die ----------------------------------------------------------------------------------------------------------------
@@ -366,7 +423,9 @@ class Twice:
 
     def __init__(self, *words: Any) -> None:
         line = [sys.executable, "-c", TWICE, *map(str, words)]
-        self._process = subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.children: list[int] = []
 
     def started(self) -> int:
@@ -405,7 +464,15 @@ def test_a_server_that_is_killed_or_stopped_is_taken_up_where_it_was(tmp_path: P
     (tmp_path / "it.toml").write_text(wanted.to_toml())
     port, rounds = free_port(), tmp_path / "run/rounds.jsonl"
     made, rng = Party(None, tmp_path, wanted, []), random.Random(time.monotonic_ns())  # type: ignore[arg-type]  # noqa: S311 - any moment
-    words = ["serve", tmp_path / "it.toml", "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", "--resume"]
+    words = [
+        "serve",
+        tmp_path / "it.toml",
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--out",
+        tmp_path / "run",
+        "--resume",
+    ]
     with contextlib.closing(Twice(*words)) as server:
         process = server.started()
         wait_until(lambda: _listens(port))
@@ -435,7 +502,9 @@ def _listens(port: int) -> bool:
     return False
 
 
-def test_a_server_that_dies_between_evaluation_and_checkpoint_loses_one_round(tmp_path: Path) -> None:
+def test_a_server_that_dies_between_evaluation_and_checkpoint_loses_one_round(
+    tmp_path: Path,
+) -> None:
     """The disk fails: the checkpoint cannot be written.  By then devices have trained and evaluated the round that is lost."""
     wanted, folder = scenario(momentum=0.5), tmp_path / "run/checkpoint"
 
@@ -484,7 +553,16 @@ def test_a_device_that_is_killed_and_started_again_goes_on(tmp_path: Path) -> No
     """A real process, killed as hard as possible, at any moment."""
     wanted = scenario(network__min_devices=3, momentum=0.5, rounds=12, evaluate_every=2)
     with party(wanted, tmp_path) as made:
-        words = ["join", made.address, "--name", "1", "--out", tmp_path / "device-1", "--model", wanted.model.name]
+        words = [
+            "join",
+            made.address,
+            "--name",
+            "1",
+            "--out",
+            tmp_path / "device-1",
+            "--model",
+            wanted.model.name,
+        ]
         with contextlib.closing(Twice(*words, "--data", "network.fleets:three_1")) as device:
 
             def kill() -> None:
@@ -497,7 +575,11 @@ def test_a_device_that_is_killed_and_started_again_goes_on(tmp_path: Path) -> No
             thread.start()
             records = made.train()
             made.leave()
-            assert (device.ended(), device.started() > 0, device.ended()) == (-signal.SIGKILL, True, 0)
+            assert (device.ended(), device.started() > 0, device.ended()) == (
+                -signal.SIGKILL,
+                True,
+                0,
+            )
     assert made.events("begins anew", "refused") == []
     simulated = Simulated(wanted)
     assert_same_run(made, records, simulated, simulated.records)
@@ -526,19 +608,28 @@ class Raw:
         self._channel.close()
 
     def place(self, order: pb.Round, at: int, /, **changes: Any) -> pb.Place:
-        return pb.Place(**{"run": self.welcome.run, "round": order.number, "order": order.order, "step": at} | changes)
+        return pb.Place(
+            **{"run": self.welcome.run, "round": order.number, "order": order.order, "step": at}
+            | changes
+        )
 
     def step(self, order: pb.Round, at: int, /, **changes: Any) -> None:
         """Activations that differ from step to step."""
         message = Outgoing(pb.DeviceMessage(step=pb.Step(place=self.place(order, at, **changes))))
-        message.put(message.message.step.activations.add(), torch.sin(torch.arange(28.0) + at).reshape(4, 7), wants_gradient=True)
+        message.put(
+            message.message.step.activations.add(),
+            torch.sin(torch.arange(28.0) + at).reshape(4, 7),
+            wants_gradient=True,
+        )
         message.put(message.message.step.labels, torch.tensor([0, 1, 2, at % 3]))
         self._outbox.put(message.frame())
 
 
 def by_hand(folder: Path, train: Callable[[Raw, pb.Round], None]) -> tuple[Party, list[Any]]:
     """Two rounds in which the third device is played by hand: it trains in the first, and is gone in the second."""
-    with party(scenario(rounds=2, evaluate_every=100, evaluate_devices=1, momentum=0.5), folder) as made:
+    with party(
+        scenario(rounds=2, evaluate_every=100, evaluate_devices=1, momentum=0.5), folder
+    ) as made:
         made.join("0", "1")
         raw = Raw(made.address, "2")
         wait_until(lambda: all_here(made))
@@ -577,7 +668,11 @@ def test_steps_that_come_twice_or_late_are_never_applied_again(tmp_path: Path) -
             raw.step(order, at)
             raw.step(order, at)  # twice: nobody answers
             heard.append(raw.hear().WhichOneof("body"))
-            for stale in ({"order": order.order - 1}, {"round": order.number + 1}, {"run": "another"}):
+            for stale in (
+                {"order": order.order - 1},
+                {"round": order.number + 1},
+                {"run": "another"},
+            ):
                 raw.step(order, at, **stale)
                 heard.append(raw.hear().WhichOneof("body"))
             for old in range(at + 1):
@@ -603,12 +698,19 @@ def test_steps_that_come_twice_or_late_are_never_applied_again(tmp_path: Path) -
     [
         lambda raw, order: (raw.step(order, 1), raw.step(order, 0), raw.hear()),
         lambda raw, order: (raw.step(order, 0), raw.step(order, 2), raw.hear(), raw.hear()),
-        lambda raw, order: (raw.step(order, 0), raw.say(finished=pb.Finished(place=raw.place(order, 2))), raw.hear(), raw.hear()),
+        lambda raw, order: (
+            raw.step(order, 0),
+            raw.say(finished=pb.Finished(place=raw.place(order, 2))),
+            raw.hear(),
+            raw.hear(),
+        ),
         lambda raw, order: (raw.step(order, 0), raw.say(ready=pb.Ready()), raw.hear(), raw.close()),
     ],
     ids=["the second first", "one left out", "finished too early", "ready in the middle"],
 )
-def test_steps_out_of_order_cost_a_device_its_round_and_nobody_else(tmp_path: Path, train: Callable[[Raw, pb.Round], Any]) -> None:
+def test_steps_out_of_order_cost_a_device_its_round_and_nobody_else(
+    tmp_path: Path, train: Callable[[Raw, pb.Round], Any]
+) -> None:
     made, records = by_hand(tmp_path, train)
     assert [record.dropped for record in records] == [(2,), (2,)]
     simulated = Simulated(made.scenario, {1: {2}, 2: {2}})
@@ -620,7 +722,9 @@ def test_a_loss_that_fails_for_all_ends_the_run_on_both_sides(tmp_path: Path) ->
     said = r"training\.loss 'network\.fleets:failing_loss' failed: KeyError: 'no such label' \(.*fleets\.py:\d+\)"
     with party(scenario(loss="network.fleets:failing_loss"), tmp_path) as made:
         made.join_all()
-        with pytest.raises(UserCodeError, match=rf"^training stopped in round 1: {said}$") as caught:
+        with pytest.raises(
+            UserCodeError, match=rf"^training stopped in round 1: {said}$"
+        ) as caught:
             made.train()
         made.leave()
     assert isinstance(caught.value.__cause__, KeyError)
@@ -637,7 +741,9 @@ def test_a_loss_that_fails_on_one_device_s_data_is_no_end_for_the_others(tmp_pat
         made.leave()
     assert [record.dropped for record in records] == [(1,), (1,)]
     assert made.said["0"] == made.said["2"] == "done"
-    assert "training.loss 'network.fleets:picky_loss' failed: KeyError: 'a batch of 2'" in str(made.said["1"])
+    assert "training.loss 'network.fleets:picky_loss' failed: KeyError: 'a batch of 2'" in str(
+        made.said["1"]
+    )
     ((_, refused),) = made.events("refused")
     assert (refused["device"], "picky_loss' failed" in refused["why"]) == ("1", True)
 
@@ -679,7 +785,10 @@ def known(identities: Path, tmp_path: Path) -> Path:
 
 
 def secured(folder: Path) -> dict[str, Any]:
-    return {"credentials": server_credentials(folder), "admission": Admission(folder / "revoked.txt")}
+    return {
+        "credentials": server_credentials(folder),
+        "admission": Admission(folder / "revoked.txt"),
+    }
 
 
 def join_secured(made: Party, known: Path, *names: str, **changes: Any) -> None:
@@ -699,7 +808,9 @@ def test_a_run_over_tls_is_the_same(tmp_path: Path, known: Path) -> None:
     assert_same_run(made, records, simulated, simulated.records)
 
 
-def test_a_device_that_is_revoked_is_refused_when_it_comes_back(tmp_path: Path, known: Path) -> None:
+def test_a_device_that_is_revoked_is_refused_when_it_comes_back(
+    tmp_path: Path, known: Path
+) -> None:
     wanted = scenario(momentum=0.5)
     with party(wanted, tmp_path, **secured(known)) as made, proxy(made.serving.port) as link:
         join_secured(made, known, "0", "1", "2", address=link.address)
@@ -736,13 +847,17 @@ def test_strangers_are_not_even_heard(tmp_path: Path, known: Path) -> None:
         made.join("1", credentials=nobody, patience_s=0.1)
         made.join("2", patience_s=0.1)
         made.leave()
-        assert all(isinstance(said, Unreachable | Rejected) for said in made.said.values()), made.said
+        assert all(isinstance(said, Unreachable | Rejected) for said in made.said.values()), (
+            made.said
+        )
         assert made.told == []
 
 
 # ---- all at once -------------------------------------------------------------------------------------------------------------------
 def test_two_runs_in_chaos_end_well() -> None:
     line = [sys.executable, str(TESTS.parent / "benchmarks/chaos.py"), "--quick"]
-    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        line, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 of 2 runs" in done.stdout

@@ -58,10 +58,14 @@ def assert_clear(outcome: Outcome, name: str = "") -> None:
     assert 10 < len(outcome.details) < 2000, (name, outcome)
 
 
-def assert_same(found: tuple[list[float], dict[str, Tensor]], wanted: tuple[list[float], dict[str, Tensor]]) -> None:
+def assert_same(
+    found: tuple[list[float], dict[str, Tensor]], wanted: tuple[list[float], dict[str, Tensor]]
+) -> None:
     assert found[0] == wanted[0]
     assert found[1].keys() == wanted[1].keys()
-    assert [name for name, tensor in wanted[1].items() if not torch.equal(found[1][name], tensor)] == []
+    assert [
+        name for name, tensor in wanted[1].items() if not torch.equal(found[1][name], tensor)
+    ] == []
 
 
 def undisturbed(folder: Path, **changes: Any) -> tuple[list[float], dict[str, Tensor]]:
@@ -87,7 +91,10 @@ def test_strangers_are_told_why_and_change_nothing(tmp_path: Path, algorithm: st
     outcomes: list[Outcome] = []
     with running(scenario([1, 2, 3], algorithm=algorithm), tmp_path) as run:
         outcomes += attacked(run, 10, 1)
-        threads = [threading.Thread(target=lambda seed=seed: outcomes.extend(attacked(run, 15, seed))) for seed in (2, 3)]
+        threads = [
+            threading.Thread(target=lambda seed=seed: outcomes.extend(attacked(run, 15, seed)))
+            for seed in (2, 3)
+        ]
         for thread in threads:
             thread.start()
         run.join(*HONEST)
@@ -101,14 +108,20 @@ def test_strangers_are_told_why_and_change_nothing(tmp_path: Path, algorithm: st
     for outcome in outcomes[:10]:
         assert_clear(outcome)
     ends = Counter(outcome.code for outcome in outcomes)
-    assert not ends.keys() - CLEAR - {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, ends  # these where the run was over
+    assert not ends.keys() - CLEAR - {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, (
+        ends
+    )  # these where the run was over
 
 
 def test_neither_memory_nor_threads_grow_with_bad_streams(tmp_path: Path) -> None:
     def held() -> tuple[int, int, int]:
         """Objects, threads, and the most memory there ever was, in MiB."""
         gc.collect()
-        return len(gc.get_objects()), threading.active_count(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        return (
+            len(gc.get_objects()),
+            threading.active_count(),
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        )
 
     with running(scenario([1, 2, 3]), tmp_path) as run:
         list(attacked(run, 30, 1))
@@ -116,7 +129,9 @@ def test_neither_memory_nor_threads_grow_with_bad_streams(tmp_path: Path) -> Non
         for outcome in attacked(run, 60, 2):
             assert_clear(outcome)
         grown = [after - once for after, once in zip(held(), before, strict=True)]
-        assert grown[0] < 60 or sys.gettrace() is not None  # a tracer keeps something of each thread that there was
+        assert (
+            grown[0] < 60 or sys.gettrace() is not None
+        )  # a tracer keeps something of each thread that there was
         assert grown[1] <= 2
         assert grown[2] < 60
         run.join(*HONEST)
@@ -124,18 +139,26 @@ def test_neither_memory_nor_threads_grow_with_bad_streams(tmp_path: Path) -> Non
 
 
 # ---- a device that should have been honest ---------------------------------------------------------------------------------------
-def misbehaving(folder: Path, ways: dict[str, Bad], check: Callable[[str, Outcome], None], at_once: int = 6) -> None:
+def misbehaving(
+    folder: Path, ways: dict[str, Bad], check: Callable[[str, Outcome], None], at_once: int = 6
+) -> None:
     """Some devices misbehave in each round, in all ways in turn, beside three that do not; it must come to the same as without them."""
     several = [list(ways)[at : at + at_once] for at in range(0, len(ways), at_once)]
     settings = {"rounds": len(several), "evaluate_every": 1000}
     numbers = tuple(range(3, 3 + at_once))
     wanted = undisturbed(folder / "alone", **settings)
-    with running(scenario([1, 2, 3, *[1] * at_once], **settings), folder) as run, ThreadPoolExecutor(at_once) as pool:
+    with (
+        running(scenario([1, 2, 3, *[1] * at_once], **settings), folder) as run,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
         run.join(*HONEST)
         rounds, attacker = iter(run.serving), Attacker(run.address)
         for names in several:
             chosen = [names[at % len(names)] for at in range(at_once)]
-            outcomes = [pool.submit(attacker.misbehave, str(k), ways[name]) for k, name in zip(numbers, chosen, strict=True)]
+            outcomes = [
+                pool.submit(attacker.misbehave, str(k), ways[name])
+                for k, name in zip(numbers, chosen, strict=True)
+            ]
             run.wait_for(*numbers)
             assert within(lambda: next(rounds), PATIENCE_S).dropped == numbers, names
             for name, outcome in zip(chosen, outcomes, strict=True):
@@ -203,9 +226,14 @@ def test_a_device_may_probe_the_link_only_so_often(waiting: Run) -> None:
 def test_a_flood_of_messages_is_stopped(waiting: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MESSAGES_PER_S", 10)
     attacker = Attacker(waiting.address)
-    outcome = attacker.say([hello("0"), *[wire(probe=pb.Probe())] * 60])  # which are not too many in themselves
+    outcome = attacker.say(
+        [hello("0"), *[wire(probe=pb.Probe())] * 60]
+    )  # which are not too many in themselves
     attacker.close()
-    assert (outcome.code, outcome.details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "a device may send at most 10 messages a second")
+    assert (outcome.code, outcome.details) == (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "a device may send at most 10 messages a second",
+    )
 
 
 def test_who_says_too_much_too_early_is_told(waiting: Run) -> None:
@@ -242,8 +270,13 @@ def test_questions_that_are_no_message_are_refused(waiting: Run, method: str) ->
 
 
 def test_a_question_for_too_many_bytes_is_refused(waiting: Run) -> None:
-    with connect(waiting.address, None) as channel, pytest.raises(grpc.RpcError, match="at most") as caught:
-        channel.unary_unary(f"/{SERVICE}/Measure")(wire(probe=pb.Probe(answer_bytes=2**32 - 1)), timeout=PATIENCE_S)
+    with (
+        connect(waiting.address, None) as channel,
+        pytest.raises(grpc.RpcError, match="at most") as caught,
+    ):
+        channel.unary_unary(f"/{SERVICE}/Measure")(
+            wire(probe=pb.Probe(answer_bytes=2**32 - 1)), timeout=PATIENCE_S
+        )
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -266,7 +299,9 @@ SILENT: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(SILENT))
-def test_streams_that_say_nothing_do_not_keep_devices_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_streams_that_say_nothing_do_not_keep_devices_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(sessions, "SILENCE_S", 0.2)
     with running(scenario([1, 2, 3], rounds=1), tmp_path) as run:
         attacker = Attacker(run.address)
@@ -283,7 +318,9 @@ def test_streams_that_say_nothing_do_not_keep_devices_out(tmp_path: Path, monkey
             attacker.close()
 
 
-def test_a_device_that_waits_for_its_turn_is_not_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_waits_for_its_turn_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sessions, "SILENCE_S", 0.2)
     with running(scenario([1, 2, 3], rounds=1), tmp_path) as run:
         run.join("0", "1")
@@ -299,7 +336,9 @@ def with_a_member(run: Run, member: Member) -> list[Outcome]:
     """Two honest devices and one that is not: how its stream ended, where it did."""
     outcomes: list[Outcome] = []
     attacker = Attacker(run.address)
-    thread = threading.Thread(target=lambda: outcomes.append(attacker.converse("2", member)), daemon=True)
+    thread = threading.Thread(
+        target=lambda: outcomes.append(attacker.converse("2", member)), daemon=True
+    )
     thread.start()
     run.join("0", "1")
     run.train()
@@ -311,8 +350,12 @@ def with_a_member(run: Run, member: Member) -> list[Outcome]:
 
 
 def test_federated_averaging_trains_nothing_for_a_device(tmp_path: Path) -> None:
-    with running(scenario([1, 2, 3], algorithm="fedavg", rounds=1, evaluate_every=1000), tmp_path) as run:
-        (outcome,) = with_a_member(run, Member(in_round=lambda told, _: [told.step([torch.zeros(4, 7)])]))
+    with running(
+        scenario([1, 2, 3], algorithm="fedavg", rounds=1, evaluate_every=1000), tmp_path
+    ) as run:
+        (outcome,) = with_a_member(
+            run, Member(in_round=lambda told, _: [told.step([torch.zeros(4, 7)])])
+        )
     assert_clear(outcome)
     assert "trains the model by itself" in outcome.details
 
@@ -325,8 +368,16 @@ def test_federated_averaging_evaluates_nothing_for_a_device(tmp_path: Path) -> N
     assert "evaluates the model by itself" in outcome.details
 
 
-@pytest.mark.parametrize("times", [{"compute_s": 1.7e308, "transmit_s": 1.7e308, "server_s": 1.7e308}, {"step_compute_s": [60.0, 0.1]}])
-def test_a_device_that_says_it_took_for_ever_does_not_break_the_run(tmp_path: Path, times: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"compute_s": 1.7e308, "transmit_s": 1.7e308, "server_s": 1.7e308},
+        {"step_compute_s": [60.0, 0.1]},
+    ],
+)
+def test_a_device_that_says_it_took_for_ever_does_not_break_the_run(
+    tmp_path: Path, times: dict[str, Any]
+) -> None:
     member = Member(at_end=lambda told, _: [told.finished(**times)])
     with running(scenario([1, 2, 3], rounds=1, evaluate_every=1000), tmp_path) as run:
         (outcome,) = with_a_member(run, member)
@@ -371,7 +422,9 @@ NO_NUMBERS: dict[str, Callable[[Told], bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(NO_NUMBERS))
-def test_a_device_whose_evaluation_is_no_number_does_not_end_the_run(tmp_path: Path, name: str) -> None:
+def test_a_device_whose_evaluation_is_no_number_does_not_end_the_run(
+    tmp_path: Path, name: str
+) -> None:
     with running(scenario([1, 2, 3], rounds=1), tmp_path) as run:
         with_a_member(run, Member(assessing=lambda told, _: [NO_NUMBERS[name](told), END]))
 
@@ -387,7 +440,9 @@ ODD_TENSORS: dict[str, tuple[Callable[[Told], Any], Tensor]] = {
 
 
 @pytest.mark.parametrize("evaluating", [False, True])
-def test_what_does_not_fit_the_cut_is_refused_before_anything_is_computed(tmp_path: Path, evaluating: bool) -> None:
+def test_what_does_not_fit_the_cut_is_refused_before_anything_is_computed(
+    tmp_path: Path, evaluating: bool
+) -> None:
     def member(made: Callable[[Told], Any], labels: Tensor) -> Member:
         if evaluating:
             return Member(assessing=lambda told, _: [told.evaluate([made(told)], labels)])
@@ -399,7 +454,9 @@ def test_what_does_not_fit_the_cut_is_refused_before_anything_is_computed(tmp_pa
         for name, odd in ODD_TENSORS.items():
             outcome = attacker.converse_later("2", member(*odd))
             run.wait_for(2)
-            assert within(lambda: next(rounds), PATIENCE_S).dropped == (() if evaluating else (2,)), name
+            assert within(lambda: next(rounds), PATIENCE_S).dropped == (
+                () if evaluating else (2,)
+            ), name
             assert_clear(outcome.result(PATIENCE_S), name)
             assert "what crosses the cut must be" in outcome.result().details, name
         assert within(lambda: list(rounds), PATIENCE_S) == []
@@ -418,7 +475,10 @@ def test_a_stream_that_was_replaced_can_no_longer_act(tmp_path: Path) -> None:
         assert replaced.wait(PATIENCE_S)
         return [one.step(), one.step(step=1), one.finished()]
 
-    with running(scenario([1, 2, 3], rounds=2, evaluate_every=1000), tmp_path) as run, ThreadPoolExecutor(2) as pool:
+    with (
+        running(scenario([1, 2, 3], rounds=2, evaluate_every=1000), tmp_path) as run,
+        ThreadPoolExecutor(2) as pool,
+    ):
         attacker, other = Attacker(run.address), Attacker(run.address)
         run.join("0", "1")
         old = pool.submit(attacker.converse, "2", Member(in_round=first))
@@ -426,7 +486,9 @@ def test_a_stream_that_was_replaced_can_no_longer_act(tmp_path: Path) -> None:
         round_1 = pool.submit(next, rounds)
         while not told:
             time.sleep(0.001)
-        new = other.converse_later("2", Member(in_round=lambda one, _: (told.append(one), [END])[1]))
+        new = other.converse_later(
+            "2", Member(in_round=lambda one, _: (told.append(one), [END])[1])
+        )
         assert within(round_1.result, PATIENCE_S).dropped == (2,)
         replaced.set()
         outcome = old.result(PATIENCE_S)
@@ -441,7 +503,14 @@ def test_a_stream_that_was_replaced_can_no_longer_act(tmp_path: Path) -> None:
     assert [each.round for each in told] == [1, 2]
 
 
-SANE = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "up_bps": 1e6, "down_bps": 1e6, "round_trip_s": 0.01, "distance": 0.1}
+SANE = {
+    "seconds_per_mac": 1e-9,
+    "fluctuation": 1e9,
+    "up_bps": 1e6,
+    "down_bps": 1e6,
+    "round_trip_s": 0.01,
+    "distance": 0.1,
+}
 ABSURD: dict[str, dict[str, float]] = {
     "slower than anything": {"seconds_per_mac": 1e300, "fluctuation": 1e-300},
     "faster than light": {"seconds_per_mac": 1e-300, "fluctuation": 1e300},
@@ -458,7 +527,9 @@ ABSURD: dict[str, dict[str, float]] = {
 @pytest.fixture(scope="module")
 def measuring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A server that waits for what its devices have measured."""
-    with running(scenario([1, 2, 3], network__measure=True), tmp_path_factory.mktemp("measuring")) as run:
+    with running(
+        scenario([1, 2, 3], network__measure=True), tmp_path_factory.mktemp("measuring")
+    ) as run:
         yield run
 
 

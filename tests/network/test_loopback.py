@@ -38,9 +38,19 @@ from airsplit.training.coordinator import Training
 from airsplit.training.export import export_model
 from airsplit.training.replica import kind_and_name
 from network import fleets
-from network.fleets import PATIENCE_S, Party, Simulated, assert_same_run, assert_same_tensors, party, proxy, scenario, trained
+from network.fleets import (
+    PATIENCE_S,
+    Party,
+    Simulated,
+    assert_same_run,
+    assert_same_tensors,
+    party,
+    proxy,
+    scenario,
+    trained,
+)
 
-ADAM = {"optimiser": "adam", "momentum": None, "learning_rate": 0.03}
+ADAM = {"optimizer": "adam", "momentum": None, "learning_rate": 0.03}
 DROPOUT = {"front": 0.3, "back": 0.4}
 CASES: dict[str, dict[str, Any]] = {
     "mixed splits, two iterations": {},
@@ -48,8 +58,17 @@ CASES: dict[str, dict[str, Any]] = {
     "momentum and weight decay": {"momentum": 0.5, "weight_decay": 0.02},
     "adam": ADAM | {"weight_decay": 0.02},
     "batch norm on both sides": {"model": "norm_mlp", "splits": [1, 3, 2], "momentum": 0.5},
-    "batch norm, one iteration": {"model": "norm_mlp", "splits": [2, 3, 2], "iterations_per_round": 1},
-    "dropout on both sides": {"model": "dropout_mlp", "splits": [2, 4, 1], "model__arguments": DROPOUT, "momentum": 0.5},
+    "batch norm, one iteration": {
+        "model": "norm_mlp",
+        "splits": [2, 3, 2],
+        "iterations_per_round": 1,
+    },
+    "dropout on both sides": {
+        "model": "dropout_mlp",
+        "splits": [2, 4, 1],
+        "model__arguments": DROPOUT,
+        "momentum": 0.5,
+    },
     "several tensors cross": {"model": "shortcut", "splits": [2, 4, 3], "momentum": 0.5},
     "tied layers": {"model": "tied", "splits": [1, 4, 2], "momentum": 0.5},
     "a frozen front": {"model": "frozen", "splits": [1, 3, 2], "momentum": 0.5},
@@ -66,12 +85,31 @@ CASES: dict[str, dict[str, Any]] = {
     "a class that nobody is tested on": {"data": "by_class", "splits": [1, 2]},
     "federated averaging": {"algorithm": "fedavg", "momentum": 0.5, "weighting": "samples"},
     "federated averaging, batch norm, adam": ADAM | {"algorithm": "fedavg", "model": "norm_mlp"},
-    "federated averaging, some take part": {"algorithm": "fedavg", "participation": 0.5, "evaluate_every": 2, "rounds": 5},
+    "federated averaging, some take part": {
+        "algorithm": "fedavg",
+        "participation": 0.5,
+        "evaluate_every": 2,
+        "rounds": 5,
+    },
     "segmentation": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1]},
-    "segmentation, federated averaging": {"model": "segmenter", "data": "three_pixels", "splits": [1, 2, 1], "algorithm": "fedavg"},
+    "segmentation, federated averaging": {
+        "model": "segmenter",
+        "data": "three_pixels",
+        "splits": [1, 2, 1],
+        "algorithm": "fedavg",
+    },
     "a metric of the server's own": {"metric": "training.tiny:part_wrong", "metric_goal": "min"},
-    "a metric, federated averaging": {"metric": "training.tiny:part_wrong", "metric_goal": "min", "algorithm": "fedavg"},
-    "a loss of the server's own": {"model": "line", "data": "three_numbers", "splits": [1, 2, 1], "loss": "training.tiny:squared_error"},
+    "a metric, federated averaging": {
+        "metric": "training.tiny:part_wrong",
+        "metric_goal": "min",
+        "algorithm": "fedavg",
+    },
+    "a loss of the server's own": {
+        "model": "line",
+        "data": "three_numbers",
+        "splits": [1, 2, 1],
+        "loss": "training.tiny:squared_error",
+    },
 }
 
 
@@ -90,12 +128,20 @@ def test_training_over_a_network_changes_weights_on_both_sides(tmp_path: Path) -
     made, _ = trained(wanted, tmp_path)
     before = Training(wanted).state.of(0)
     for k in range(3):
-        assert [name for name, tensor in made.state(k).items() if torch.equal(tensor, before[name])] == []
+        assert [
+            name for name, tensor in made.state(k).items() if torch.equal(tensor, before[name])
+        ] == []
     assert not torch.equal(made.state(0)["model:0.weight"], made.state(1)["model:0.weight"])
 
 
-@pytest.mark.parametrize("changes", [{}, {"algorithm": "fedavg"}, {"model": "dropout_mlp", "model__arguments": DROPOUT}], ids=str)
-def test_the_order_of_arrival_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"algorithm": "fedavg"}, {"model": "dropout_mlp", "model__arguments": DROPOUT}],
+    ids=str,
+)
+def test_the_order_of_arrival_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
     rng = random.Random(5)  # noqa: S311
 
     class Late(Stream):
@@ -137,8 +183,14 @@ def test_records_say_what_each_device_did_in_that_round_and_no_other(tmp_path: P
 
 
 # ---- one copy --------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("changes", [{"splits": [1, 3, 2]}, {"splits": [2, 2, 2]}, {"weighting": "samples", "weight_decay": 0.01}], ids=str)
-def test_one_copy_of_the_common_layers_is_enough_and_gives_the_same(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"splits": [1, 3, 2]}, {"splits": [2, 2, 2]}, {"weighting": "samples", "weight_decay": 0.01}],
+    ids=str,
+)
+def test_one_copy_of_the_common_layers_is_enough_and_gives_the_same(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     wanted = scenario(iterations_per_round=1, momentum=0.5, fast_paths=True, rounds=4, **changes)
     backs: list[tuple[SharingBackEnd, dict[str, Tensor], set[str]]] = []
 
@@ -155,24 +207,45 @@ def test_one_copy_of_the_common_layers_is_enough_and_gives_the_same(tmp_path: Pa
     for back, common, own in backs:
         assert isinstance(back, SharingBackEnd)
         assert set(back.tensors) == own
-        shared = {kind_and_name(name)[1]: tensor for name, tensor in common.items() if name.startswith("model:")}
+        shared = {
+            kind_and_name(name)[1]: tensor
+            for name, tensor in common.items()
+            if name.startswith("model:")
+        }
         assert shared
-        assert all(back._model[name].data_ptr() == tensor.data_ptr() for name, tensor in shared.items())
+        assert all(
+            back._model[name].data_ptr() == tensor.data_ptr() for name, tensor in shared.items()
+        )
     simulated = Simulated(wanted.replace(**{"training.fast_paths": False}))
     for k in range(3):
         for name, tensor in simulated.state.of(k).items():
             torch.testing.assert_close(made.state(k)[name], tensor, rtol=1e-5, atol=1e-6)
-    assert [r.train_loss for r in records] == pytest.approx([r.train_loss for r in simulated.records], rel=1e-5)
+    assert [r.train_loss for r in records] == pytest.approx(
+        [r.train_loss for r in simulated.records], rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    "changes", [{"iterations_per_round": 2}, ADAM, {"model": "norm_mlp", "splits": [1, 2, 1]}, {"fast_paths": False}], ids=str
+    "changes",
+    [
+        {"iterations_per_round": 2},
+        ADAM,
+        {"model": "norm_mlp", "splits": [1, 2, 1]},
+        {"fast_paths": False},
+    ],
+    ids=str,
 )
-def test_where_one_copy_would_give_something_else_there_are_several(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_where_one_copy_would_give_something_else_there_are_several(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     wanted = scenario(**{"iterations_per_round": 1, "fast_paths": True, "rounds": 1} | changes)
     kinds = set()
     with party(
-        wanted, tmp_path, tell=lambda event, **f: event == "finished" and kinds.add(type(made.server.members[f["number"]].work.back))
+        wanted,
+        tmp_path,
+        tell=lambda event, **f: (
+            event == "finished" and kinds.add(type(made.server.members[f["number"]].work.back))
+        ),
     ) as made:
         made.join_all()
         made.train()
@@ -182,7 +255,9 @@ def test_where_one_copy_would_give_something_else_there_are_several(tmp_path: Pa
 
 
 # ---- what is on the wire -------------------------------------------------------------------------------------------------------
-def spoken(wanted: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, list[Incoming[pb.DeviceMessage]]]:
+def spoken(
+    wanted: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bytes, list[Incoming[pb.DeviceMessage]]]:
     """A run over a link that is listened to: what devices sent, as bytes on the wire and as messages."""
     said: list[Incoming[pb.DeviceMessage]] = []
 
@@ -212,12 +287,20 @@ def fronts_and_inputs(wanted: Scenario) -> tuple[list[bytes], list[bytes]]:
         for k, split in enumerate(training.splits.tolist()):
             state = training.state.of(k)
             names = training.replica.front_keys(split) if split else list(state)
-            private += [raw(state[name]) for name in names if moment is not None or name.startswith("model:")]
+            private += [
+                raw(state[name])
+                for name in names
+                if moment is not None or name.startswith("model:")
+            ]
     devices, (test, _) = fleets.three()
-    return private, [raw(row) for inputs in (*(inputs for inputs, _ in devices), test) for row in inputs]
+    return private, [
+        raw(row) for inputs in (*(inputs for inputs, _ in devices), test) for row in inputs
+    ]
 
 
-def test_neither_inputs_nor_front_weights_leave_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_inputs_nor_front_weights_leave_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = scenario(momentum=0.5)
     heard, said = spoken(wanted, tmp_path, monkeypatch)
     private, inputs = fronts_and_inputs(wanted)
@@ -233,11 +316,15 @@ def test_neither_inputs_nor_front_weights_leave_a_device(tmp_path: Path, monkeyp
         assert raw(each.tensor(each.message.step.labels)) in heard
 
 
-def test_what_is_looked_for_on_the_wire_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_looked_for_on_the_wire_is_found_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Federated averaging sends weights: the other test would find them."""
     wanted = scenario(algorithm="fedavg", rounds=1, iterations_per_round=1)
     heard, said = spoken(wanted, tmp_path, monkeypatch)
-    sent = [raw(each.tensor(named.tensor)) for each in said for named in each.message.finished.model]
+    sent = [
+        raw(each.tensor(named.tensor)) for each in said for named in each.message.finished.model
+    ]
     assert len(sent) == 3 * 6
     assert all(each in heard for each in sent)
     _, inputs = fronts_and_inputs(scenario())
@@ -253,7 +340,9 @@ def refused(wanted: Scenario, folder: Path, **changes: Any) -> Any:
         return made.said["0"]
 
 
-@pytest.mark.parametrize("changes", [{"model": "training.tiny:shortcut"}, {"model": "training.tiny:norm_mlp"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"model": "training.tiny:shortcut"}, {"model": "training.tiny:norm_mlp"}], ids=str
+)
 def test_a_device_with_another_model_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     error = refused(scenario(), tmp_path, **changes)
     assert isinstance(error, Rejected)
@@ -261,25 +350,38 @@ def test_a_device_with_another_model_is_refused(tmp_path: Path, changes: dict[st
     assert "--model" in str(error)
 
 
-@pytest.mark.parametrize(("changes", "option"), [({"model": None}, "--model"), ({"data": None}, "--data")], ids=["model", "data"])
-def test_a_device_runs_no_code_that_it_was_not_told_to_run(tmp_path: Path, changes: dict[str, Any], option: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [({"model": None}, "--model"), ({"data": None}, "--data")],
+    ids=["model", "data"],
+)
+def test_a_device_runs_no_code_that_it_was_not_told_to_run(
+    tmp_path: Path, changes: dict[str, Any], option: str
+) -> None:
     error = refused(scenario(), tmp_path, **changes)
     assert isinstance(error, InvalidValue)
     assert f"{option} package.module:factory" in str(error)
 
 
-def test_a_device_whose_labels_do_not_go_with_the_model_does_not_even_arrive(tmp_path: Path) -> None:
+def test_a_device_whose_labels_do_not_go_with_the_model_does_not_even_arrive(
+    tmp_path: Path,
+) -> None:
     with party(scenario(), tmp_path) as made:
         made.join("0", data="network.fleets:three_numbers_0")
         made.leave()
     error = made.said["0"]
     assert isinstance(error, InvalidValue)
-    assert "training.dataset 'network.fleets:three_numbers_0': training.loss \"cross-entropy\" needs labels that are whole" in str(error)
+    assert (
+        "training.dataset 'network.fleets:three_numbers_0': training.loss \"cross-entropy\" needs labels that are whole"
+        in str(error)
+    )
     assert made.events("arrived") == []
 
 
 def test_a_device_says_which_axis_is_taken_where_two_could_be_the_classes(tmp_path: Path) -> None:
-    wanted = scenario("segmenter", (1, 2, 1), "three_squares", rounds=1, model__input_shape=[1, 3, 3])
+    wanted = scenario(
+        "segmenter", (1, 2, 1), "three_squares", rounds=1, model__input_shape=[1, 3, 3]
+    )
     said: list[tuple[str, dict[str, Any]]] = []
     with party(wanted, tmp_path) as made:
         made.join("0", "1")
@@ -291,9 +393,14 @@ def test_a_device_says_which_axis_is_taken_where_two_could_be_the_classes(tmp_pa
 
 
 def test_a_device_that_evaluates_by_itself_is_told_to_name_the_metric(tmp_path: Path) -> None:
-    error = refused(scenario(algorithm="fedavg", metric="training.tiny:part_wrong"), tmp_path, metric=None)
+    error = refused(
+        scenario(algorithm="fedavg", metric="training.tiny:part_wrong"), tmp_path, metric=None
+    )
     assert isinstance(error, InvalidValue)
-    assert "with federated averaging the device evaluates; say which code to run by --metric package.module:function" in str(error)
+    assert (
+        "with federated averaging the device evaluates; say which code to run by --metric package.module:function"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,11 +410,14 @@ def test_a_device_that_evaluates_by_itself_is_told_to_name_the_metric(tmp_path: 
         ("metric_of_nothing", "must return one finite number, got nan"),
     ],
 )
-def test_a_metric_that_fails_for_all_devices_ends_the_training_in_one_line(tmp_path: Path, metric: str, why: str) -> None:
+def test_a_metric_that_fails_for_all_devices_ends_the_training_in_one_line(
+    tmp_path: Path, metric: str, why: str
+) -> None:
     with party(scenario(metric=f"network.test_loopback:{metric}"), tmp_path) as made:
         made.join_all()
         with pytest.raises(
-            UserCodeError, match=rf"^training stopped in round 1: training\.metric 'network\.test_loopback:{metric}' {why}$"
+            UserCodeError,
+            match=rf"^training stopped in round 1: training\.metric 'network\.test_loopback:{metric}' {why}$",
         ):
             made.train()
 
@@ -322,7 +432,9 @@ def metric_of_nothing(outputs: Tensor, labels: Tensor) -> float:
 
 def test_a_metric_that_fails_on_what_one_device_sends_ends_nothing(tmp_path: Path) -> None:
     """Whoever could end the training by what it sends would be its master."""
-    wanted = scenario(data="one_that_sends_nonsense", metric="network.test_loopback:metric_of_floats")
+    wanted = scenario(
+        data="one_that_sends_nonsense", metric="network.test_loopback:metric_of_floats"
+    )
     with party(wanted, tmp_path) as made:
         made.join_all()
         records = made.train()
@@ -360,7 +472,11 @@ def rogue_server(told: Scenario, heard: list[str]) -> tuple[Any, int]:
         for message in messages:
             heard.append(str(opened(pb.DeviceMessage, message).message.WhichOneof("body")))
             welcome = pb.Welcome(run="run", devices=3, scenario=told.to_toml())
-            answer = pb.ServerMessage(welcome=welcome) if heard[-1] == "hello" else pb.ServerMessage(done=pb.Done())
+            answer = (
+                pb.ServerMessage(welcome=welcome)
+                if heard[-1] == "hello"
+                else pb.ServerMessage(done=pb.Done())
+            )
             yield Outgoing(answer).frame()
 
     return listen("127.0.0.1:0", join, {}, devices=1, limit_bytes=1 << 20, credentials=None)
@@ -372,20 +488,35 @@ def rogue_server(told: Scenario, heard: list[str]) -> tuple[Any, int]:
     [
         ("model.name", "rogue_code:mlp", {"data": "network.fleets:three_0"}),
         ("training.dataset", "rogue_code:flat", {"model": "training.tiny:mlp"}),
-        ("training.loss", "rogue_code:wide_loss", {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}),
-        ("training.metric", "rogue_code:part_wrong", {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}),
+        (
+            "training.loss",
+            "rogue_code:wide_loss",
+            {"model": "training.tiny:mlp", "data": "network.fleets:three_0"},
+        ),
+        (
+            "training.metric",
+            "rogue_code:part_wrong",
+            {"model": "training.tiny:mlp", "data": "network.fleets:three_0"},
+        ),
     ],
     ids=["model", "data", "loss", "metric"],
 )
 def test_code_that_a_server_names_is_never_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, key: str, value: str, own: dict[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str,
+    key: str,
+    value: str,
+    own: dict[str, str],
 ) -> None:
     (tmp_path / "rogue_code.py").write_text(ROGUE)
     monkeypatch.syspath_prepend(tmp_path)
     heard: list[str] = []
     server, port = rogue_server(scenario(algorithm=algorithm).replace(**{key: value}), heard)
     try:
-        if key in ("training.loss", "training.metric") and algorithm == "sfl":  # both are the server's business
+        if (
+            key in ("training.loss", "training.metric") and algorithm == "sfl"
+        ):  # both are the server's business
             assert Device(name="0", folder=tmp_path, **own).run(f"127.0.0.1:{port}") == "done"
             assert heard == ["hello", "arrived"]
         else:
@@ -400,7 +531,9 @@ def test_code_that_a_server_names_is_never_imported(
 
 def test_files_that_a_server_names_are_never_read(tmp_path: Path) -> None:
     """A file that is not there would be missed."""
-    server, port = rogue_server(scenario().replace(**{"model.weights": str(tmp_path / "secret.safetensors")}), [])
+    server, port = rogue_server(
+        scenario().replace(**{"model.weights": str(tmp_path / "secret.safetensors")}), []
+    )
     try:
         own = {"model": "training.tiny:mlp", "data": "network.fleets:three_0"}
         assert Device(name="0", folder=tmp_path, **own).run(f"127.0.0.1:{port}") == "done"
@@ -418,7 +551,11 @@ def answering(*answers: pb.ServerMessage) -> tuple[Any, int]:
 
 
 def welcomed(device: int = 0, **changes: Any) -> pb.ServerMessage:
-    return pb.ServerMessage(welcome=pb.Welcome(run="run", device=device, devices=3, scenario=scenario(**changes).to_toml()))
+    return pb.ServerMessage(
+        welcome=pb.Welcome(
+            run="run", device=device, devices=3, scenario=scenario(**changes).to_toml()
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -426,19 +563,41 @@ def welcomed(device: int = 0, **changes: Any) -> pb.ServerMessage:
     [
         ([pb.ServerMessage(skip=pb.Skip(why="no"))], "must answer with welcome, got 'skip'"),
         ([welcomed(device=3)], "a number below that of its devices, 3, got 3"),
-        ([welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=0))], "a split from 1 to 5, got 0"),
-        ([welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=99))], "a split from 1 to 5, got 99"),
-        ([welcomed(), pb.ServerMessage(assess=pb.Assess(round=1, split=99))], "a split from 1 to 5, got 99"),
-        ([welcomed(network__replan=True), pb.ServerMessage(move=pb.Move(from_split=3, split=0))], "a split from 1 to 5, got 0"),
-        ([welcomed(), pb.ServerMessage(move=pb.Move(from_split=3, split=1))], "must not move layers"),
-        ([welcomed(algorithm="fedavg"), pb.ServerMessage(round=pb.Round(number=1))], "must send the model with the first round"),
+        (
+            [welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=0))],
+            "a split from 1 to 5, got 0",
+        ),
+        (
+            [welcomed(), pb.ServerMessage(round=pb.Round(number=1, split=99))],
+            "a split from 1 to 5, got 99",
+        ),
+        (
+            [welcomed(), pb.ServerMessage(assess=pb.Assess(round=1, split=99))],
+            "a split from 1 to 5, got 99",
+        ),
+        (
+            [welcomed(network__replan=True), pb.ServerMessage(move=pb.Move(from_split=3, split=0))],
+            "a split from 1 to 5, got 0",
+        ),
+        (
+            [welcomed(), pb.ServerMessage(move=pb.Move(from_split=3, split=1))],
+            "must not move layers",
+        ),
+        (
+            [welcomed(algorithm="fedavg"), pb.ServerMessage(round=pb.Round(number=1))],
+            "must send the model with the first round",
+        ),
     ],
 )
-def test_a_server_that_says_what_it_must_not_is_left_with_a_reason(tmp_path: Path, answers: list[pb.ServerMessage], words: str) -> None:
+def test_a_server_that_says_what_it_must_not_is_left_with_a_reason(
+    tmp_path: Path, answers: list[pb.ServerMessage], words: str
+) -> None:
     server, port = answering(*answers, pb.ServerMessage(done=pb.Done()))
     try:
         with pytest.raises(Malformed, match=words):
-            Device(name="0", folder=tmp_path, model="training.tiny:mlp", data="network.fleets:three_0").run(f"127.0.0.1:{port}")
+            Device(
+                name="0", folder=tmp_path, model="training.tiny:mlp", data="network.fleets:three_0"
+            ).run(f"127.0.0.1:{port}")
     finally:
         server.stop(0).wait()
     assert not (tmp_path / checkpoint.FRONT_FILE).exists()
@@ -458,7 +617,10 @@ def test_a_server_cannot_steer_the_terminal_of_a_device(tmp_path: Path) -> None:
     finally:
         server.stop(0).wait()
     assert str(refused.value) == f"the server refuses: {plain}"
-    for kind, message in ((Skipped, pb.ServerMessage(skip=pb.Skip(why=why))), (Lost, pb.ServerMessage(done=pb.Done(why=why)))):
+    for kind, message in (
+        (Skipped, pb.ServerMessage(skip=pb.Skip(why=why))),
+        (Lost, pb.ServerMessage(done=pb.Done(why=why))),
+    ):
         with pytest.raises(kind) as caught:
             expected_answer(Incoming(message, memoryview(b"")), "gradient")
         assert str(caught.value) == plain
@@ -466,8 +628,18 @@ def test_a_server_cannot_steer_the_terminal_of_a_device(tmp_path: Path) -> None:
 
 # ---- data --------------------------------------------------------------------------------------------------------------------
 def digits(**changes: Any) -> Scenario:
-    settings = {"rounds": 2, "iterations_per_round": 2, "batch_size": 8, "learning_rate": 0.1, "partition": "shards"}
-    made = scenario("digits_net", [1, 3, 2], **settings | {"evaluate_every": 100, "evaluate_devices": 1} | changes)
+    settings = {
+        "rounds": 2,
+        "iterations_per_round": 2,
+        "batch_size": 8,
+        "learning_rate": 0.1,
+        "partition": "shards",
+    }
+    made = scenario(
+        "digits_net",
+        [1, 3, 2],
+        **settings | {"evaluate_every": 100, "evaluate_devices": 1} | changes,
+    )
     return made.replace(**{"training.dataset": "digits"})
 
 
@@ -503,7 +675,9 @@ def test_a_server_says_who_holds_less_than_a_batch_before_it_plans(tmp_path: Pat
 
 
 def test_labels_may_be_large(tmp_path: Path) -> None:
-    wanted = scenario(splits=[1], data="wide_labels", batch_size=64, loss="training.tiny:squared_error", rounds=1)
+    wanted = scenario(
+        splits=[1], data="wide_labels", batch_size=64, loss="training.tiny:squared_error", rounds=1
+    )
     wanted = wanted.replace(**{"model.name": "network.fleets:wide"})
     simulated = Simulated(wanted)
     made, records = trained(wanted, tmp_path)
@@ -514,23 +688,36 @@ def test_a_devices_model_is_what_the_server_has_and_what_the_device_has(tmp_path
     made, records = trained(scenario(momentum=0.5, fleet__joules_per_mac=1e-3), tmp_path)
     run, device = tmp_path / "run", tmp_path / "device-1"
     state = load_state(run, device=1, front=device)
-    assert all(torch.equal(tensor, state[name]) for name, tensor in load_state(run, front=device).items())  # it says whose it is
+    assert all(
+        torch.equal(tensor, state[name]) for name, tensor in load_state(run, front=device).items()
+    )  # it says whose it is
     written = export_model(run, front=device)
     assert written.file.name == "model-1.safetensors"
-    assert_same_tensors({f"model:{name}": tensor for name, tensor in state.items()}, of_the_model(made.state(1)))
-    with pytest.raises(InvalidValue, match=r"are on the device, not in .*; give front \(--front\), that device's folder"):
+    assert_same_tensors(
+        {f"model:{name}": tensor for name, tensor in state.items()}, of_the_model(made.state(1))
+    )
+    with pytest.raises(
+        InvalidValue,
+        match=r"are on the device, not in .*; give front \(--front\), that device's folder",
+    ):
         load_state(run, device=1)
-    with pytest.raises(InvalidValue, match=r"each device has layers of its own: take front \(--front\)"):
+    with pytest.raises(
+        InvalidValue, match=r"each device has layers of its own: take front \(--front\)"
+    ):
         load_state(run, average=True)
     with pytest.raises(FileProblem, match="is not that of device 0 in this run, but of device 1"):
         load_state(run, device=0, front=device)
     for file in device.glob("front-*"):
         file.unlink()
-    with pytest.raises(FileProblem, match="is not that of device 1 after round 2: there is no front-000002-3"):
+    with pytest.raises(
+        FileProblem, match="is not that of device 1 after round 2: there is no front-000002-3"
+    ):
         load_state(run, device=1, front=device)
     watts = dbm_to_watts(made.server._planned.fleet.transmit_power_dbm)
     for record in records:
-        assert record.energy_j == pytest.approx(1e-3 * np.array(record.macs) + watts * np.array(record.transmit_s), rel=1e-3)
+        assert record.energy_j == pytest.approx(
+            1e-3 * np.array(record.macs) + watts * np.array(record.transmit_s), rel=1e-3
+        )
 
 
 def of_the_model(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -547,11 +734,21 @@ class Rigged(Watch):
 
     def refitted(self, fleet: Fleet) -> Fleet:
         paces = self._told.get(self._made.server.round + 1)
-        return fleet if paces is None else fleet.replace(seconds_per_mac=np.array(paces), fluctuation=1e3 / np.array(paces))
+        return (
+            fleet
+            if paces is None
+            else fleet.replace(seconds_per_mac=np.array(paces), fluctuation=1e3 / np.array(paces))
+        )
 
 
 FAST, SLOW = 1e-9, 1e-5
-PACES = {2: [FAST, SLOW, SLOW], 3: [SLOW, SLOW, SLOW], 4: [SLOW, FAST, SLOW], 5: [FAST, FAST, FAST], 6: [SLOW, FAST, SLOW]}
+PACES = {
+    2: [FAST, SLOW, SLOW],
+    3: [SLOW, SLOW, SLOW],
+    4: [SLOW, FAST, SLOW],
+    5: [FAST, FAST, FAST],
+    6: [SLOW, FAST, SLOW],
+}
 SPLITS = {2: [3, 1, 1], 3: [1, 1, 1], 4: [1, 3, 1], 5: [3, 3, 3], 6: [1, 3, 1]}
 
 
@@ -562,12 +759,20 @@ class Moved(Simulated):
         if number not in SPLITS:
             return False
         self.splits = np.array(SPLITS[number])
-        self.state.move(self.replica, max(SPLITS[number]), self._weights(np.ones(3, dtype=bool)).tolist())
+        self.state.move(
+            self.replica, max(SPLITS[number]), self._weights(np.ones(3, dtype=bool)).tolist()
+        )
         return True
 
 
 def moving_scenario(**changes: Any) -> Scenario:
-    plan = {"plan__method": "exact", "plan__split": None, "plan__max_split": 3, "fleet__seconds_per_mac": SLOW, "rounds": 7}
+    plan = {
+        "plan__method": "exact",
+        "plan__split": None,
+        "plan__max_split": 3,
+        "fleet__seconds_per_mac": SLOW,
+        "rounds": 7,
+    }
     return scenario(network__replan=True, network__replan_gain=0.0, momentum=0.5, **plan | changes)
 
 
@@ -577,13 +782,17 @@ def picture(made: Party) -> tuple[list[int], list[dict[str, Tensor]]]:
     return list(made.server.desk.back_ends.splits), states
 
 
-def moved_by_hand(made: Party, splits: list[int], states: list[dict[str, Tensor]], new: list[int]) -> list[dict[str, Tensor]]:
+def moved_by_hand(
+    made: Party, splits: list[int], states: list[dict[str, Tensor]], new: list[int]
+) -> list[dict[str, Tensor]]:
     """What the simulator makes of it: newly common layers are the mean, newly personal ones what was common."""
     replica, weights = made.server.replica, [13 / 24, 2 / 24, 9 / 24]
     before, after = set(replica.front_keys(max(splits))), set(replica.front_keys(max(new)))
     result = [dict(state) for state in states]
     for name in before - after:
-        mean = sum(weight * state[name].double() for weight, state in zip(weights, states, strict=True))
+        mean = sum(
+            weight * state[name].double() for weight, state in zip(weights, states, strict=True)
+        )
         for state in result:
             state[name] = mean.to(state[name].dtype)
     return result
@@ -606,7 +815,9 @@ def test_layers_move_both_ways_as_the_simulator_moves_them(tmp_path: Path) -> No
             before.append(picture(made))
             records.append(record)
         made.leave()
-    assert {r.round: list(r.splits) for r in records if r.splits is not None and r.round in SPLITS} == SPLITS
+    assert {
+        r.round: list(r.splits) for r in records if r.splits is not None and r.round in SPLITS
+    } == SPLITS
     changed = [(old, new) for old, new in moves if old[0] != new[0]]
     assert [new[0] for _, new in changed] == list(SPLITS.values())
     for (splits, states), (new, found) in changed:
@@ -614,7 +825,9 @@ def test_layers_move_both_ways_as_the_simulator_moves_them(tmp_path: Path) -> No
             assert state.keys() == right.keys()
             for name, tensor in right.items():
                 torch.testing.assert_close(state[name], tensor, rtol=1e-6, atol=1e-7)
-    simulated = Moved(wanted.replace(**{"plan.method": "fixed", "plan.max_split": None, "plan.split": [1, 1, 1]}))
+    simulated = Moved(
+        wanted.replace(**{"plan.method": "fixed", "plan.max_split": None, "plan.split": [1, 1, 1]})
+    )
     for k in range(3):
         assert_same_tensors(made.state(k), simulated.state.of(k))
     assert [r.train_loss for r in records] == [r.train_loss for r in simulated.records]
@@ -625,8 +838,12 @@ def test_layers_move_both_ways_as_the_simulator_moves_them(tmp_path: Path) -> No
     [({"network__replan_gain": 0.9}, ["stayed"] * 2), ({"algorithm": "fedavg"}, [])],
     ids=["it is not worth it", "nothing is cut"],
 )
-def test_where_cutting_elsewhere_would_be_of_no_use_layers_stay(tmp_path: Path, changes: dict[str, Any], said: list[str]) -> None:
-    wanted = scenario(**{"network__replan": True, "network__replan_gain": 0.0, "rounds": 3} | changes)
+def test_where_cutting_elsewhere_would_be_of_no_use_layers_stay(
+    tmp_path: Path, changes: dict[str, Any], said: list[str]
+) -> None:
+    wanted = scenario(
+        **{"network__replan": True, "network__replan_gain": 0.0, "rounds": 3} | changes
+    )
     simulated = Simulated(wanted)
     made, records = trained(wanted, tmp_path)
     assert [event for event, _ in made.events("stayed", "replanned")] == said
@@ -647,15 +864,22 @@ def test_a_run_whose_layers_have_moved_goes_on_after_a_restart(tmp_path: Path) -
             assert [record.round for record in again.train()] == [6, 7]
             made.leave()
     assert again.events("begins anew", "dropped", "refused") == []
-    simulated = Moved(wanted.replace(**{"plan.method": "fixed", "plan.max_split": None, "plan.split": [1, 1, 1]}))
+    simulated = Moved(
+        wanted.replace(**{"plan.method": "fixed", "plan.max_split": None, "plan.split": [1, 1, 1]})
+    )
     for k in range(3):
         assert_same_tensors(again.state(k), simulated.state.of(k))
 
 
-def test_a_server_killed_while_it_saves_moved_layers_has_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_killed_while_it_saves_moved_layers_has_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file that names the tensors is written last: a server that is killed before that has written the tensors only."""
     file, splits = tmp_path / "run/checkpoint/checkpoint.json", list[list[int]]()
-    with party(moving_scenario(rounds=2), tmp_path) as made, contextlib.closing(made.rounds()) as rounds:
+    with (
+        party(moving_scenario(rounds=2), tmp_path) as made,
+        contextlib.closing(made.rounds()) as rounds,
+    ):
         made.server._watch = Rigged(PACES, made)
         made.join_all()
         next(rounds)
@@ -666,7 +890,11 @@ def test_a_server_killed_while_it_saves_moved_layers_has_the_checkpoint_before(t
                 patch.setattr(checkpoint, "write_text", lambda *_: sys.exit())
                 with pytest.raises(SystemExit):
                     keep()
-            splits.append(read_kept(file.parent, made.server.replica, made.server.profile.fingerprint)[0].splits)  # type: ignore[index]
+            splits.append(
+                read_kept(file.parent, made.server.replica, made.server.profile.fingerprint)[
+                    0
+                ].splits
+            )  # type: ignore[index]
 
         made.server.keep = killed
         next(rounds)
@@ -677,7 +905,9 @@ def test_a_server_killed_while_it_saves_moved_layers_has_the_checkpoint_before(t
 def test_a_server_that_would_need_too_much_memory_does_not_even_listen(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:  # to listen there would be another error
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(Infeasible, match=r"would need .* for 3 devices, more than network.memory_bytes"):
+        with pytest.raises(
+            Infeasible, match=r"would need .* for 3 devices, more than network.memory_bytes"
+        ):
             Serving(scenario(network__memory_bytes=1000), out=tmp_path / "run", listen_on=where)
         with pytest.raises(InvalidValue, match="cannot be listened on"):
             Serving(scenario(), out=tmp_path / "run", listen_on=where)

@@ -54,14 +54,23 @@ def curve(pace: Any, splits: list[float], seconds: list[float]) -> dict[str, Any
 
 def distances() -> dict[int, dict[str, Any]]:
     settings = {"model": "alexnet", "max_split": 8, "fleets": 5, "methods": ["exact"]}
-    curves = [curve(2e-10, [4, 8], [1, 3]), curve(1e-9, [4, 4], [2, 4]), curve([2e-10, 1e-9], [4, 6], [1.5, 3.5])]
+    curves = [
+        curve(2e-10, [4, 8], [1, 3]),
+        curve(1e-9, [4, 4], [2, 4]),
+        curve([2e-10, 1e-9], [4, 6], [1.5, 3.5]),
+    ]
     return {4: {"settings": settings, "mean_distances_m": [50, 400], "curves": curves}}
 
 
 def limits(share: float) -> dict[int, dict[str, Any]]:
-    curves = [{"max_split": 8, "differs_before_limit": [0.0, share]}, {"max_split": None, "differs_before_limit": [0.0, 0.0]}]
+    curves = [
+        {"max_split": 8, "differs_before_limit": [0.0, share]},
+        {"max_split": None, "differs_before_limit": [0.0, 0.0]},
+    ]
     panel = {"model": "alexnet", "method": "exact", "curves": curves}
-    return {6: {"settings": {"mean_distance_m": 300}, "macs_per_second": [1e9, 4e9], "panels": [panel]}}
+    return {
+        6: {"settings": {"mean_distance_m": 300}, "macs_per_second": [1e9, 4e9], "panels": [panel]}
+    }
 
 
 def comparison(model: str, **changes: list[float]) -> dict[str, Any]:
@@ -81,7 +90,9 @@ def rounds(*models: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 def split_latencies(worst: float) -> dict[int, dict[str, Any]]:
     total = {"mean_distance_m": 50, "total_s": flat([worst, 1.0, 1.5, 0.1])}
-    return {11: {"models": [{"model": "alexnet", "layers": ["a", "b", "c", "d"], "curves": [total]}]}}
+    return {
+        11: {"models": [{"model": "alexnet", "layers": ["a", "b", "c", "d"], "curves": [total]}]}
+    }
 
 
 def test_convolutions_dominate_or_do_not():
@@ -153,12 +164,17 @@ def test_a_limit_that_matters_before_it_binds_is_found():
     assert "20 % (L̂ = 8, 4 GMAC/s)" in measured
 
 
-@pytest.mark.parametrize(("part", "values"), [("compute_ratio", [0.1, 1.1]), ("air_time_ratio", [8.7, 8.7]), ("saving", [0.83, 0.17])])
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [("compute_ratio", [0.1, 1.1]), ("air_time_ratio", [8.7, 8.7]), ("saving", [0.83, 0.17])],
+)
 def test_each_part_of_the_vgg16_claim_can_fail_it(part, values):
     small = comparison("vgg16-3x32x32")
     assert vgg_beats_fedavg(rounds(comparison("vgg16"), small))[1]
     assert not vgg_beats_fedavg(rounds(comparison("vgg16", **{part: values}), small))[1]
-    assert not vgg_beats_fedavg(rounds(comparison("vgg16"), comparison("vgg16-3x32x32", **{part: values})))[1]
+    assert not vgg_beats_fedavg(
+        rounds(comparison("vgg16"), comparison("vgg16-3x32x32", **{part: values}))
+    )[1]
 
 
 def test_the_vgg16_sentence_says_what_holds_where():
@@ -168,7 +184,10 @@ def test_the_vgg16_sentence_says_what_holds_where():
     assert "air time below nowhere, saving above 75 % at 50 m only" in measured
 
 
-@pytest.mark.parametrize("changes", [{"saving": [0.8, 0.1]}, {"air_time_ratio": [0.9, 0.9]}, {"air_time_ratio": [5, 1.2]}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"saving": [0.8, 0.1]}, {"air_time_ratio": [0.9, 0.9]}, {"air_time_ratio": [5, 1.2]}],
+)
 def test_each_part_of_the_alexnet_claim_can_fail_it(changes):
     assert alexnet_beats_fedavg(rounds(comparison("alexnet")))[1]
     assert not alexnet_beats_fedavg(rounds(comparison("alexnet", **changes)))[1]
@@ -202,20 +221,42 @@ def test_nothing_drawn_nothing_claimed():
     assert judged({}) == []
 
 
-TRAINED = {"model": "alexnet32", "arguments": {"width": 0.25}, "datasets": ["digits"], "rounds": 2, "iterations_per_round": 5}
+TRAINED = {
+    "model": "alexnet32",
+    "arguments": {"width": 0.25},
+    "datasets": ["digits"],
+    "rounds": 2,
+    "iterations_per_round": 5,
+}
 TRAINED |= {"devices": [5, 20]}
-SURE, UNSURE, AGAINST = ({"mean": mean, "half_width": 0.1, "least": mean, "seeds": 3} for mean in (0.3, 0.05, -0.3))
+SURE, UNSURE, AGAINST = (
+    {"mean": mean, "half_width": 0.1, "least": mean, "seeds": 3} for mean in (0.3, 0.05, -0.3)
+)
 
 
-def accuracies(ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]) -> dict[int, dict[str, Any]]:
+def accuracies(
+    ahead: list[dict[str, float]], gains: dict[str, dict[str, float]]
+) -> dict[int, dict[str, Any]]:
     curve = {"seeds": 3, "virtual_time_s": [[1.0, 2.0]], "test_accuracy": [[0.5, 0.6]]}
     panel = {"dataset": "digits", "sfl_ahead": ahead, "sfl": curve, "fedavg": curve}
     panels = [{"devices": devices} | panel for devices in (5, 20)]
-    return {9: {"settings": TRAINED, "panels": panels, "fewer_devices_gains": [{"dataset": "digits"} | gains]}}
+    return {
+        9: {
+            "settings": TRAINED,
+            "panels": panels,
+            "fewer_devices_gains": [{"dataset": "digits"} | gains],
+        }
+    }
 
 
 @pytest.mark.parametrize(
-    ("ahead", "holds"), [([UNSURE, SURE], True), ([SURE, UNSURE], False), ([AGAINST, SURE], False), ([SURE, AGAINST], False)]
+    ("ahead", "holds"),
+    [
+        ([UNSURE, SURE], True),
+        ([SURE, UNSURE], False),
+        ([AGAINST, SURE], False),
+        ([SURE, AGAINST], False),
+    ],
 )
 def test_sfl_is_faster_if_it_is_ahead_always_and_surely_so_at_its_end(ahead, holds):
     measured, found = faster_than_fedavg(accuracies(ahead, {}))
@@ -223,7 +264,9 @@ def test_sfl_is_faster_if_it_is_ahead_always_and_surely_so_at_its_end(ahead, hol
     assert "3 seeds" in measured
 
 
-@pytest.mark.parametrize(("sfl", "fedavg", "holds"), [(SURE, SURE, True), (SURE, UNSURE, False), (AGAINST, SURE, False)])
+@pytest.mark.parametrize(
+    ("sfl", "fedavg", "holds"), [(SURE, SURE, True), (SURE, UNSURE, False), (AGAINST, SURE, False)]
+)
 def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds):
     measured, found = more_devices_are_worse(accuracies([], {"sfl": sfl, "fedavg": fedavg}))
     assert found is holds
@@ -232,13 +275,30 @@ def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds
 
 @pytest.mark.parametrize(
     ("iid", "other", "more", "holds"),
-    [(SURE, SURE, SURE, True), (UNSURE, SURE, SURE, False), (SURE, AGAINST, SURE, False), (SURE, SURE, UNSURE, False)],
+    [
+        (SURE, SURE, SURE, True),
+        (UNSURE, SURE, SURE, False),
+        (SURE, AGAINST, SURE, False),
+        (SURE, SURE, UNSURE, False),
+    ],
 )
-def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(iid, other, more, holds):
-    curves = [{"split": split, "seeds": 3, "test_accuracy": [[0.5, accuracy]]} for split, accuracy in ((4, 0.9), (15, 0.8))]
+def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_without_iid(
+    iid, other, more, holds
+):
+    curves = [
+        {"split": split, "seeds": 3, "test_accuracy": [[0.5, accuracy]]}
+        for split, accuracy in ((4, 0.9), (15, 0.8))
+    ]
     parts = {"iid": iid, "non-iid": other}
-    panels = [{"dataset": "digits", "partition": name, "curves": curves, "shallow_gain": gain} for name, gain in parts.items()]
-    data = {"settings": TRAINED | {"splits": [4, 15]}, "panels": panels, "non_iid_gains_over_iid": [{"dataset": "digits"} | more]}
+    panels = [
+        {"dataset": "digits", "partition": name, "curves": curves, "shallow_gain": gain}
+        for name, gain in parts.items()
+    ]
+    data = {
+        "settings": TRAINED | {"splits": [4, 15]},
+        "panels": panels,
+        "non_iid_gains_over_iid": [{"dataset": "digits"} | more],
+    }
     measured, found = deeper_splits_are_worse({10: data})
     assert found is holds
     assert "ℓ = 4, 15: digits: IID 90.0, 80.0 %" in measured
@@ -265,4 +325,6 @@ def test_curves_of_several_numbers_of_seeds_are_told_apart():
     drawn = accuracies([SURE], {})
     panel = drawn[9]["panels"][1]
     panel["fedavg"] = panel["fedavg"] | {"seeds": 1}
-    assert "one seed (20 devices, digits, FedAvg), 3 seeds elsewhere" in faster_than_fedavg(drawn)[0]
+    assert (
+        "one seed (20 devices, digits, FedAvg), 3 seeds elsewhere" in faster_than_fedavg(drawn)[0]
+    )

@@ -43,13 +43,20 @@ PLAIN: dict[str, Any] = {
         (1e-9, 1.0, 1, 36, 36),  # one device has nobody to differ from
     ],
 )
-def test_the_rule_by_hand(limit: float, phi_squared: float, devices: int, layers: int, expected: int) -> None:
-    assert split_limit(limit=limit, phi_squared=phi_squared, devices=devices, layers=layers) == expected
+def test_the_rule_by_hand(
+    limit: float, phi_squared: float, devices: int, layers: int, expected: int
+) -> None:
+    assert (
+        split_limit(limit=limit, phi_squared=phi_squared, devices=devices, layers=layers)
+        == expected
+    )
 
 
 @repeatable
 @given(st.integers(1, 60), st.floats(0.01, 100), st.integers(2, 1000), st.integers(1, 40))
-def test_the_rule_is_the_largest_split_that_the_limit_allows(deepest: int, phi_squared: float, devices: int, layers: int) -> None:
+def test_the_rule_is_the_largest_split_that_the_limit_allows(
+    deepest: int, phi_squared: float, devices: int, layers: int
+) -> None:
     growth = (1 - 1 / devices) * phi_squared
     limit = deepest * growth * 1.25 if deepest < 4 else deepest * growth * (1 + 0.5 / deepest)
     found = split_limit(limit=limit, phi_squared=phi_squared, devices=devices, layers=layers)
@@ -59,7 +66,9 @@ def test_the_rule_is_the_largest_split_that_the_limit_allows(deepest: int, phi_s
 
 
 def test_a_limit_that_allows_no_split_at_all_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"^limit must be at least .* = 0\.95 to allow the first split, got 0\.9"):
+    with pytest.raises(
+        InvalidValue, match=r"^limit must be at least .* = 0\.95 to allow the first split, got 0\.9"
+    ):
         split_limit(limit=0.9, phi_squared=1.0, devices=20, layers=20)
 
 
@@ -83,12 +92,16 @@ def test_the_rule_wants_whole_numbers_of_devices_and_layers(field: str, bad: obj
 def test_the_expression_by_hand() -> None:
     # α = 4, γ = 32; P = 2·16·8·3 + 6·2·0.1 + 3·3 + 5·3/4 + 3·0.7 + 5·0.7/4 = 768 + 1.2 + 9 + 3.75 + 2.1 + 0.875
     P = 784.925
-    assert paper_convergence_expression(**PLAIN) == pytest.approx(4 / 132 * (2 * P / 0.5 + 0.5 * 33 / 2 * 9))
+    assert paper_convergence_expression(**PLAIN) == pytest.approx(
+        4 / 132 * (2 * P / 0.5 + 0.5 * 33 / 2 * 9)
+    )
 
 
 def test_many_iterations_to_a_round_widen_the_step() -> None:
     # γ = max(8α, E)
-    rare = paper_convergence_expression(**(PLAIN | {"iterations_per_round": 100, "gradient_squared": 0.0, "gradient_variance": 0.0}))
+    rare = paper_convergence_expression(
+        **(PLAIN | {"iterations_per_round": 100, "gradient_squared": 0.0, "gradient_variance": 0.0})
+    )
     assert rare == pytest.approx(4 / 200 * (2 * 1.2 / 0.5 + 0.5 * 101 / 2 * 9))
 
 
@@ -103,7 +116,10 @@ def test_the_deeper_the_split_the_larger_the_expression(split: int, devices: int
 
 
 def test_the_expression_goes_to_zero() -> None:
-    values = [paper_convergence_expression(**(PLAIN | {"iterations": T})) for T in (0, 10, 10**3, 10**6, 10**12)]
+    values = [
+        paper_convergence_expression(**(PLAIN | {"iterations": T}))
+        for T in (0, 10, 10**3, 10**6, 10**12)
+    ]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 1e-6
 
@@ -152,7 +168,10 @@ def test_the_theorem_does_not_hold_two_devices_that_share_nothing_stay_apart() -
         ({"strong_convexity": math.nan}, "^strong_convexity must be a finite number > 0, got nan"),
         ({"strong_convexity": 3.0}, "^strong_convexity must be at most smoothness, got 3 > 2"),
         ({"gradient_squared": -1.0}, "^gradient_squared must be a finite number >= 0, got -1.0"),
-        ({"gradient_variance": math.inf}, "^gradient_variance must be a finite number >= 0, got inf"),
+        (
+            {"gradient_variance": math.inf},
+            "^gradient_variance must be a finite number >= 0, got inf",
+        ),
         ({"heterogeneity": -0.1}, "^heterogeneity must be a finite number >= 0, got -0.1"),
         ({"initial_distance_squared": "far"}, "^initial_distance_squared must be a number"),
     ],

@@ -35,7 +35,12 @@ ACCURACY = (9, 10, 14)
 
 
 def let_training_be_tiny(patch: pytest.MonkeyPatch) -> None:
-    small = {"model.arguments.width": 0.02, "training.rounds": 2, "training.iterations_per_round": 1, "training.batch_size": 2}
+    small = {
+        "model.arguments.width": 0.02,
+        "training.rounds": 2,
+        "training.iterations_per_round": 1,
+        "training.batch_size": 2,
+    }
     patch.setattr(accuracies, "BASE", small | {"training.evaluate_devices": 1})
     patch.setattr(accuracies, "SEEDS", 2)
     patch.setattr(accuracies, "JOBS", 1)
@@ -71,7 +76,10 @@ def caption_of(figure: Canvas) -> str:
 
 
 def legend_labels(figure: Canvas) -> list[str]:
-    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+    legends = [
+        *figure.legends,
+        *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None),
+    ]
     return [text.get_text() for legend in legends for text in legend.get_texts()]
 
 
@@ -122,7 +130,10 @@ def test_rings_are_explained_only_where_they_are_drawn(folder, number):
 @pytest.mark.parametrize("number", [4, 5, 6])
 def test_solid_and_dotted_lines_are_in_a_legend(folder, number):
     figure = drawing_of(numbers_of(folder, number))
-    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+    legends = [
+        *figure.legends,
+        *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None),
+    ]
     explained = {line.get_linestyle() for legend in legends for line in legend.get_lines()}
     drawn = {line.get_linestyle() for axes in figure.axes for line in axes.lines}
     assert {"-", ":"} <= drawn <= explained
@@ -137,10 +148,14 @@ def test_figure_6_has_even_ticks_and_speeds_in_macs_a_second(folder):
 
 @pytest.mark.parametrize("number", [7, 8])
 def test_the_caption_says_that_slow_sending_is_on_purpose(folder, number):
-    assert "those with time to spare send slowly on purpose" in caption_of(drawing_of(numbers_of(folder, number)))
+    assert "those with time to spare send slowly on purpose" in caption_of(
+        drawing_of(numbers_of(folder, number))
+    )
 
 
-@pytest.mark.parametrize(("low", "high"), [(117, 280), (290, 740), (1, 4.9), (600, 8500), (4, 580), (1e-3, 1e3)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(117, 280), (290, 740), (1, 4.9), (600, 8500), (4, 580), (1e-3, 1e3)]
+)
 def test_a_logarithmic_axis_has_some_round_ticks_and_not_too_many(low, high):
     axes = style.canvas(1, 1, 2)[1][0, 0]
     axes.plot([0, 1], [low, high])
@@ -184,16 +199,27 @@ def test_what_a_scheme_is_ahead_is_worked_out_seed_by_seed(folder):
         moment = np.mean([times[0] for times in panel["sfl"]["virtual_time_s"]])
         before = [
             max([a for t, a in zip(times, accuracies, strict=True) if t <= moment], default=0.1)
-            for times, accuracies in zip(panel["fedavg"]["virtual_time_s"], panel["fedavg"]["test_accuracy"], strict=True)
+            for times, accuracies in zip(
+                panel["fedavg"]["virtual_time_s"], panel["fedavg"]["test_accuracy"], strict=True
+            )
         ]
-        ahead = np.mean([own[0] - other for own, other in zip(panel["sfl"]["test_accuracy"], before, strict=True)])
+        ahead = np.mean(
+            [
+                own[0] - other
+                for own, other in zip(panel["sfl"]["test_accuracy"], before, strict=True)
+            ]
+        )
         assert panel["sfl_ahead"][0]["mean"] == pytest.approx(ahead, abs=1e-6)
 
 
 def test_a_higher_limit_never_makes_a_round_longer_when_all_splits_are_the_limit(folder):
     found = numbers_of(folder, 14)["points"]
     for part in ("iid", "non-iid"):
-        points = [p for p in found if (p["mean_distance_m"], p["partition"], p["way"]) == (800, part, "sfl")]
+        points = [
+            p
+            for p in found
+            if (p["mean_distance_m"], p["partition"], p["way"]) == (800, part, "sfl")
+        ]
         assert [point["max_split"] for point in points] == [4, 15]
         assert points[0]["round_s"] > points[1]["round_s"]
         assert all(0 <= a <= 1 for point in points for a in point["test_accuracy"])
@@ -219,10 +245,18 @@ def test_the_exact_latency_is_never_above_the_papers_and_rises_with_distance(fol
     pairs = zip(curves[::2], curves[1::2], strict=True)
     for paper, exact in pairs:
         assert (paper["method"], exact["method"]) == ("paper", "exact")
-        assert np.all(np.array(exact["mean_latency_s"]["median"]) <= np.array(paper["mean_latency_s"]["median"]) * (1 + 1e-9))
+        assert np.all(
+            np.array(exact["mean_latency_s"]["median"])
+            <= np.array(paper["mean_latency_s"]["median"]) * (1 + 1e-9)
+        )
         assert np.all(np.diff(exact["mean_latency_s"]["median"]) > 0)
-        assert exact["fleets_with_falling_split"] == 0  # theory: a device's split depends on τ / κ alone, and τ grows
-        assert np.all(np.array(exact["expected_latency_s"]["median"]) >= np.array(exact["mean_latency_s"]["median"]))
+        assert (
+            exact["fleets_with_falling_split"] == 0
+        )  # theory: a device's split depends on τ / κ alone, and τ grows
+        assert np.all(
+            np.array(exact["expected_latency_s"]["median"])
+            >= np.array(exact["mean_latency_s"]["median"])
+        )
 
 
 def test_no_split_is_deeper_than_its_limit_and_none_differs_from_itself(folder):
@@ -252,15 +286,25 @@ def test_the_two_sizes_of_vgg16_are_told_apart(folder):
 def test_the_best_visited_plan_is_between_the_optimum_and_the_last_one(folder):
     for entry in numbers_of(folder, 12)["models"]:
         for curve in entry["curves"]:
-            best, last = (np.array(curve[f"{which}_visited_over_exact"]["median"]) for which in ("best", "last"))
+            best, last = (
+                np.array(curve[f"{which}_visited_over_exact"]["median"])
+                for which in ("best", "last")
+            )
             assert np.all(best >= 1)
             assert np.all(last >= best)
-            assert 0 <= min(curve["share_of_fleets_that_cycle"]) <= max(curve["share_of_fleets_that_cycle"]) <= 1
+            assert (
+                0
+                <= min(curve["share_of_fleets_that_cycle"])
+                <= max(curve["share_of_fleets_that_cycle"])
+                <= 1
+            )
 
 
 def test_no_method_is_below_the_certified_bound_and_expected_max_is_the_best(folder):
     for panel in numbers_of(folder, 13)["panels"]:
-        above = {method: np.array(values["median"]) for method, values in panel["above_bound"].items()}
+        above = {
+            method: np.array(values["median"]) for method, values in panel["above_bound"].items()
+        }
         assert np.all(above["expected-max"] >= 0)
         for method in ("paper", "exact"):
             assert np.all(above["expected-max"] <= above[method] + 1e-9)

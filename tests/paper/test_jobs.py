@@ -15,7 +15,16 @@ import torch
 from airsplit.core.errors import AirsplitError, FileProblem
 from airsplit.paper import jobs
 from airsplit.paper.figures import draw
-from airsplit.paper.jobs import Done, FailedTrainings, Job, best, job_of, of_figures, searched, trained
+from airsplit.paper.jobs import (
+    Done,
+    FailedTrainings,
+    Job,
+    best,
+    job_of,
+    of_figures,
+    searched,
+    trained,
+)
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.memory import PROCESSES
 
@@ -35,8 +44,17 @@ def record(accuracy: float, time_s: float, number: int = 1) -> dict[str, float]:
 
 def tiny(self: Job, device: str = "cpu") -> Scenario:
     """A job's scenario, but one that trains in a moment."""
-    changes = {"fleet.devices": 2, "training.rounds": 1, "training.iterations_per_round": 1, "training.batch_size": 2}
-    changes |= {"model.arguments": {"width": 0.02, "channels": 1}, "training.seed": self.seed, "training.evaluate_samples": 20}
+    changes = {
+        "fleet.devices": 2,
+        "training.rounds": 1,
+        "training.iterations_per_round": 1,
+        "training.batch_size": 2,
+    }
+    changes |= {
+        "model.arguments": {"width": 0.02, "channels": 1},
+        "training.seed": self.seed,
+        "training.evaluate_samples": 20,
+    }
     return Scenario.load("demo").replace(**changes)
 
 
@@ -45,12 +63,20 @@ def test_each_device_goes_through_its_samples_as_often_however_many_devices_ther
         for algorithm in ("sfl", "fedavg"):
             job = job_of(TUNED, "mnist", algorithm, devices=devices)
             batches = 60_000 // devices // jobs.BATCH_SIZE
-            assert job.rounds * job.iterations_per_round == pytest.approx(jobs.EPOCHS["mnist"] * batches, rel=0.15)
+            assert job.rounds * job.iterations_per_round == pytest.approx(
+                jobs.EPOCHS["mnist"] * batches, rel=0.15
+            )
 
 
 def test_iterations_are_as_many_passes_over_a_devices_samples_as_in_the_search() -> None:
-    assert [job_of(TUNED, "mnist", "fedavg", devices=devices).iterations_per_round for devices in (5, 20, 100)] == [400, 100, 20]
-    assert [job_of(TUNED, "mnist", "sfl", devices=devices).iterations_per_round for devices in (5, 20, 100)] == [1, 1, 1]
+    assert [
+        job_of(TUNED, "mnist", "fedavg", devices=devices).iterations_per_round
+        for devices in (5, 20, 100)
+    ] == [400, 100, 20]
+    assert [
+        job_of(TUNED, "mnist", "sfl", devices=devices).iterations_per_round
+        for devices in (5, 20, 100)
+    ] == [1, 1, 1]
 
 
 def test_the_search_tries_as_much_for_each_algorithm() -> None:
@@ -59,11 +85,16 @@ def test_the_search_tries_as_much_for_each_algorithm() -> None:
     assert len({(job.learning_rate, job.iterations_per_round) for job in one}) == len(one) == 12
 
 
-def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(tmp_path: Path) -> None:
+def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(
+    tmp_path: Path,
+) -> None:
     done = Done(tmp_path / "search.jsonl")
     for job in searched("mnist", "fedavg"):
         slow = job.iterations_per_round == 1
-        records = [record(0.3, 5.0), record(0.9 if slow else 0.5 + job.learning_rate, 100.0 if slow else 10.0, 2)]
+        records = [
+            record(0.3, 5.0),
+            record(0.9 if slow else 0.5 + job.learning_rate, 100.0 if slow else 10.0, 2),
+        ]
         done.add(job, {"records": records, "seconds": 1.0})
     rate, iterations = best("mnist", "fedavg", done)
     assert rate == max(job.learning_rate for job in searched("mnist", "fedavg"))
@@ -73,7 +104,10 @@ def test_the_best_is_judged_by_the_time_at_which_the_first_has_seen_all_samples(
 def test_nothing_is_best_before_the_search_is_complete(tmp_path: Path) -> None:
     done, (first, *_) = Done(tmp_path / "search.jsonl"), searched("mnist", "sfl")
     done.add(first, {"records": [record(0.9, 1.0)]})
-    with pytest.raises(FileProblem, match=r"search for sfl on mnist must be complete, but 11 of its 12 trainings are missing"):
+    with pytest.raises(
+        FileProblem,
+        match=r"search for sfl on mnist must be complete, but 11 of its 12 trainings are missing",
+    ):
         best("mnist", "sfl", done)
 
 
@@ -90,13 +124,18 @@ def test_a_curve_has_every_seed_that_is_done_in_order(tmp_path: Path) -> None:
 
     assert seeds() == [0]  # which is trained if it is missing
     done.add(replace(job, seed=2), {"records": [record(0.9, 1.0)]})
-    assert seeds() == [0]  # else the second of this curve would be compared with the second of another
+    assert seeds() == [
+        0
+    ]  # else the second of this curve would be compared with the second of another
     done.add(replace(job, seed=1), {"records": [record(0.9, 1.0)]})
     assert seeds() == [0, 1, 2]
 
 
 def test_a_seed_that_diverged_is_as_good_as_guessing_all_along(tmp_path: Path) -> None:
-    done, (one, other) = Done(tmp_path / "runs.jsonl"), (Job("mnist", "sfl", 0.1, 1, 5, seed=seed) for seed in (0, 1))
+    done, (one, other) = (
+        Done(tmp_path / "runs.jsonl"),
+        (Job("mnist", "sfl", 0.1, 1, 5, seed=seed) for seed in (0, 1)),
+    )
     done.add(one, {"records": [jobs._nothing()], "diverged": "training stopped"})
     done.add(other, {"records": [record(0.8, 1.0, 3), record(0.9, 2.0, 6)]})
     for again in (done, Done(tmp_path / "runs.jsonl")):
@@ -115,7 +154,9 @@ def test_every_job_is_a_scenario_that_can_be_written_down() -> None:
         assert (scenario.training.precision, scenario.training.device) == ("bf16", "cuda")
 
 
-def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_done_is_kept_and_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Job, "scenario", tiny)
     file = tmp_path / "runs.jsonl"
     first, second = (Job("mnist", "sfl", 0.1, 1, 5, seed=seed) for seed in (0, 1))
@@ -127,14 +168,24 @@ def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: py
     assert 0 <= again.trials([first, second]).last("test_accuracy")[0] <= 1
 
 
-def test_nothing_is_begun_after_its_time_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_begun_after_its_time_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Job, "scenario", tiny)
-    told = list(trained([Job("mnist", "sfl", 0.1, 1, 5)], Done(tmp_path / "runs.jsonl"), until=time.monotonic() - 1))
+    told = list(
+        trained(
+            [Job("mnist", "sfl", 0.1, 1, 5)],
+            Done(tmp_path / "runs.jsonl"),
+            until=time.monotonic() - 1,
+        )
+    )
     assert told == ["1 of 1 were not begun: time is up"]
     assert not (tmp_path / "runs.jsonl").exists()
 
 
-def test_a_training_that_diverges_counts_as_guessing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_diverges_counts_as_guessing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def wild(self: Job, device: str = "cpu") -> Scenario:
         return tiny(self, device).replace(**{"training.learning_rate": 1e30, "training.rounds": 2})
 
@@ -158,15 +209,21 @@ class Failing(Job):
         return tiny(self, device)
 
 
-def test_a_training_that_fails_ends_no_other_is_tried_again_alone_and_is_named_at_the_end(tmp_path: Path) -> None:
-    hopeless, greedy, good, last = (Failing("mnist", "sfl", rate, 1, 5) for rate in (1, 2, 0.1, 0.2))
+def test_a_training_that_fails_ends_no_other_is_tried_again_alone_and_is_named_at_the_end(
+    tmp_path: Path,
+) -> None:
+    hopeless, greedy, good, last = (
+        Failing("mnist", "sfl", rate, 1, 5) for rate in (1, 2, 0.1, 0.2)
+    )
     done, told = Done(tmp_path / "runs.jsonl"), list[str]()
     with pytest.raises(AirsplitError) as error:
         told.extend(trained([hopeless, greedy, good, last], done, at_a_time=2))
     assert [job in done for job in (hopeless, greedy, good, last)] == [False, True, True, True]
     assert isinstance(error.value, FailedTrainings)
     assert list(error.value.reasons) == [hopeless]
-    assert str(error.value).startswith(f"1 of 4 trainings failed, the others are kept; {hopeless}: OutOfMemoryError: CUDA out of memory.")
+    assert str(error.value).startswith(
+        f"1 of 4 trainings failed, the others are kept; {hopeless}: OutOfMemoryError: CUDA out of memory."
+    )
     assert "\n" not in str(error.value)
 
 
@@ -182,26 +239,47 @@ def test_one_at_a_time_a_training_that_fails_ends_no_other_either(tmp_path: Path
     assert told[3].startswith(f"1 of 1: {hopeless} failed: ")
 
 
-@pytest.mark.parametrize("line", ["{", '{"job": {}}', '{"job": {"dataset": "mnist", "wrong": 1}, "records": []}', "[]"])
+@pytest.mark.parametrize(
+    "line", ["{", '{"job": {}}', '{"job": {"dataset": "mnist", "wrong": 1}, "records": []}', "[]"]
+)
 def test_a_bad_line_is_an_error_that_names_it(tmp_path: Path, line: str) -> None:
     (tmp_path / "runs.jsonl").write_text(line + "\n")
-    with pytest.raises(FileProblem, match=r"runs\.jsonl.*line 1 must be one training as JSON, got .*; delete that line"):
+    with pytest.raises(
+        FileProblem,
+        match=r"runs\.jsonl.*line 1 must be one training as JSON, got .*; delete that line",
+    ):
         Done(tmp_path / "runs.jsonl")
 
 
-def test_figures_at_the_scale_of_the_paper_are_drawn_from_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_at_the_scale_of_the_paper_are_drawn_from_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From made-up trainings: SFL reaches its end early, deep splits are worse, more so without IID."""
     monkeypatch.setattr(jobs, "TUNED", TUNED)
     done = Done(tmp_path / "runs.jsonl")
     for job in of_figures("mnist", TUNED):
-        worse = 0.01 * job.split * (2 if job.partition == "non-iid" else 1) * (job.algorithm == "sfl") + 0.001 * job.devices
+        worse = (
+            0.01 * job.split * (2 if job.partition == "non-iid" else 1) * (job.algorithm == "sfl")
+            + 0.001 * job.devices
+        )
         moments = [1, max(2, job.rounds // 2), max(3, job.rounds)]
         speed = 1.0 if job.algorithm == "sfl" else 1000.0
-        records = [record(0.99 - worse - 0.2 / at + 0.001 * job.seed, speed * at, number) for at, number in enumerate(moments, start=1)]
+        records = [
+            record(0.99 - worse - 0.2 / at + 0.001 * job.seed, speed * at, number)
+            for at, number in enumerate(moments, start=1)
+        ]
         done.add(job, {"records": records, "seconds": 1.0})
     monkeypatch.setattr(jobs, "trained", lambda *_, **__: pytest.fail("nothing is missing"))
     claims = {claim.id: claim for claim in draw([9, 10], tmp_path, "paper", lambda _: None)}
-    assert {name: claim.holds for name, claim in claims.items()} == {"C9": True, "C10": True, "C11": True}
+    assert {name: claim.holds for name, claim in claims.items()} == {
+        "C9": True,
+        "C10": True,
+        "C11": True,
+    }
     assert "3 seeds (20 devices), one seed elsewhere" in claims["C9"].measured
     drawn = json.loads((tmp_path / "fig09.json").read_text())
-    assert [(panel["dataset"], panel["devices"]) for panel in drawn["panels"]] == [("mnist", 5), ("mnist", 20), ("mnist", 100)]
+    assert [(panel["dataset"], panel["devices"]) for panel in drawn["panels"]] == [
+        ("mnist", 5),
+        ("mnist", 20),
+        ("mnist", 100),
+    ]

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import airsplit as air
-from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, sfl_round, split_round
+from airsplit.paper.rounds import (
+    BATCH_SIZE,
+    ITERATIONS,
+    SAMPLES,
+    fedavg_round,
+    sfl_round,
+    split_round,
+)
 from airsplit.paper.sweeps import band, over_fleets, tidy
 from airsplit.planning.round_time import round_of
 from airsplit.system.profile import shipped_profile
@@ -30,16 +37,24 @@ def test_a_pass_is_a_whole_number_of_iterations():
 
 
 def test_all_devices_finish_together_so_that_the_parts_add_up():
-    for done in (sfl_round(ALEXNET, FLEET, 8), fedavg_round(ALEXNET, FLEET), split_round(ALEXNET, FLEET, 4)):
+    for done in (
+        sfl_round(ALEXNET, FLEET, 8),
+        fedavg_round(ALEXNET, FLEET),
+        split_round(ALEXNET, FLEET, 4),
+    ):
         assert done.compute_s + done.transmit_s == pytest.approx(done.total_s, rel=1e-9)
         assert done.expected_max_s > done.total_s
 
 
 def test_a_round_of_sfl_is_the_exact_plan_whatever_the_default_method_is():
     plan = air.plan(ALEXNET, FLEET, method="exact", max_split=8, batch_size=BATCH_SIZE)
-    other = air.plan(ALEXNET, FLEET, method="expected-max", max_split=8, batch_size=BATCH_SIZE, certify=False)
+    other = air.plan(
+        ALEXNET, FLEET, method="expected-max", max_split=8, batch_size=BATCH_SIZE, certify=False
+    )
     assert other.mean_latency_s > plan.mean_latency_s * 1.001
-    assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(ITERATIONS * plan.mean_latency_s, rel=1e-9)
+    assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(
+        ITERATIONS * plan.mean_latency_s, rel=1e-9
+    )
 
 
 def test_a_round_at_one_split_is_the_planners_fixed_plan():
@@ -47,12 +62,16 @@ def test_a_round_at_one_split_is_the_planners_fixed_plan():
     done = split_round(ALEXNET, FLEET, 4)
     assert done.total_s == pytest.approx(ITERATIONS * plan.mean_latency_s, rel=1e-9)
     assert done.expected_max_s == pytest.approx(ITERATIONS * plan.expected_latency_s, rel=1e-9)
-    assert done.air_time_s == pytest.approx(ITERATIONS * float(plan.transmit_s @ plan.shares), rel=1e-9)
+    assert done.air_time_s == pytest.approx(
+        ITERATIONS * float(plan.transmit_s @ plan.shares), rel=1e-9
+    )
 
 
 def test_an_sfl_round_is_the_planners_optimum():
     best = air.plan(ALEXNET, FLEET, method="exact", max_split=8, batch_size=BATCH_SIZE)
-    assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(ITERATIONS * best.objective_s, rel=1e-9)
+    assert sfl_round(ALEXNET, FLEET, 8).total_s == pytest.approx(
+        ITERATIONS * best.objective_s, rel=1e-9
+    )
 
 
 def test_fedavg_sends_every_parameter_once_and_computes_everything():
@@ -76,9 +95,13 @@ def test_a_band_is_taken_over_the_fleets():
 
 def test_fleets_are_those_of_seeds_from_zero():
     paces = over_fleets(3, 100, (0.2e-9, 1e-9), lambda fleet: fleet.seconds_per_mac)
-    expected = [air.Fleet.sample(20, seed=seed, mean_distance_m=100).seconds_per_mac for seed in range(3)]
+    expected = [
+        air.Fleet.sample(20, seed=seed, mean_distance_m=100).seconds_per_mac for seed in range(3)
+    ]
     assert np.array_equal(paces, expected)
 
 
 def test_tidy_numbers_are_plain_and_short():
-    assert tidy({1: (np.float64(1 / 3), np.int64(2), True, None)}) == {"1": [0.333333333, 2, True, None]}
+    assert tidy({1: (np.float64(1 / 3), np.int64(2), True, None)}) == {
+        "1": [0.333333333, 2, True, None]
+    }

@@ -26,7 +26,12 @@ VGG16 = shipped_profile("vgg16")
 
 def examples(count: int) -> settings:
     """Hypothesis without surprises: the same examples every time, no clock."""
-    return settings(max_examples=count, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 @contextmanager
@@ -37,7 +42,11 @@ def nothing_averaged() -> Iterator[None]:
         yield
 
 
-def make_profile(layer_macs: Sequence[int], activation_elements: Sequence[int], parameters: Sequence[int] | None = None) -> Profile:
+def make_profile(
+    layer_macs: Sequence[int],
+    activation_elements: Sequence[int],
+    parameters: Sequence[int] | None = None,
+) -> Profile:
     """A profile of rows r1, r2, …; every row has one parameter unless told."""
     L = len(layer_macs)
     return Profile(
@@ -82,25 +91,42 @@ class Reference:
 
     @cached_property
     def work(self) -> Floats:
-        return self.case.profile.macs * float(self.case.options.get("batch_size", 1)) * (1 + self.clock.backward_macs_ratio)
+        return (
+            self.case.profile.macs
+            * float(self.case.options.get("batch_size", 1))
+            * (1 + self.clock.backward_macs_ratio)
+        )
 
     @cached_property
     def bits(self) -> Floats:
         options = self.case.options
-        return self.case.profile.activation_elements * float(options.get("batch_size", 1)) * options.get("element_bits", 32)
+        return (
+            self.case.profile.activation_elements
+            * float(options.get("batch_size", 1))
+            * options.get("element_bits", 32)
+        )
 
     @cached_property
     def server_s(self) -> Floats:
         slots = self.clock.server_parallel or self.devices
-        return (self.work[-1] - self.work) * self.clock.server_seconds_per_mac * max(1, self.devices / slots)
+        return (
+            (self.work[-1] - self.work)
+            * self.clock.server_seconds_per_mac
+            * max(1, self.devices / slots)
+        )
 
     @cached_property
     def options(self) -> list[list[int]]:
         """The splits that each device may take: max_split, min_split, memory, and no raw input that crosses."""
         profile, fleet, given = self.case.profile, self.case.fleet, self.case.options
-        limit = given.get("max_split") or max((row for row in range(1, len(profile)) if profile.parameters[row:].sum() > 0), default=1)
+        limit = given.get("max_split") or max(
+            (row for row in range(1, len(profile)) if profile.parameters[row:].sum() > 0), default=1
+        )
         limits = [limit] * self.devices if isinstance(limit, int) else limit
-        memory = 4 * (2 * np.cumsum(profile.parameters) + given.get("batch_size", 1) * np.cumsum(profile.activation_elements))
+        memory = 4 * (
+            2 * np.cumsum(profile.parameters)
+            + given.get("batch_size", 1) * np.cumsum(profile.activation_elements)
+        )
         options = []
         for k, deepest in enumerate(limits):
             fits = deepest if fleet.memory_bytes is None else sum(memory <= fleet.memory_bytes[k])
@@ -117,7 +143,11 @@ class Reference:
         """Up and down at a share; devices along the last axis."""
         fleet, cell = self.case.fleet, self.case.fleet.cell
         if fleet.full_band_rate_bps is not None:
-            down = fleet.full_band_rate_bps if fleet.full_band_downlink_bps is None else fleet.full_band_downlink_bps
+            down = (
+                fleet.full_band_rate_bps
+                if fleet.full_band_downlink_bps is None
+                else fleet.full_band_downlink_bps
+            )
             return share * fleet.full_band_rate_bps, share * down
         assert fleet.distance_m is not None
         gain_db = 10 * np.log10(fleet.fading) - (128.1 + 37.6 * np.log10(fleet.distance_m / 1000))
@@ -142,7 +172,10 @@ class Reference:
 
     def busy_s(self, rows: Ints, risk: float = 1.0) -> Floats:
         fleet = self.case.fleet
-        return self.work[rows] * (fleet.seconds_per_mac + risk / fleet.fluctuation) + self.server_s[rows]
+        return (
+            self.work[rows] * (fleet.seconds_per_mac + risk / fleet.fluctuation)
+            + self.server_s[rows]
+        )
 
     def latency_s(self, rows: Ints, share: Floats, risk: float = 1.0) -> float:
         """max_k of the mean, or of the quantile that `risk` stands for."""
@@ -172,7 +205,10 @@ class Reference:
         """The least mean latency over every combination of splits and every way to hand the blocks out."""
         ends = itertools.combinations(range(1, blocks), self.devices - 1)
         shares = np.array([np.diff([0, *cut, blocks]) for cut in ends]) / blocks
-        return min(float((self.busy_s(rows) + self.air_s(rows, shares)).max(axis=1).min()) for rows in self.choices)
+        return min(
+            float((self.busy_s(rows) + self.air_s(rows, shares)).max(axis=1).min())
+            for rows in self.choices
+        )
 
 
 # ---- strategies ----------------------------------------------------------------------------------------------------------
@@ -203,11 +239,22 @@ def fleets(draw: st.DrawFn, most_devices: int = 3, blocks: int | None = None) ->
     kind = draw(st.sampled_from(["measured", "power", "density"]))
     if kind == "measured":
         rates = draw(columns(powers(4, 9), K))
-        return Fleet(seconds_per_mac=pace, fluctuation=fluctuation, full_band_rate_bps=rates, cell=Cell(resource_blocks=blocks))  # type: ignore[arg-type]
-    noise = {"noise_dbm": draw(st.floats(-120, -90))} if kind == "power" else {"noise_dbm_per_hz": draw(st.floats(-180, -150))}
+        return Fleet(
+            seconds_per_mac=pace,
+            fluctuation=fluctuation,
+            full_band_rate_bps=rates,
+            cell=Cell(resource_blocks=blocks),
+        )  # type: ignore[arg-type]
+    noise = (
+        {"noise_dbm": draw(st.floats(-120, -90))}
+        if kind == "power"
+        else {"noise_dbm_per_hz": draw(st.floats(-180, -150))}
+    )
     cell = Cell(bandwidth_hz=draw(powers(5, 8)), resource_blocks=blocks, **noise)
     distance, fading = draw(columns(st.floats(10.0, 600.0), K)), draw(columns(powers(-1, 0.5), K))
-    return Fleet(seconds_per_mac=pace, fluctuation=fluctuation, distance_m=distance, fading=fading, cell=cell)  # type: ignore[arg-type]
+    return Fleet(
+        seconds_per_mac=pace, fluctuation=fluctuation, distance_m=distance, fading=fading, cell=cell
+    )  # type: ignore[arg-type]
 
 
 clocks = st.builds(
@@ -222,7 +269,9 @@ clocks = st.builds(
 
 
 @st.composite
-def cases(draw: st.DrawFn, most_devices: int = 3, most_rows: int = 4, blocks: int | None = None) -> Case:
+def cases(
+    draw: st.DrawFn, most_devices: int = 3, most_rows: int = 4, blocks: int | None = None
+) -> Case:
     """Tiny problems with every option that changes the optimum."""
     profile, fleet = draw(profiles(most_rows)), draw(fleets(most_devices, blocks))
     K, L = len(fleet), len(profile)
@@ -237,14 +286,20 @@ def cases(draw: st.DrawFn, most_devices: int = 3, most_rows: int = 4, blocks: in
     shallowest = options.get("min_split", 1)
     if draw(st.booleans()):
         # The last split of every device's range stays, so that each has one.
-        last = int(np.min(options["max_split"])) if limit != "none" else profile.deepest_averaging_split()
+        last = (
+            int(np.min(options["max_split"]))
+            if limit != "none"
+            else profile.deepest_averaging_split()
+        )
         raw = [["context"] if draw(st.booleans()) else [] for _ in range(L)]
         raw[last - 1] = []
         profile = replace(profile, raw_inputs=raw)
         shallowest = next(split for split in range(shallowest, L + 1) if not raw[split - 1])
     if draw(st.booleans()):
         first = profile.device_memory_bytes(options["batch_size"])[shallowest - 1]
-        fleet = fleet.replace(memory_bytes=[first * factor for factor in draw(columns(st.floats(1.0, 20.0), K))])
+        fleet = fleet.replace(
+            memory_bytes=[first * factor for factor in draw(columns(st.floats(1.0, 20.0), K))]
+        )
     return Case(profile, fleet, options)
 
 

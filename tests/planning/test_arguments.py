@@ -16,7 +16,9 @@ from planning.problems import ALEXNET, make_profile
 TWO = Fleet.sample(2, seed=0)
 
 
-def refused(kind: type[AirsplitError], words: str, fleet: Any = TWO, profile: Any = ALEXNET, **options: Any) -> None:
+def refused(
+    kind: type[AirsplitError], words: str, fleet: Any = TWO, profile: Any = ALEXNET, **options: Any
+) -> None:
     with pytest.raises(kind) as caught:
         plan(profile, fleet, **options)
     message = str(caught.value)
@@ -28,10 +30,17 @@ def refused(kind: type[AirsplitError], words: str, fleet: Any = TWO, profile: An
 
 
 @pytest.mark.parametrize("field", ["max_split", "min_split", "split"])
-@pytest.mark.parametrize("bad", [0, -1, 21, 10**30, 2.0, 2.5, math.nan, math.inf, True, b"pool1", {}, {4}, object()])
+@pytest.mark.parametrize(
+    "bad", [0, -1, 21, 10**30, 2.0, 2.5, math.nan, math.inf, True, b"pool1", {}, {4}, object()]
+)
 def test_a_split_out_of_range_or_not_a_whole_number_is_refused(field: str, bad: object) -> None:
     method = "fixed" if field == "split" else "exact"
-    refused(InvalidValue, f"^{field} must be a whole number from 1 to 20, got ", **{field: bad}, method=method)
+    refused(
+        InvalidValue,
+        f"^{field} must be a whole number from 1 to 20, got ",
+        **{field: bad},
+        method=method,
+    )
 
 
 @pytest.mark.parametrize("field", ["max_split", "split"])
@@ -50,20 +59,41 @@ def test_a_split_out_of_range_or_not_a_whole_number_is_refused(field: str, bad: 
         ([], r" has 0 entries for 2 devices"),
     ],
 )
-def test_a_list_of_splits_must_have_one_good_entry_for_each_device(field: str, bad: object, words: str) -> None:
-    refused(InvalidValue, f"^{field}{words}", **{field: bad}, method="fixed" if field == "split" else "exact")
+def test_a_list_of_splits_must_have_one_good_entry_for_each_device(
+    field: str, bad: object, words: str
+) -> None:
+    refused(
+        InvalidValue,
+        f"^{field}{words}",
+        **{field: bad},
+        method="fixed" if field == "split" else "exact",
+    )
 
 
 @pytest.mark.parametrize("field", ["max_split", "min_split", "split"])
 def test_an_unknown_layer_is_answered_with_the_nearest_name(field: str) -> None:
     method = "fixed" if field == "split" else "exact"
-    refused(UnknownName, f"^{field} 'poool1' is not known; did you mean 'pool1'\\?", **{field: "poool1"}, method=method)
-    refused(UnknownName, f"^{field} 'xyz' is not known\\. Known: conv1", **{field: "xyz"}, method=method)
+    refused(
+        UnknownName,
+        f"^{field} 'poool1' is not known; did you mean 'pool1'\\?",
+        **{field: "poool1"},
+        method=method,
+    )
+    refused(
+        UnknownName, f"^{field} 'xyz' is not known\\. Known: conv1", **{field: "xyz"}, method=method
+    )
 
 
 def test_limits_that_contradict_each_other_are_refused() -> None:
-    refused(InvalidValue, "^max_split of device 0 is 3, below min_split 5", max_split=3, min_split=5)
-    refused(InvalidValue, "^max_split of device 1 is 4, below min_split 5", max_split=[9, 4], min_split=5)
+    refused(
+        InvalidValue, "^max_split of device 0 is 3, below min_split 5", max_split=3, min_split=5
+    )
+    refused(
+        InvalidValue,
+        "^max_split of device 1 is 4, below min_split 5",
+        max_split=[9, 4],
+        min_split=5,
+    )
     refused(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
     refused(
         InvalidValue,
@@ -73,17 +103,25 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
         min_split=2,
         max_split=8,
     )
-    refused(InvalidValue, "split of device 0 must be from 1 to 19, got 20", method="fixed", split=20)
+    refused(
+        InvalidValue, "split of device 0 must be from 1 to 19, got 20", method="fixed", split=20
+    )
 
 
 @pytest.mark.parametrize("bad", [0, -3, 1.5, math.nan, "8", None, True, [8]])
 def test_a_batch_must_be_a_whole_number_of_samples(bad: object) -> None:
-    refused(InvalidValue, "^batch_size must be a whole number from 1 to 1000000000, got ", batch_size=bad)
+    refused(
+        InvalidValue,
+        "^batch_size must be a whole number from 1 to 1000000000, got ",
+        batch_size=bad,
+    )
 
 
 @pytest.mark.parametrize("bad", [0, 65, 16.0, None, "32"])
 def test_an_element_has_one_to_sixty_four_bits(bad: object) -> None:
-    refused(InvalidValue, "^element_bits must be a whole number from 1 to 64, got ", element_bits=bad)
+    refused(
+        InvalidValue, "^element_bits must be a whole number from 1 to 64, got ", element_bits=bad
+    )
 
 
 @pytest.mark.parametrize("bad", [-1, 0.5, None, "x", math.nan])
@@ -92,26 +130,45 @@ def test_a_seed_must_be_a_whole_number(bad: object) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 1.1, math.nan, math.inf, 0.0, 1.0])
-@pytest.mark.parametrize(("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")])
+@pytest.mark.parametrize(
+    ("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")]
+)
 def test_a_probability_lies_between_zero_and_one(field: str, method: str, bad: float) -> None:
-    refused(InvalidValue, f"^{field} must be a finite number > 0 and < 1, got ", method=method, **{field: bad})
+    refused(
+        InvalidValue,
+        f"^{field} must be a finite number > 0 and < 1, got ",
+        method=method,
+        **{field: bad},
+    )
 
 
 @pytest.mark.parametrize("bad", ["0.9", [0.9], True])
-@pytest.mark.parametrize(("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")])
+@pytest.mark.parametrize(
+    ("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")]
+)
 def test_a_probability_is_one_number(field: str, method: str, bad: object) -> None:
     refused(InvalidValue, f"^{field} must be ", method=method, **{field: bad})
 
 
 @pytest.mark.parametrize("bad", ["exat", "Exact", "expected_max", "papers"])
 def test_an_unknown_method_is_answered_with_the_nearest_name(bad: str) -> None:
-    near = {"exat": "exact", "Exact": "exact", "expected_max": "expected-max", "papers": "paper"}[bad]
-    refused(UnknownName, f"^method '{bad}' is not known; did you mean '{near}'\\? Known: equal, exact, exhaustive", method=bad)
+    near = {"exat": "exact", "Exact": "exact", "expected_max": "expected-max", "papers": "paper"}[
+        bad
+    ]
+    refused(
+        UnknownName,
+        f"^method '{bad}' is not known; did you mean '{near}'\\? Known: equal, exact, exhaustive",
+        method=bad,
+    )
 
 
 @pytest.mark.parametrize("bad", [None, 3, ["exact"], "qqqq"])
 def test_a_method_that_is_like_no_other_lists_them_all(bad: object) -> None:
-    refused(UnknownName, r"^method .* is not known.* Known: equal, exact, exhaustive, expected-max, fixed, paper, random", method=bad)
+    refused(
+        UnknownName,
+        r"^method .* is not known.* Known: equal, exact, exhaustive, expected-max, fixed, paper, random",
+        method=bad,
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,9 +182,16 @@ def test_a_method_that_is_like_no_other_lists_them_all(bad: object) -> None:
         ({"split": 4}, "fixed", "random"),
     ],
 )
-def test_an_option_of_another_method_is_refused_and_says_whose_it_is(option: dict[str, Any], owner: str, method: str) -> None:
+def test_an_option_of_another_method_is_refused_and_says_whose_it_is(
+    option: dict[str, Any], owner: str, method: str
+) -> None:
     (name,) = option
-    refused(InvalidValue, f'^{name} belongs to the method "{owner}", but the method is "{method}"', method=method, **option)
+    refused(
+        InvalidValue,
+        f'^{name} belongs to the method "{owner}", but the method is "{method}"',
+        method=method,
+        **option,
+    )
 
 
 def test_fixed_needs_a_split() -> None:
@@ -136,39 +200,73 @@ def test_fixed_needs_a_split() -> None:
 
 def test_too_many_combinations_for_exhaustive_search_are_refused_at_once() -> None:
     forty = Fleet.sample(40, seed=0)
-    refused(Infeasible, '^"exhaustive" would try [0-9]+ combinations, more than 200000', fleet=forty, method="exhaustive")
+    refused(
+        Infeasible,
+        '^"exhaustive" would try [0-9]+ combinations, more than 200000',
+        fleet=forty,
+        method="exhaustive",
+    )
     blocks = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=1000))
     refused(Infeasible, '^"exhaustive" would try', fleet=blocks, method="exhaustive", max_split=4)
 
 
 @pytest.mark.parametrize(("blocks", "combinations"), [(None, 4**3), (6, 4**3 * 10)])
-def test_exhaustive_search_counts_what_it_would_try(monkeypatch: pytest.MonkeyPatch, blocks: int | None, combinations: int) -> None:
+def test_exhaustive_search_counts_what_it_would_try(
+    monkeypatch: pytest.MonkeyPatch, blocks: int | None, combinations: int
+) -> None:
     """Four splits for each of three devices; six blocks go to them in (5 over 2) ways."""
     fleet = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=blocks))
     monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations)
     plan(ALEXNET, fleet, method="exhaustive", max_split=4)
     monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations - 1)
-    refused(Infeasible, f"would try {combinations} combinations", fleet=fleet, method="exhaustive", max_split=4)
+    refused(
+        Infeasible,
+        f"would try {combinations} combinations",
+        fleet=fleet,
+        method="exhaustive",
+        max_split=4,
+    )
 
 
-@pytest.mark.parametrize("method", ["exact", "expected-max", "paper", "equal", "random", "exhaustive"])
+@pytest.mark.parametrize(
+    "method", ["exact", "expected-max", "paper", "equal", "random", "exhaustive"]
+)
 def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
     fleet = Fleet.sample(5, seed=0, cell=Cell(resource_blocks=4))
-    refused(Infeasible, "^cell.resource_blocks must be at least the number of devices, 5, got 4", fleet=fleet, method=method)
+    refused(
+        Infeasible,
+        "^cell.resource_blocks must be at least the number of devices, 5, got 4",
+        fleet=fleet,
+        method=method,
+    )
 
 
-def test_optimiser_state_needs_memory_on_the_device() -> None:
-    needed = ALEXNET.device_memory_bytes(8, optimiser_slots=2)
+def test_optimizer_state_needs_memory_on_the_device() -> None:
+    needed = ALEXNET.device_memory_bytes(8, optimizer_slots=2)
     fleet = TWO.replace(memory_bytes=[1e12, float(needed[3])])
-    plain = plan(ALEXNET, fleet, batch_size=8, method="fixed", split=[4, 4], optimiser_slots=2)
+    plain = plan(ALEXNET, fleet, batch_size=8, method="fixed", split=[4, 4], optimizer_slots=2)
     assert plain.splits.tolist() == [4, 4]
-    refused(InvalidValue, "split of device 1 must be from 1 to 4, got 5", fleet, batch_size=8, method="fixed", split=5, optimiser_slots=2)
-    refused(InvalidValue, "optimiser_slots must be a whole number from 0 to 16, got -1", optimiser_slots=-1)
+    refused(
+        InvalidValue,
+        "split of device 1 must be from 1 to 4, got 5",
+        fleet,
+        batch_size=8,
+        method="fixed",
+        split=5,
+        optimizer_slots=2,
+    )
+    refused(
+        InvalidValue,
+        "optimizer_slots must be a whole number from 0 to 16, got -1",
+        optimizer_slots=-1,
+    )
 
 
 def test_only_gradients_that_are_wanted_come_back() -> None:
     frozen = replace(ALEXNET, gradient_elements=np.zeros_like(ALEXNET.gradient_elements))
-    there_and_back, there = (plan(each, TWO, clock=Clock(downlink=True)).transmit_s for each in (ALEXNET, frozen))
+    there_and_back, there = (
+        plan(each, TWO, clock=Clock(downlink=True)).transmit_s for each in (ALEXNET, frozen)
+    )
     assert (there < there_and_back).all()
     assert there == pytest.approx(plan(frozen, TWO).transmit_s)
 
@@ -176,7 +274,12 @@ def test_only_gradients_that_are_wanted_come_back() -> None:
 def test_a_device_without_the_memory_for_any_split_is_named() -> None:
     needed = ALEXNET.device_memory_bytes(8)
     short = TWO.replace(memory_bytes=[1e12, float(needed[0] - 1)], name=["phone", "watch"])
-    refused(Infeasible, r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ to train", fleet=short, batch_size=8)
+    refused(
+        Infeasible,
+        r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ to train",
+        fleet=short,
+        batch_size=8,
+    )
     enough = TWO.replace(memory_bytes=[1e12, float(needed[0])])
     assert plan(ALEXNET, enough, batch_size=8).splits[1] == 1
     refused(Infeasible, r"device 1 .* split 5 \(conv2\)", fleet=enough, min_split=5, batch_size=8)
@@ -195,28 +298,43 @@ def test_what_is_no_clock_is_refused(bad: object) -> None:
 
 @pytest.mark.parametrize("bad", ["yes", None, 1, 0.0])
 def test_certify_is_true_or_false(bad: object) -> None:
-    refused(InvalidValue, "^certify must be True or False, got ", certify=bad, method="expected-max")
+    refused(
+        InvalidValue, "^certify must be True or False, got ", certify=bad, method="expected-max"
+    )
 
 
 # ---- fleets and clocks that cannot be ------------------------------------------------------------------------------------------
-GOOD: dict[str, Any] = {"seconds_per_mac": [1e-9, 1e-9], "fluctuation": [2e9, 2e9], "distance_m": [100.0, 200.0]}
+GOOD: dict[str, Any] = {
+    "seconds_per_mac": [1e-9, 1e-9],
+    "fluctuation": [2e9, 2e9],
+    "distance_m": [100.0, 200.0],
+}
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("field", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "memory_bytes"])
+@pytest.mark.parametrize(
+    "field", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "memory_bytes"]
+)
 def test_columns_must_be_positive_and_finite(field: str, bad: float) -> None:
-    with pytest.raises(InvalidValue, match=rf"^fleet\.{field}\[1\] must be a finite number > 0, got {re.escape(str(bad))}$"):
+    with pytest.raises(
+        InvalidValue,
+        match=rf"^fleet\.{field}\[1\] must be a finite number > 0, got {re.escape(str(bad))}$",
+    ):
         Fleet(**(GOOD | {field: [1.0, bad]}))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_measured_rates_must_be_positive_and_finite(bad: float) -> None:
-    with pytest.raises(InvalidValue, match=r"^fleet\.full_band_rate_bps\[0\] must be a finite number > 0"):
+    with pytest.raises(
+        InvalidValue, match=r"^fleet\.full_band_rate_bps\[0\] must be a finite number > 0"
+    ):
         Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[bad, 1e6])  # type: ignore[arg-type]
 
 
 def test_columns_of_different_lengths_and_empty_fleets_are_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"^fleet\.distance_m has 3 entries, but fleet\.seconds_per_mac has 2"):
+    with pytest.raises(
+        InvalidValue, match=r"^fleet\.distance_m has 3 entries, but fleet\.seconds_per_mac has 2"
+    ):
         Fleet(**(GOOD | {"distance_m": [1.0, 2.0, 3.0]}))
     with pytest.raises(InvalidValue, match=r"^fleet must have at least one device"):
         Fleet(seconds_per_mac=[], fluctuation=[], distance_m=[])  # type: ignore[arg-type]
@@ -226,11 +344,23 @@ def test_columns_of_different_lengths_and_empty_fleets_are_refused() -> None:
     ("option", "words"),
     [
         ({"barrier": "epoch"}, "^clock.barrier 'epoch' is not known.* Known: iteration, round"),
-        ({"iterations_per_round": 0}, "^clock.iterations_per_round must be a whole number >= 1, got 0"),
+        (
+            {"iterations_per_round": 0},
+            "^clock.iterations_per_round must be a whole number >= 1, got 0",
+        ),
         ({"downlink": "yes"}, "^clock.downlink must be True or False, got 'yes'"),
-        ({"backward_macs_ratio": -1.0}, "^clock.backward_macs_ratio must be a finite number >= 0, got -1.0"),
-        ({"backward_macs_ratio": math.nan}, "^clock.backward_macs_ratio must be a finite number >= 0, got nan"),
-        ({"server_seconds_per_mac": math.inf}, "^clock.server_seconds_per_mac must be a finite number >= 0, got inf"),
+        (
+            {"backward_macs_ratio": -1.0},
+            "^clock.backward_macs_ratio must be a finite number >= 0, got -1.0",
+        ),
+        (
+            {"backward_macs_ratio": math.nan},
+            "^clock.backward_macs_ratio must be a finite number >= 0, got nan",
+        ),
+        (
+            {"server_seconds_per_mac": math.inf},
+            "^clock.server_seconds_per_mac must be a finite number >= 0, got inf",
+        ),
         ({"server_parallel": 0}, "^clock.server_parallel must be a whole number >= 1, got 0"),
     ],
 )
@@ -245,7 +375,9 @@ def test_a_device_that_hears_nothing_is_refused_before_it_is_planned_for() -> No
 
 
 def test_a_ragged_profile_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"^profile\.activation_elements must be 2 whole numbers"):
+    with pytest.raises(
+        InvalidValue, match=r"^profile\.activation_elements must be 2 whole numbers"
+    ):
         make_profile([1, 2], [1])
 
 
@@ -260,6 +392,11 @@ def test_a_ragged_profile_is_refused() -> None:
 )
 def test_times_beyond_all_sense_are_refused_with_the_device(columns: dict[str, float]) -> None:
     sane = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "full_band_rate_bps": 1e6}
-    strange = Fleet(**{column: [value, columns.get(column, value)] for column, value in sane.items()})
-    with pytest.raises(InvalidValue, match=r"fleet device 1 would take .* s for an iteration .* look at its seconds_per_mac"):
+    strange = Fleet(
+        **{column: [value, columns.get(column, value)] for column, value in sane.items()}
+    )
+    with pytest.raises(
+        InvalidValue,
+        match=r"fleet device 1 would take .* s for an iteration .* look at its seconds_per_mac",
+    ):
         plan(ALEXNET, strange)

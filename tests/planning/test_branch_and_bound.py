@@ -10,9 +10,13 @@ from airsplit.planning.branch_and_bound import Node, _children
 TWO_OF_THREE = np.array([[True, True, False], [True, True, True]])
 
 
-def node(allowed: np.ndarray, costs: list[list[float]], weights: list[list[float]], saving: list[float]) -> Node:
+def node(
+    allowed: np.ndarray, costs: list[list[float]], weights: list[list[float]], saving: list[float]
+) -> Node:
     K = len(allowed)
-    return Node(allowed, 10.0, np.array(weights), np.full(K, 1 / K), np.array(costs), np.array(saving))
+    return Node(
+        allowed, 10.0, np.array(weights), np.full(K, 1 / K), np.array(costs), np.array(saving)
+    )
 
 
 def divided(value_s: float, allowed: np.ndarray = TWO_OF_THREE) -> list[list[list[int]]]:
@@ -35,5 +39,7 @@ def test_where_one_plan_is_left_it_is_the_only_part() -> None:
 
 
 @pytest.mark.parametrize("value_s", [10.0, 9.0])
-def test_where_a_device_has_nothing_left_that_beats_the_best_plan_there_are_no_parts(value_s: float) -> None:
+def test_where_a_device_has_nothing_left_that_beats_the_best_plan_there_are_no_parts(
+    value_s: float,
+) -> None:
     assert divided(value_s) == []

@@ -14,7 +14,17 @@ from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
 from airsplit.planning.baselines import exhaustive
-from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, nothing_averaged, powers
+from planning.problems import (
+    ALEXNET,
+    VGG16,
+    Case,
+    Reference,
+    cases,
+    examples,
+    make_profile,
+    nothing_averaged,
+    powers,
+)
 
 
 def planned(profile: Profile, fleet: Fleet, *, method: str = "exact", **options: Any) -> Plan:
@@ -24,13 +34,17 @@ def planned(profile: Profile, fleet: Fleet, *, method: str = "exact", **options:
 
 def measured(rates_bps: Any, pace: Any = 0.5, fluctuation: Any = 2.0, **more: Any) -> Fleet:
     """Devices with κ = a + 1/ε = 1 s/MAC unless told."""
-    return Fleet(seconds_per_mac=pace, fluctuation=fluctuation, full_band_rate_bps=rates_bps, **more)
+    return Fleet(
+        seconds_per_mac=pace, fluctuation=fluctuation, full_band_rate_bps=rates_bps, **more
+    )
 
 
 def partly_back(layer_macs: list[int], sent: list[int], come_back: list[int]) -> Profile:
     """A profile in which not all that is sent has a gradient."""
     rows = make_profile(layer_macs, sent)
-    return Profile(rows.names, layer_macs, rows.matmul_macs, sent, rows.parameters, gradient_elements=come_back)  # type: ignore[arg-type]
+    return Profile(
+        rows.names, layer_macs, rows.matmul_macs, sent, rows.parameters, gradient_elements=come_back
+    )  # type: ignore[arg-type]
 
 
 def not_later(sooner: float, later: float) -> bool:
@@ -51,9 +65,17 @@ def test_exact_is_as_good_as_trying_every_combination_where_some_of_what_is_sent
     noise: dict[str, float], limits: Any
 ) -> None:
     profile = partly_back([10**6] * 5, [9000, 5000, 4000, 1500, 10], [0, 5000, 500, 1500, 10])
-    fleet = Fleet.sample(3, seed=1, distance_spread=0.7, seconds_per_mac=[1e-9, 1e-6], cell=Cell(**noise))
-    options: dict[str, Any] = {"clock": Clock(downlink=True, server_seconds_per_mac=1e-10), "max_split": limits}
-    best, tried = Case(profile, fleet, options).plan("exact"), Case(profile, fleet, options).plan("exhaustive")
+    fleet = Fleet.sample(
+        3, seed=1, distance_spread=0.7, seconds_per_mac=[1e-9, 1e-6], cell=Cell(**noise)
+    )
+    options: dict[str, Any] = {
+        "clock": Clock(downlink=True, server_seconds_per_mac=1e-10),
+        "max_split": limits,
+    }
+    best, tried = (
+        Case(profile, fleet, options).plan("exact"),
+        Case(profile, fleet, options).plan("exhaustive"),
+    )
     assert best.objective_s == pytest.approx(tried.objective_s, rel=1e-9)
     assert best.splits.tolist() == tried.splits.tolist()
     assert best.gap <= 1e-8
@@ -63,9 +85,13 @@ def test_exact_is_as_good_as_trying_every_combination_where_some_of_what_is_sent
 @given(cases())
 def test_exact_attains_its_latency_and_nothing_attains_less(case: Case) -> None:
     best, reference = case.plan(), Reference(case)
-    assert reference.latency_s(best.splits - 1, best.shares) == pytest.approx(best.objective_s, rel=1e-9)
+    assert reference.latency_s(best.splits - 1, best.shares) == pytest.approx(
+        best.objective_s, rel=1e-9
+    )
     assert best.objective_s == best.mean_latency_s
-    assert all(split - 1 in allowed for split, allowed in zip(best.splits, reference.options, strict=True))
+    assert all(
+        split - 1 in allowed for split, allowed in zip(best.splits, reference.options, strict=True)
+    )
     assert reference.band_needed(best.objective_s * (1 - 1e-7)) > 1
     assert reference.band_needed(best.lower_bound_s * (1 - 1e-9)) > 1
 
@@ -81,12 +107,18 @@ def test_the_lower_bound_is_below_and_the_gap_is_nothing(case: Case) -> None:
 
 @examples(60)
 @given(cases(most_rows=3), st.sampled_from([1e-6, 0.05, 0.5, 0.95, 0.999, 1 - 1e-9]))
-def test_a_device_quantile_is_minimised_over_every_combination(case: Case, p: float) -> None:
-    best, problem, reference = case.plan(device_quantile=p), case.problem(device_quantile=p), Reference(case)
+def test_a_device_quantile_is_minimized_over_every_combination(case: Case, p: float) -> None:
+    best, problem, reference = (
+        case.plan(device_quantile=p),
+        case.problem(device_quantile=p),
+        Reference(case),
+    )
     draws = reference.clock.iterations_per_round if reference.clock.barrier == "round" else 1
     risk = float(gamma.ppf(p, draws) if p < 0.5 else gamma.isf(1 - p, draws)) / draws
     rows, shares = exhaustive(problem)
-    assert best.objective_s == pytest.approx(reference.latency_s(best.splits - 1, best.shares, risk), rel=1e-8)
+    assert best.objective_s == pytest.approx(
+        reference.latency_s(best.splits - 1, best.shares, risk), rel=1e-8
+    )
     assert best.objective_s == pytest.approx(reference.latency_s(rows, shares, risk), rel=1e-8)
     assert best.objective_s == pytest.approx(float(best.law.device_quantile_s(p).max()), rel=1e-9)
     assert best.gap <= 1e-8
@@ -94,7 +126,9 @@ def test_a_device_quantile_is_minimised_over_every_combination(case: Case, p: fl
 
 @examples(60)
 @given(st.data(), st.integers(1, 8))
-def test_whole_blocks_are_handed_out_as_well_as_they_can_be(data: st.DataObject, blocks: int) -> None:
+def test_whole_blocks_are_handed_out_as_well_as_they_can_be(
+    data: st.DataObject, blocks: int
+) -> None:
     case = data.draw(cases(most_devices=min(3, blocks), most_rows=3, blocks=blocks))
     best = case.plan()
     assert best.objective_s == pytest.approx(Reference(case).least_over_blocks(blocks), rel=1e-9)
@@ -110,7 +144,9 @@ def test_whole_blocks_are_handed_out_as_well_as_they_can_be(data: st.DataObject,
 @given(cases(most_rows=3), st.integers(0, 1000))
 def test_exact_is_never_slower_than_any_other_method(case: Case, seed: int) -> None:
     best = case.plan()
-    splits = np.array([np.random.default_rng(seed).choice(rows) + 1 for rows in Reference(case).options])
+    splits = np.array(
+        [np.random.default_rng(seed).choice(rows) + 1 for rows in Reference(case).options]
+    )
     others = [case.plan(method) for method in ("paper", "equal", "exhaustive", "expected-max")]
     others += [case.plan("fixed", split=splits.tolist()), case.plan("random", seed=seed)]
     for other in others:
@@ -122,18 +158,25 @@ def test_exact_is_never_slower_than_any_other_method(case: Case, seed: int) -> N
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)], ids=["power", "density"])
 def test_exact_is_never_slower_on_the_paper_s_fleets(profile: Profile, cell: Cell) -> None:
     for seed, distance in enumerate((50.0, 200.0, 400.0, 800.0)):
-        fleet = Fleet.sample(20, seed=seed, mean_distance_m=distance, distance_spread=0.5, cell=cell)
+        fleet = Fleet.sample(
+            20, seed=seed, mean_distance_m=distance, distance_spread=0.5, cell=cell
+        )
         for limit in (6, None):
             best = planned(profile, fleet, max_split=limit)
             assert best.gap <= 1e-8
             for method in ("paper", "equal", "random"):
-                assert not_later(best.objective_s, planned(profile, fleet, method=method, max_split=limit, seed=seed).objective_s)
+                assert not_later(
+                    best.objective_s,
+                    planned(profile, fleet, method=method, max_split=limit, seed=seed).objective_s,
+                )
 
 
 # ---- scaling, permutation, monotonicity --------------------------------------------------------------------------------------
 def scaled(profile: Profile, factor: int) -> Profile:
     made = make_profile(
-        (profile.layer_macs * factor).tolist(), (profile.activation_elements * factor).tolist(), profile.parameters.tolist()
+        (profile.layer_macs * factor).tolist(),
+        (profile.activation_elements * factor).tolist(),
+        profile.parameters.tolist(),
     )
     return replace(made, raw_inputs=profile.raw_inputs)
 
@@ -149,7 +192,9 @@ def test_twice_the_work_and_payload_take_twice_as_long(case: Case, factor: int) 
 @pytest.mark.parametrize("method", ["exact", "paper", "equal", "expected-max"])
 def test_the_batch_scales_latency_and_changes_neither_splits_nor_shares(method: str) -> None:
     fleet = Fleet.sample(8, seed=2)
-    one, many = (planned(ALEXNET, fleet, method=method, max_split=8, batch_size=batch) for batch in (1, 32))
+    one, many = (
+        planned(ALEXNET, fleet, method=method, max_split=8, batch_size=batch) for batch in (1, 32)
+    )
     assert many.mean_latency_s == pytest.approx(32 * one.mean_latency_s, rel=1e-7)
     assert many.expected_latency_s == pytest.approx(32 * one.expected_latency_s, rel=1e-7)
     assert (many.splits == one.splits).all()
@@ -157,7 +202,15 @@ def test_the_batch_scales_latency_and_changes_neither_splits_nor_shares(method: 
 
 
 def permuted(fleet: Fleet, order: Any) -> Fleet:
-    columns = ("seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm", "full_band_rate_bps", "memory_bytes")
+    columns = (
+        "seconds_per_mac",
+        "fluctuation",
+        "distance_m",
+        "fading",
+        "transmit_power_dbm",
+        "full_band_rate_bps",
+        "memory_bytes",
+    )
     changes = {c: getattr(fleet, c)[order] for c in columns if getattr(fleet, c) is not None}
     return fleet.replace(**changes)
 
@@ -176,7 +229,10 @@ def test_the_order_of_the_devices_does_not_matter(case: Case, shuffle: Any) -> N
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_permuted_fleet_gets_the_permuted_plan(seed: int) -> None:
-    fleet, order = Fleet.sample(20, seed=seed, mean_distance_m=300), np.random.default_rng(seed).permutation(20)
+    fleet, order = (
+        Fleet.sample(20, seed=seed, mean_distance_m=300),
+        np.random.default_rng(seed).permutation(20),
+    )
     one, other = planned(ALEXNET, fleet), planned(ALEXNET, permuted(fleet, order))
     assert (other.splits == one.splits[order]).all()
     assert other.shares == pytest.approx(one.shares[order], rel=1e-9)
@@ -186,13 +242,19 @@ def test_a_permuted_fleet_gets_the_permuted_plan(seed: int) -> None:
 @given(cases(), st.floats(1, 10))
 def test_better_radio_and_faster_devices_never_hurt(case: Case, factor: float) -> None:
     fleet, before = case.fleet, case.plan().objective_s
-    better = [fleet.replace(seconds_per_mac=fleet.seconds_per_mac / factor, fluctuation=fleet.fluctuation * factor)]
+    better = [
+        fleet.replace(
+            seconds_per_mac=fleet.seconds_per_mac / factor, fluctuation=fleet.fluctuation * factor
+        )
+    ]
     if fleet.distance_m is None:
         assert fleet.full_band_rate_bps is not None
         better.append(fleet.replace(full_band_rate_bps=fleet.full_band_rate_bps * factor))
     else:
         better.append(fleet.replace(distance_m=fleet.distance_m / factor))
-        better.append(fleet.replace(cell=fleet.cell.replace(bandwidth_hz=fleet.cell.bandwidth_hz * factor)))
+        better.append(
+            fleet.replace(cell=fleet.cell.replace(bandwidth_hz=fleet.cell.bandwidth_hz * factor))
+        )
         better.append(fleet.replace(fading=fleet.fading * factor))
     for other in better:
         assert not_later(Case(case.profile, other, case.options).plan().objective_s, before)
@@ -204,7 +266,10 @@ def test_more_choice_never_hurts(case: Case) -> None:
     before, L = case.plan().objective_s, len(case.profile)
     assert not_later(case.plan(max_split=L).objective_s, before)
     assert not_later(case.plan(min_split=1).objective_s, before)
-    assert not_later(Case(case.profile, case.fleet.replace(memory_bytes=None), case.options).plan().objective_s, before)
+    assert not_later(
+        Case(case.profile, case.fleet.replace(memory_bytes=None), case.options).plan().objective_s,
+        before,
+    )
 
 
 @examples(40)
@@ -215,14 +280,24 @@ def test_one_device_less_never_hurts(case: Case) -> None:
     options = dict(case.options)
     if isinstance(options.get("max_split"), list):
         options["max_split"] = options["max_split"][:-1]
-    assert not_later(Case(case.profile, permuted(case.fleet, keep), options).plan().objective_s, case.plan().objective_s)
+    assert not_later(
+        Case(case.profile, permuted(case.fleet, keep), options).plan().objective_s,
+        case.plan().objective_s,
+    )
 
 
 def test_more_blocks_come_nearer_to_a_band_that_divides_at_will() -> None:
     fleet = Fleet.sample(6, seed=3)
     at_will = planned(ALEXNET, fleet, max_split=8).objective_s
     latencies = []
-    for blocks in (6, 12, 24, 48, 96, 6 * 2**12):  # each a multiple of the one before, so never worse
+    for blocks in (
+        6,
+        12,
+        24,
+        48,
+        96,
+        6 * 2**12,
+    ):  # each a multiple of the one before, so never worse
         cell = fleet.cell.replace(resource_blocks=blocks)
         latencies.append(planned(ALEXNET, fleet.replace(cell=cell), max_split=8).objective_s)
     assert latencies == sorted(latencies, reverse=True)
@@ -259,7 +334,11 @@ def test_equal_devices_get_equal_shares_and_one_split() -> None:
         assert alike.shares == pytest.approx([1 / K] * K, rel=1e-9)
         assert len(set(alike.splits.tolist())) == 1
         # one device with a K-th of the band is the same problem
-        alone = planned(ALEXNET, fleet[0] and measured(float(fleet.rate_bps(1 / K)[0]), 0.5e-9, 4e9), max_split=8)
+        alone = planned(
+            ALEXNET,
+            fleet[0] and measured(float(fleet.rate_bps(1 / K)[0]), 0.5e-9, 4e9),
+            max_split=8,
+        )
         assert alike.objective_s == pytest.approx(alone.objective_s, rel=1e-9)
         assert alike.splits[0] == alone.splits[0]
 
@@ -267,7 +346,9 @@ def test_equal_devices_get_equal_shares_and_one_split() -> None:
 @pytest.mark.parametrize("method", ["exact", "equal", "exhaustive", "expected-max"])
 def test_of_equal_rows_the_smaller_split_is_taken(method: str) -> None:
     profile = make_profile([8, 0, 0, 5], [4, 4, 4, 1])  # three cuts that cost the same
-    assert planned(profile, measured([64.0, 999.0]), method=method, max_split=3).splits.tolist() == [1, 1]
+    assert planned(
+        profile, measured([64.0, 999.0]), method=method, max_split=3
+    ).splits.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("method", ["exact", "equal", "exhaustive"])
@@ -282,11 +363,21 @@ def test_of_equal_latencies_the_smaller_split_is_taken(method: str, K: int) -> N
 
 @pytest.mark.parametrize("method", ["exact", "equal", "exhaustive"])
 @pytest.mark.parametrize("K", [1, 2])
-def test_so_it_is_where_gradients_come_back_that_are_not_a_fixed_part_of_what_was_sent(method: str, K: int) -> None:
+def test_so_it_is_where_gradients_come_back_that_are_not_a_fixed_part_of_what_was_sent(
+    method: str, K: int
+) -> None:
     # four elements up and two down after no work, or two up and none down after four MACs: 6 s again
     sizes = {"activation_elements": np.array([4, 2, 1]), "gradient_elements": np.array([2, 0, 0])}
-    profile = Profile(["r1", "r2", "r3"], np.array([0, 4, 9]), matmul_macs=np.array([0, 4, 13]), parameters=np.ones(3, int), **sizes)
-    tied = planned(profile, measured([32.0 * K] * K), method=method, max_split=2, clock=Clock(downlink=True))
+    profile = Profile(
+        ["r1", "r2", "r3"],
+        np.array([0, 4, 9]),
+        matmul_macs=np.array([0, 4, 13]),
+        parameters=np.ones(3, int),
+        **sizes,
+    )
+    tied = planned(
+        profile, measured([32.0 * K] * K), method=method, max_split=2, clock=Clock(downlink=True)
+    )
     assert tied.splits.tolist() == [1] * K
     assert tied.objective_s == pytest.approx(6.0, rel=1e-12)
 
@@ -318,7 +409,10 @@ def test_a_server_slower_than_the_devices_leaves_more_to_them() -> None:
     # κ = 1 s/MAC on the device, 3 on the server: of 11 MACs the device takes 10, though the payload is larger there
     profile = make_profile([1, 9, 1], [1, 2, 9])
     fleet = measured(64.0)
-    quick, slow = (planned(profile, fleet, max_split=2, clock=Clock(server_seconds_per_mac=pace)) for pace in (0.0, 3.0))
+    quick, slow = (
+        planned(profile, fleet, max_split=2, clock=Clock(server_seconds_per_mac=pace))
+        for pace in (0.0, 3.0)
+    )
     assert (quick.splits.tolist(), quick.objective_s) == ([1], pytest.approx(1.5))
     assert (slow.splits.tolist(), slow.objective_s) == ([2], pytest.approx(10 + 3 + 1))
     assert slow.server_s == pytest.approx([3.0])
@@ -328,7 +422,9 @@ def test_a_server_that_runs_one_back_end_at_a_time_slows_down_with_the_number_of
     profile = make_profile([1, 10], [1, 1])
     clock = Clock(server_seconds_per_mac=0.1, server_parallel=1)
     for K in (1, 4):
-        assert planned(profile, measured([64.0] * K), clock=clock).server_s == pytest.approx([K * 1.0] * K)
+        assert planned(profile, measured([64.0] * K), clock=clock).server_s == pytest.approx(
+            [K * 1.0] * K
+        )
 
 
 def test_the_way_back_and_the_backward_pass_cost_what_they_say() -> None:
@@ -341,7 +437,10 @@ def test_the_way_back_and_the_backward_pass_cost_what_they_say() -> None:
 
 def test_the_barrier_per_round_changes_no_mean() -> None:
     fleet = Fleet.sample(5, seed=9)
-    paper, free = (planned(ALEXNET, fleet, clock=Clock(barrier=b, iterations_per_round=9)) for b in ("iteration", "round"))
+    paper, free = (
+        planned(ALEXNET, fleet, clock=Clock(barrier=b, iterations_per_round=9))
+        for b in ("iteration", "round")
+    )
     assert paper.mean_latency_s == pytest.approx(free.mean_latency_s, rel=1e-12)
     assert free.expected_latency_s < paper.expected_latency_s
 
@@ -354,7 +453,9 @@ def one_device(profile: Profile, rate_bps: float, limit: int) -> Plan:
 
 
 def splits_as_the_channel_gets_worse(profile: Profile, limit: int) -> list[int]:
-    taken = [int(one_device(profile, rate, limit).splits[0]) for rate in 10 ** np.linspace(11, 3, 300)]
+    taken = [
+        int(one_device(profile, rate, limit).splits[0]) for rate in 10 ** np.linspace(11, 3, 300)
+    ]
     return [split for at, split in enumerate(taken) if at == 0 or split != taken[at - 1]]
 
 
@@ -373,14 +474,21 @@ def change_point(profile: Profile, before: int, behind: int, limit: int) -> floa
 def where_the_chord_meets_zero(profile: Profile, before: int, behind: int) -> float:
     """c where the line through two points (c, D) has no data left: the device needs equally much band with both splits there."""
     c, D = profile.macs.astype(float), profile.activation_elements
-    return float(c[before - 1] + D[before - 1] * (c[behind - 1] - c[before - 1]) / (D[before - 1] - D[behind - 1]))
+    return float(
+        c[before - 1]
+        + D[before - 1] * (c[behind - 1] - c[before - 1]) / (D[before - 1] - D[behind - 1])
+    )
 
 
 def test_alexnet_goes_from_split_4_straight_to_20_or_to_8() -> None:
     assert splits_as_the_channel_gets_worse(ALEXNET, 20) == [1, 4, 20]
     assert splits_as_the_channel_gets_worse(ALEXNET, 8) == [1, 4, 8]
-    assert change_point(ALEXNET, 4, 20, 20) == pytest.approx(where_the_chord_meets_zero(ALEXNET, 4, 20), rel=1e-9)
-    assert change_point(ALEXNET, 4, 8, 8) == pytest.approx(where_the_chord_meets_zero(ALEXNET, 4, 8), rel=1e-9)
+    assert change_point(ALEXNET, 4, 20, 20) == pytest.approx(
+        where_the_chord_meets_zero(ALEXNET, 4, 20), rel=1e-9
+    )
+    assert change_point(ALEXNET, 4, 8, 8) == pytest.approx(
+        where_the_chord_meets_zero(ALEXNET, 4, 8), rel=1e-9
+    )
 
 
 def test_alexnet_changes_at_the_known_points_once_light_operations_are_left_out() -> None:
@@ -416,7 +524,12 @@ def test_no_limit_still_leaves_a_parameter_to_be_averaged() -> None:
 # ---- extremes --------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)], ids=["power", "density"])
 def test_a_device_so_far_away_that_it_has_hardly_a_rate_gets_the_band(cell: Cell) -> None:
-    fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=[100.0, 100.0, 2e6 if cell.noise_dbm else 2e5], cell=cell)  # type: ignore[arg-type]
+    fleet = Fleet(
+        seconds_per_mac=1e-9,
+        fluctuation=2e9,
+        distance_m=[100.0, 100.0, 2e6 if cell.noise_dbm else 2e5],
+        cell=cell,
+    )  # type: ignore[arg-type]
     best = planned(ALEXNET, fleet, max_split=8)
     alone = planned(ALEXNET, permuted(fleet, [2]), max_split=8)
     assert fleet.rate_bps(1.0)[2] < 1.0
@@ -440,19 +553,33 @@ def test_a_million_devices_are_planned_like_twenty() -> None:
 @pytest.mark.parametrize("rate_bps", [1e-15, 1e-6, 1.0, 1e6, 1e15])
 @pytest.mark.parametrize("pace", [1e-15, 1e-6, 1e3, 1e15])
 def test_whatever_the_units_the_optimum_is_found(rate_bps: float, pace: float) -> None:
-    case = Case(make_profile([3, 5, 7], [9, 4, 1]), measured([rate_bps, 3 * rate_bps], [pace, 2 * pace], [1 / pace, 2 / pace]), {})
+    case = Case(
+        make_profile([3, 5, 7], [9, 4, 1]),
+        measured([rate_bps, 3 * rate_bps], [pace, 2 * pace], [1 / pace, 2 / pace]),
+        {},
+    )
     best = case.plan()
     assert best.objective_s == pytest.approx(case.plan("exhaustive").objective_s, rel=1e-9)
     assert best.gap <= 1e-8
-    assert Reference(case).latency_s(best.splits - 1, best.shares) == pytest.approx(best.objective_s, rel=1e-12)
+    assert Reference(case).latency_s(best.splits - 1, best.shares) == pytest.approx(
+        best.objective_s, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("density", [False, True])
 @pytest.mark.parametrize("ratio", [1e6, 1e12])
-def test_two_devices_whose_rates_are_worlds_apart_finish_together(density: bool, ratio: float) -> None:
+def test_two_devices_whose_rates_are_worlds_apart_finish_together(
+    density: bool, ratio: float
+) -> None:
     if density:
         cell = Cell(noise_dbm_per_hz=-174.0)
-        fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=[100.0, 100.0], fading=[1.0, 1 / ratio], cell=cell)  # type: ignore[arg-type]
+        fleet = Fleet(
+            seconds_per_mac=1e-9,
+            fluctuation=2e9,
+            distance_m=[100.0, 100.0],
+            fading=[1.0, 1 / ratio],
+            cell=cell,
+        )  # type: ignore[arg-type]
     else:
         fleet = measured([1e9, 1e9 / ratio], 1e-9, 2e9)
     best = planned(ALEXNET, fleet, max_split=8)
@@ -463,7 +590,9 @@ def test_two_devices_whose_rates_are_worlds_apart_finish_together(density: bool,
 
 @examples(60)
 @given(powers(-9, 0), powers(-6, 6), st.booleans())
-def test_computing_and_transmitting_may_differ_by_any_factor(tiny: float, pace: float, downlink: bool) -> None:
+def test_computing_and_transmitting_may_differ_by_any_factor(
+    tiny: float, pace: float, downlink: bool
+) -> None:
     # one device computes for ages and sends a bit, the other is all air
     profile = make_profile([1, 10**6], [10**6, 1])
     fleet = measured([1 / tiny, 1e3], [pace, 1e-9], [1 / pace, 1e9])

@@ -23,7 +23,16 @@ from airsplit.planning.search import risk_levels
 from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.system.latency import Fluctuation, LatencyLaw
 from airsplit.system.radio import TransmitTime
-from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, random_plans
+from planning.problems import (
+    ALEXNET,
+    VGG16,
+    Case,
+    Reference,
+    cases,
+    examples,
+    make_profile,
+    random_plans,
+)
 
 TARGET = 1e-3  # the gap at which the search is content
 
@@ -40,7 +49,10 @@ def closed_form(law: LatencyLaw) -> float:
     if len(law) != 2 or law.fluctuation.draws > 1 or (law.scale_s == 0).any():
         return law.expected_max_s
     last = int(law.shift_s.argmax())
-    (x1, b1), (x2, b2) = (law.shift_s[last], law.scale_s[last]), (law.shift_s[1 - last], law.scale_s[1 - last])
+    (x1, b1), (x2, b2) = (
+        (law.shift_s[last], law.scale_s[last]),
+        (law.shift_s[1 - last], law.scale_s[1 - last]),
+    )
     return float(x1 + b1 + math.exp(-(x1 - x2) / b2) * b2 * b2 / (b1 + b2))
 
 
@@ -55,9 +67,13 @@ def least_for(reference: Reference, rows: Ints) -> float:
         return closed_form(law_of(reference, rows, np.ones(1)))
 
     def value(odds: float) -> float:
-        return closed_form(law_of(reference, rows, np.array([1 / (1 + math.exp(-odds)), 1 / (1 + math.exp(odds))])))
+        return closed_form(
+            law_of(reference, rows, np.array([1 / (1 + math.exp(-odds)), 1 / (1 + math.exp(odds))]))
+        )
 
-    return float(minimize_scalar(value, bounds=(-30, 30), method="bounded", options={"xatol": 1e-7}).fun)
+    return float(
+        minimize_scalar(value, bounds=(-30, 30), method="bounded", options={"xatol": 1e-7}).fun
+    )
 
 
 def least_of_all(case: Case) -> float:
@@ -68,7 +84,9 @@ def least_of_all(case: Case) -> float:
 # ---- against brute force -----------------------------------------------------------------------------------------------------
 @examples(60)
 @given(cases(most_devices=2, most_rows=3))
-def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(case: Case) -> None:
+def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(
+    case: Case,
+) -> None:
     found, least = case.plan("expected-max"), least_of_all(case)
     assert least * (1 - 1e-6) <= found.objective_s <= least * (1 + TARGET)
     assert found.lower_bound_s <= least * (1 + 1e-9)
@@ -89,7 +107,9 @@ def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> Non
         def air(b: Floats, rows: Ints = rows) -> TransmitTime:
             return problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b)
 
-        best = min(best, polish_shares(shift, base.scale_s, base.fluctuation, air, np.full(K, 1 / K))[0])
+        best = min(
+            best, polish_shares(shift, base.scale_s, base.fluctuation, air, np.full(K, 1 / K))[0]
+        )
     assert found.objective_s <= best * (1 + TARGET)
     assert found.lower_bound_s <= best * (1 + 1e-9)
 
@@ -116,7 +136,11 @@ def inverse(seconds: Floats) -> Any:
 def test_no_small_exchange_of_band_improves_polished_shares(K: int) -> None:
     # E[max] is convex in the shares, so that a local optimum is the optimum; 250 devices take the way through the nodes
     rng = np.random.default_rng(K)
-    shift, scale, seconds = rng.uniform(0, 2, K), rng.uniform(0.05, 1, K), rng.uniform(0.1, 1, K) / K
+    shift, scale, seconds = (
+        rng.uniform(0, 2, K),
+        rng.uniform(0.05, 1, K),
+        rng.uniform(0.1, 1, K) / K,
+    )
     value, b = polish_shares(shift, scale, Fluctuation(), inverse(seconds), np.full(K, 1 / K))
     assert b.sum() == pytest.approx(1.0, abs=1e-12)
     assert value == pytest.approx(LatencyLaw(shift + seconds / b, scale).expected_max_s, rel=1e-12)
@@ -131,20 +155,32 @@ def test_polishing_starts_anywhere_and_ends_at_one_place() -> None:
     rng = np.random.default_rng(8)
     shift, scale, seconds = rng.uniform(0, 2, 6), rng.uniform(0.05, 1, 6), rng.uniform(0.1, 1, 6)
     starts = [np.full(6, 1 / 6), *(10.0 ** rng.uniform(-3, 0, 6) for _ in range(8))]
-    values = [polish_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts]
+    values = [
+        polish_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts
+    ]
     assert values == pytest.approx([min(values)] * len(values), rel=1e-8)
 
 
 # ---- against other plans ------------------------------------------------------------------------------------------------------
 @examples(30)
 @given(cases(most_rows=3), st.integers(0, 2**32 - 1))
-def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(case: Case, seed: int) -> None:
+def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(
+    case: Case, seed: int
+) -> None:
     reference, rng = Reference(case), np.random.default_rng(seed)
     sure, quick = case.plan("expected-max"), case.plan("expected-max", certify=False)
-    others = [case.plan(m, **more) for m, more in (("exact", {}), ("paper", {}), ("equal", {}), ("random", {"seed": seed}))]
-    others.append(case.plan("fixed", split=[int(rng.choice(rows)) + 1 for rows in reference.options]))
+    others = [
+        case.plan(m, **more)
+        for m, more in (("exact", {}), ("paper", {}), ("equal", {}), ("random", {"seed": seed}))
+    ]
+    others.append(
+        case.plan("fixed", split=[int(rng.choice(rows)) + 1 for rows in reference.options])
+    )
     latencies = [other.expected_latency_s for other in [*others, sure, quick]]
-    drawn = [law_of(reference, rows, shares).expected_max_s for rows, shares in random_plans(case, rng, 20)]
+    drawn = [
+        law_of(reference, rows, shares).expected_max_s
+        for rows, shares in random_plans(case, rng, 20)
+    ]
     for bounded in (sure, quick):
         assert 0 < bounded.lower_bound_s <= min(latencies + drawn) * (1 + 1e-9)
     assert sure.objective_s <= min(latencies) * (1 + 1e-6)
@@ -154,8 +190,14 @@ def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(case: Cas
 @pytest.mark.parametrize("profile", [ALEXNET, VGG16], ids=["AlexNet", "VGG16"])
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)], ids=["power", "density"])
 @pytest.mark.parametrize(("distance_m", "limit"), [(50.0, 6), (200.0, None), (800.0, None)])
-def test_the_paper_s_fleets_are_planned_to_a_thousandth(profile: Profile, cell: Cell, distance_m: float, limit: int | None) -> None:
-    case = Case(profile, Fleet.sample(20, seed=1, mean_distance_m=distance_m, cell=cell), {"max_split": limit})
+def test_the_paper_s_fleets_are_planned_to_a_thousandth(
+    profile: Profile, cell: Cell, distance_m: float, limit: int | None
+) -> None:
+    case = Case(
+        profile,
+        Fleet.sample(20, seed=1, mean_distance_m=distance_m, cell=cell),
+        {"max_split": limit},
+    )
     found = case.plan("expected-max")
     assert 0 <= found.gap <= TARGET * (1 + 1e-6)
     for method in ("exact", "paper", "equal", "random"):
@@ -168,11 +210,19 @@ def test_the_paper_s_fleets_are_planned_to_a_thousandth(profile: Profile, cell: 
     # and near the plan, where a bound that is too high would show
     for _ in range(20):
         nearby = found.shares * np.exp(0.05 * rng.normal(size=20))
-        assert found.lower_bound_s <= law_of(reference, found.splits - 1, nearby / nearby.sum()).expected_max_s
+        assert (
+            found.lower_bound_s
+            <= law_of(reference, found.splits - 1, nearby / nearby.sum()).expected_max_s
+        )
 
 
 @pytest.mark.parametrize(
-    "options", [{"downlink": True}, {"barrier": "round", "iterations_per_round": 20}, {"server_seconds_per_mac": 1e-10}]
+    "options",
+    [
+        {"downlink": True},
+        {"barrier": "round", "iterations_per_round": 20},
+        {"server_seconds_per_mac": 1e-10},
+    ],
 )
 def test_other_clocks_are_certified_too(options: dict[str, Any]) -> None:
     case = Case(ALEXNET, Fleet.sample(20, seed=5), {"clock": Clock(**options)})
@@ -217,7 +267,9 @@ def test_equal_devices_do_at_least_as_well_as_all_at_one_split(K: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
-def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(noise: dict[str, float]) -> None:
+def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(
+    noise: dict[str, float],
+) -> None:
     fleet = Fleet.sample(4, seed=3, cell=Cell(**noise))
     profile = make_profile([0, 0, 10**9], [10**5, 10**4, 10])
     found, exact = (plan(profile, fleet, method=m, max_split=2) for m in ("expected-max", "exact"))
@@ -228,7 +280,11 @@ def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(noise: dict[
 
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
 def test_a_row_without_work_beside_rows_with_it(noise: dict[str, float]) -> None:
-    case = Case(make_profile([0, 10**8, 10**9], [10**6, 10**4, 10]), Fleet.sample(2, seed=3, cell=Cell(**noise)), {"max_split": 2})
+    case = Case(
+        make_profile([0, 10**8, 10**9], [10**6, 10**4, 10]),
+        Fleet.sample(2, seed=3, cell=Cell(**noise)),
+        {"max_split": 2},
+    )
     found, least = case.plan("expected-max"), least_of_all(case)
     assert least * (1 - 1e-6) <= found.objective_s <= least * (1 + TARGET)
     assert found.lower_bound_s <= least * (1 + 1e-9)
@@ -245,14 +301,21 @@ def test_steady_devices_that_tie_are_planned_to_the_kink_of_the_objective(seed: 
     a = 1e-9 * 10 ** rng.uniform(-1, 0.5)
     eps, c = 10 ** rng.uniform(-0.5, 1) / a, 1e8
     fleet = Fleet(seconds_per_mac=a, fluctuation=eps, full_band_rate_bps=rates)  # type: ignore[arg-type]
-    found = plan(make_profile([0, 10**8, 10**9], [10**5, small, 1]), fleet, method="expected-max", max_split=[1, 1, 2])
+    found = plan(
+        make_profile([0, 10**8, 10**9], [10**5, small, 1]),
+        fleet,
+        method="expected-max",
+        max_split=[1, 1, 2],
+    )
     steady = 32 * 1e5 / rates
 
     def value(b: float) -> float:
         tau, x, beta = (steady[0] + steady[1]) / (1 - b), a * c + 32 * small / rates[2] / b, c / eps
         return float(tau + beta * math.exp(-(tau - x) / beta) if tau >= x else x + beta)
 
-    along = minimize_scalar(value, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
+    along = minimize_scalar(
+        value, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-12}
+    )
     least = min(float(along.fun), float(steady.sum()))
     assert least * (1 - 1e-9) <= found.objective_s <= least * (1 + TARGET)
     assert found.lower_bound_s <= least * (1 + 1e-9)
@@ -264,12 +327,16 @@ def test_hardly_any_work_beside_much_air_does_not_upset_the_search() -> None:
     profile = make_profile([1, 10**6], [10**6, 10**5])
     for rates in ([1e3], [1e3, 1e5], [1e3, 1e4, 1e5]):
         fleet = Fleet(seconds_per_mac=1e-12, fluctuation=1e13, full_band_rate_bps=rates)  # type: ignore[arg-type]
-        found, exact = (plan(profile, fleet, method=m, max_split=1) for m in ("expected-max", "exact"))
+        found, exact = (
+            plan(profile, fleet, method=m, max_split=1) for m in ("expected-max", "exact")
+        )
         assert found.objective_s == pytest.approx(exact.objective_s, rel=1e-9)
         assert found.gap <= TARGET
 
 
-def test_where_there_are_too_many_devices_to_branch_the_relaxation_alone_proves_a_hundredth() -> None:
+def test_where_there_are_too_many_devices_to_branch_the_relaxation_alone_proves_a_hundredth() -> (
+    None
+):
     fleet = Fleet.sample(expected_max.MOST_TO_BRANCH + 1, seed=0, distance_spread=0.5)
     assert plan(ALEXNET, fleet, method="expected-max").gap <= 0.01
 
@@ -301,30 +368,48 @@ def test_in_whole_blocks_shares_are_multiples_and_the_bound_still_holds(blocks: 
 
 @examples(20)
 @given(cases(most_devices=2, most_rows=2, blocks=7))
-def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_bound(case: Case) -> None:
+def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_bound(
+    case: Case,
+) -> None:
     found, reference, K = case.plan("expected-max"), Reference(case), len(case.fleet)
     ways = [np.array([7.0])] if K == 1 else [np.array([n, 7 - n], dtype=float) for n in range(1, 7)]
-    least = min(law_of(reference, rows, counts / 7).expected_max_s for rows in reference.choices for counts in ways)
+    least = min(
+        law_of(reference, rows, counts / 7).expected_max_s
+        for rows in reference.choices
+        for counts in ways
+    )
     assert found.lower_bound_s <= least * (1 + 1e-9)
     assert found.objective_s >= least * (1 - 1e-9)
-    same_splits = min(law_of(reference, found.splits - 1, counts / 7).expected_max_s for counts in ways)
+    same_splits = min(
+        law_of(reference, found.splits - 1, counts / 7).expected_max_s for counts in ways
+    )
     assert found.objective_s == pytest.approx(same_splits, rel=1e-9)
 
 
 def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> None:
     for seed in range(0, 60, 3):
         blocks = int(np.random.default_rng(seed).integers(4, 12))
-        fleet = Fleet.sample(3, seed=seed, mean_distance_m=50 + 10 * seed, cell=Cell(resource_blocks=blocks))
+        fleet = Fleet.sample(
+            3, seed=seed, mean_distance_m=50 + 10 * seed, cell=Cell(resource_blocks=blocks)
+        )
         case = Case(ALEXNET, fleet, {"max_split": 8})
         found, reference = case.plan("expected-max"), Reference(case)
-        ways = [np.diff([0, *ends, blocks]) / blocks for ends in itertools.combinations(range(1, blocks), 2)]
+        ways = [
+            np.diff([0, *ends, blocks]) / blocks
+            for ends in itertools.combinations(range(1, blocks), 2)
+        ]
         best = min(law_of(reference, found.splits - 1, shares).expected_max_s for shares in ways)
         assert found.objective_s == pytest.approx(best, rel=1e-9)
 
 
 def test_as_many_blocks_as_devices_are_one_for_each() -> None:
     """Shares that differ by a thousand round to more blocks than there are."""
-    fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[1e4, 1e7, 1e7], cell=Cell(resource_blocks=3))
+    fleet = Fleet(
+        seconds_per_mac=1e-9,
+        fluctuation=2e9,
+        full_band_rate_bps=[1e4, 1e7, 1e7],
+        cell=Cell(resource_blocks=3),
+    )
     case = Case(make_profile([10**6, 10**6], [1000, 10]), fleet)
     assert case.plan("expected-max").shares * 3 == pytest.approx(np.ones(3), rel=1e-9)
     rows, uneven = np.zeros(3, dtype=np.int64), np.array([0.998, 0.001, 0.001])
@@ -335,15 +420,23 @@ def test_blocks_are_exchanged_one_by_one_and_at_most_two_for_each_device() -> No
     """Two equal devices would have fifty each; four exchanges from 99 and 1 come to 95 and 5."""
     case = Case(make_profile([10**6, 10**6], [1000, 10]), pair(cell=Cell(resource_blocks=100)))
     rows = np.zeros(2, dtype=np.int64)
-    assert to_whole_blocks(case.problem(), rows, np.array([0.99, 0.01])) * 100 == pytest.approx([95, 5], rel=1e-9)
-    assert to_whole_blocks(case.problem(), rows, np.array([0.52, 0.48])) * 100 == pytest.approx([50, 50], rel=1e-9)
+    assert to_whole_blocks(case.problem(), rows, np.array([0.99, 0.01])) * 100 == pytest.approx(
+        [95, 5], rel=1e-9
+    )
+    assert to_whole_blocks(case.problem(), rows, np.array([0.52, 0.48])) * 100 == pytest.approx(
+        [50, 50], rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])
 def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_with_a_bound_that_holds(
     monkeypatch: pytest.MonkeyPatch, quantile: float | None
 ) -> None:
-    case = Case(ALEXNET, Fleet.sample(6, seed=2, distance_spread=0.5), {"max_split": 19, "quantile": quantile})
+    case = Case(
+        ALEXNET,
+        Fleet.sample(6, seed=2, distance_spread=0.5),
+        {"max_split": 19, "quantile": quantile},
+    )
     polished = case.plan("expected-max")
     for module in (expected_max, polishing):
         monkeypatch.setattr(module, "MOST_TO_POLISH", 5)
@@ -351,7 +444,10 @@ def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_wit
     assert len(quick.history) < len(polished.history)
     assert quick.lower_bound_s <= polished.objective_s <= quick.objective_s * (1 + 1e-9)
     others = [case.plan(method, quantile=None) for method in ("exact", "paper", "equal")]
-    best = min(each.expected_latency_s if quantile is None else each.quantile_s(quantile) for each in others)
+    best = min(
+        each.expected_latency_s if quantile is None else each.quantile_s(quantile)
+        for each in others
+    )
     assert quick.objective_s <= best * (1 + 1e-9)
     assert quick.gap < 0.5
 
@@ -362,7 +458,11 @@ def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> Non
     excess = []
     for iterations in (1, 10, 1000):
         clock = Clock(barrier="round", iterations_per_round=iterations)
-        excess.append(plan(ALEXNET, fleet, method="expected-max", max_split=8, clock=clock).objective_s / exact.objective_s - 1)
+        excess.append(
+            plan(ALEXNET, fleet, method="expected-max", max_split=8, clock=clock).objective_s
+            / exact.objective_s
+            - 1
+        )
     assert excess == sorted(excess, reverse=True)
     assert 0 <= excess[-1] < 0.03 < excess[0]
 
@@ -371,10 +471,25 @@ def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> Non
 def test_the_bound_of_a_round_holds_against_an_independent_quadrature(iterations: int) -> None:
     # equal devices, one split: the optimum is known, K equal Gamma fluctuations on top of one shift
     K = 200
-    profile, fleet = make_profile([10**8, 10**8], [10**4, 10]), Fleet(seconds_per_mac=[1e-10] * K, fluctuation=1e9, full_band_rate_bps=1e9)  # type: ignore[arg-type]
-    found = plan(profile, fleet, method="expected-max", clock=Clock(barrier="round", iterations_per_round=iterations))
+    profile, fleet = (
+        make_profile([10**8, 10**8], [10**4, 10]),
+        Fleet(seconds_per_mac=[1e-10] * K, fluctuation=1e9, full_band_rate_bps=1e9),
+    )  # type: ignore[arg-type]
+    found = plan(
+        profile,
+        fleet,
+        method="expected-max",
+        clock=Clock(barrier="round", iterations_per_round=iterations),
+    )
     start = float(gamma.ppf(1e-6, iterations)) / iterations
-    rest, _ = quad(lambda z: 1 - gamma.cdf(iterations * z, iterations) ** K, start, 6.0, points=[1.0, 1.5, 2.0], epsrel=1e-12, limit=400)
+    rest, _ = quad(
+        lambda z: 1 - gamma.cdf(iterations * z, iterations) ** K,
+        start,
+        6.0,
+        points=[1.0, 1.5, 2.0],
+        epsrel=1e-12,
+        limit=400,
+    )
     optimum = 0.01 + K * 10**4 * 32 / 1e9 + 0.1 * (start + rest)
     assert found.lower_bound_s <= optimum * (1 + 1e-9)
     assert found.objective_s == pytest.approx(optimum, rel=1e-6)
@@ -383,7 +498,9 @@ def test_the_bound_of_a_round_holds_against_an_independent_quadrature(iterations
 def test_the_objective_is_what_a_monte_carlo_of_the_plan_measures() -> None:
     found = plan(ALEXNET, Fleet.sample(10, seed=11), method="expected-max", max_split=8)
     slowest = found.law.draw(np.random.default_rng(2), 200_000).max(axis=1)
-    assert slowest.mean() == pytest.approx(found.objective_s, abs=5 * float(slowest.std()) / math.sqrt(200_000))
+    assert slowest.mean() == pytest.approx(
+        found.objective_s, abs=5 * float(slowest.std()) / math.sqrt(200_000)
+    )
 
 
 def test_the_search_never_ends_worse_than_it_began() -> None:

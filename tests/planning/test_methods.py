@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit import METHODS, Cell, Clock, Fleet, Plan, plan
-from planning.problems import ALEXNET, Case, Reference, cases, examples, make_profile, nothing_averaged
+from planning.problems import (
+    ALEXNET,
+    Case,
+    Reference,
+    cases,
+    examples,
+    make_profile,
+    nothing_averaged,
+)
 
 CLOCKS = {
     "paper": Clock(),
@@ -23,7 +31,12 @@ CLOCKS = {
     "slow server": Clock(server_seconds_per_mac=1e-7),
     "round": Clock(barrier="round", iterations_per_round=7),
     "everything": Clock(
-        barrier="round", iterations_per_round=3, downlink=True, backward_macs_ratio=1.0, server_seconds_per_mac=1e-11, server_parallel=1
+        barrier="round",
+        iterations_per_round=3,
+        downlink=True,
+        backward_macs_ratio=1.0,
+        server_seconds_per_mac=1e-11,
+        server_parallel=1,
     ),
 }
 CELLS = {
@@ -41,16 +54,34 @@ def options_of(method: str) -> dict[str, Any]:
 def check(found: Plan, case: Case) -> None:
     """The invariants of every plan."""
     K, reference = len(case.fleet), Reference(case)
-    assert found.splits.shape == found.shares.shape == found.compute_s.shape == found.transmit_s.shape == (K,)
+    assert (
+        found.splits.shape
+        == found.shares.shape
+        == found.compute_s.shape
+        == found.transmit_s.shape
+        == (K,)
+    )
     assert (found.shares >= 0).all()
-    assert max(float(found.shares.sum()), math.fsum(found.shares), sum(found.shares.tolist()), sum(found.shares.tolist()[::-1])) <= 1.0
-    assert all(split - 1 in allowed for split, allowed in zip(found.splits, reference.options, strict=True))
+    assert (
+        max(
+            float(found.shares.sum()),
+            math.fsum(found.shares),
+            sum(found.shares.tolist()),
+            sum(found.shares.tolist()[::-1]),
+        )
+        <= 1.0
+    )
+    assert all(
+        split - 1 in allowed for split, allowed in zip(found.splits, reference.options, strict=True)
+    )
     assert math.isfinite(found.objective_s)
     assert math.isfinite(found.expected_latency_s)
     assert 0 < found.lower_bound_s <= found.objective_s
     assert found.gap == found.objective_s / found.lower_bound_s - 1 >= 0
     assert found.mean_latency_s <= found.expected_latency_s * (1 + 1e-9)
-    assert found.mean_latency_s == pytest.approx(reference.latency_s(found.splits - 1, found.shares), rel=1e-9)
+    assert found.mean_latency_s == pytest.approx(
+        reference.latency_s(found.splits - 1, found.shares), rel=1e-9
+    )
     wanted = found.expected_latency_s if found.method == "expected-max" else found.mean_latency_s
     assert found.objective_s == pytest.approx(wanted, rel=1e-12)
     if case.fleet.cell.resource_blocks:
@@ -62,21 +93,40 @@ def check(found: Plan, case: Case) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
-def test_every_method_works_under_every_clock_and_noise(method: str, clock: Clock, cell: Cell) -> None:
-    case = Case(ALEXNET, Fleet.sample(3, seed=1, distance_spread=0.5, cell=cell), {"clock": clock, "max_split": 4, "batch_size": 4})
+def test_every_method_works_under_every_clock_and_noise(
+    method: str, clock: Clock, cell: Cell
+) -> None:
+    case = Case(
+        ALEXNET,
+        Fleet.sample(3, seed=1, distance_spread=0.5, cell=cell),
+        {"clock": clock, "max_split": 4, "batch_size": 4},
+    )
     check(case.plan(method, **options_of(method)), case)
 
 
 @examples(60)
-@given(cases(most_rows=3), st.sampled_from(["equal", "random", "paper", "expected-max", "exact", "exhaustive"]), st.booleans())
-def test_every_method_keeps_its_promises_on_any_problem(case: Case, method: str, certify: bool) -> None:
+@given(
+    cases(most_rows=3),
+    st.sampled_from(["equal", "random", "paper", "expected-max", "exact", "exhaustive"]),
+    st.booleans(),
+)
+def test_every_method_keeps_its_promises_on_any_problem(
+    case: Case, method: str, certify: bool
+) -> None:
     check(case.plan(method, certify=certify), case)
 
 
 # ---- the attributes ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", METHODS)
 def test_a_plan_has_every_attribute_of_the_contract(method: str) -> None:
-    found = plan(ALEXNET, Fleet.sample(3, seed=0), method=method, max_split=6, batch_size=8, **options_of(method))
+    found = plan(
+        ALEXNET,
+        Fleet.sample(3, seed=0),
+        method=method,
+        max_split=6,
+        batch_size=8,
+        **options_of(method),
+    )
     assert isinstance(found, Plan)
     assert len(found) == 3
     assert found.splits.dtype.kind == "i"
@@ -85,7 +135,13 @@ def test_a_plan_has_every_attribute_of_the_contract(method: str) -> None:
     for column in (found.shares, found.compute_s, found.transmit_s):
         assert column.dtype == np.float64
         assert not column.flags.writeable
-    for number in (found.mean_latency_s, found.expected_latency_s, found.objective_s, found.lower_bound_s, found.gap):
+    for number in (
+        found.mean_latency_s,
+        found.expected_latency_s,
+        found.objective_s,
+        found.lower_bound_s,
+        found.gap,
+    ):
         assert type(number) is float
     assert type(found.averaged_parameters) is int
     assert found.averaged_parameters == ALEXNET.parameters[found.splits.max() :].sum()
@@ -123,7 +179,9 @@ def test_means_are_those_of_the_paper_s_formulas() -> None:
 
 def test_the_best_objectives_are_ordered_as_jensen_says() -> None:
     fleet = Fleet.sample(20, seed=0)
-    exact, expected = (plan(ALEXNET, fleet, method=m, max_split=8) for m in ("exact", "expected-max"))
+    exact, expected = (
+        plan(ALEXNET, fleet, method=m, max_split=8) for m in ("exact", "expected-max")
+    )
     assert exact.objective_s <= expected.mean_latency_s * (1 + 1e-9)
     assert expected.objective_s <= exact.expected_latency_s * (1 + 1e-9)
     assert exact.objective_s < expected.objective_s
@@ -137,22 +195,37 @@ def test_the_quantile_of_a_plan_is_that_of_its_law() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_question_has_the_same_answer(method: str) -> None:
-    one, two = (plan(ALEXNET, Fleet.sample(3, seed=0), method=method, max_split=6, **options_of(method)).to_dict() for _ in range(2))
+    one, two = (
+        plan(
+            ALEXNET, Fleet.sample(3, seed=0), method=method, max_split=6, **options_of(method)
+        ).to_dict()
+        for _ in range(2)
+    )
     assert one == two
 
 
 def test_a_trace_is_planned_at_its_beginning_and_measured_rates_as_they_are() -> None:
     fleet = Fleet.sample(3, seed=4)
     rates = fleet.rate_bps(1.0)
-    measured = Fleet(seconds_per_mac=fleet.seconds_per_mac, fluctuation=fleet.fluctuation, full_band_rate_bps=rates)
-    assert plan(ALEXNET, measured).objective_s == pytest.approx(plan(ALEXNET, fleet).objective_s, rel=1e-12)
+    measured = Fleet(
+        seconds_per_mac=fleet.seconds_per_mac,
+        fluctuation=fleet.fluctuation,
+        full_band_rate_bps=rates,
+    )
+    assert plan(ALEXNET, measured).objective_s == pytest.approx(
+        plan(ALEXNET, fleet).objective_s, rel=1e-12
+    )
 
 
 # ---- limits on the split -----------------------------------------------------------------------------------------------------
 def test_without_a_limit_alexnet_stops_at_19() -> None:
     far = Fleet.sample(3, seed=0, mean_distance_m=3000.0)
     assert plan(ALEXNET, far).splits.max() <= 19
-    assert plan(ALEXNET, far, method="fixed", split=19).averaged_parameters == ALEXNET.parameters[19] > 0
+    assert (
+        plan(ALEXNET, far, method="fixed", split=19).averaged_parameters
+        == ALEXNET.parameters[19]
+        > 0
+    )
     assert Case(ALEXNET, far).problem().deepest.tolist() == [18] * 3
 
 
@@ -172,7 +245,9 @@ def test_keeping_every_parameter_on_the_devices_warns_and_nothing_else_does() ->
 
 def test_no_limit_leaves_out_rows_behind_the_last_parameter() -> None:
     fleet = Fleet(seconds_per_mac=1e-3, fluctuation=1e9, full_band_rate_bps=1.0)  # type: ignore[arg-type]
-    profile = make_profile([1, 1, 1, 1], [90, 80, 70, 1], [5, 5, 5, 0])  # the last row, a softmax, has no parameters
+    profile = make_profile(
+        [1, 1, 1, 1], [90, 80, 70, 1], [5, 5, 5, 0]
+    )  # the last row, a softmax, has no parameters
     assert plan(profile, fleet).splits.tolist() == [2]
     bare = make_profile([1, 1], [90, 80], [0, 0])  # nothing to average at all: the first split
     assert plan(bare, fleet).splits.tolist() == [1]
@@ -184,7 +259,9 @@ def test_a_limit_is_a_number_a_name_or_one_for_each_device() -> None:
     assert by_number.splits.tolist() == by_name.splits.tolist()
     each = plan(ALEXNET, fleet, max_split=[4, "pool2", np.int64(15)])
     assert (each.splits <= [4, 8, 15]).all()
-    assert plan(ALEXNET, fleet, max_split=np.array([4, 8, 15])).splits.tolist() == each.splits.tolist()
+    assert (
+        plan(ALEXNET, fleet, max_split=np.array([4, 8, 15])).splits.tolist() == each.splits.tolist()
+    )
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "fixed"])
@@ -198,7 +275,12 @@ def test_the_least_and_the_deepest_split_may_be_the_same(method: str) -> None:
 @pytest.mark.parametrize("K", [1, 3])
 def test_a_profile_of_one_row_leaves_nothing_to_choose(method: str, K: int) -> None:
     fleet = Fleet(seconds_per_mac=[1e-9] * K, fluctuation=1e9, full_band_rate_bps=1e6)  # type: ignore[arg-type]
-    found = plan(make_profile([10**6], [100]), fleet, method=method, **({"split": 1} if method == "fixed" else {}))
+    found = plan(
+        make_profile([10**6], [100]),
+        fleet,
+        method=method,
+        **({"split": 1} if method == "fixed" else {}),
+    )
     assert found.splits.tolist() == [1] * K
     assert found.averaged_parameters == 0
     check(found, Case(make_profile([10**6], [100]), fleet))
@@ -217,24 +299,34 @@ def test_equal_gives_everybody_the_same_share_and_the_split_that_is_best_there()
 
 
 def test_equal_in_blocks_gives_everybody_the_same_whole_number_of_them() -> None:
-    found = plan(ALEXNET, Fleet.sample(5, seed=3, cell=Cell(resource_blocks=13)), method="equal", max_split=8)
+    found = plan(
+        ALEXNET, Fleet.sample(5, seed=3, cell=Cell(resource_blocks=13)), method="equal", max_split=8
+    )
     assert found.shares == pytest.approx([2 / 13] * 5, rel=1e-12)
 
 
 def test_fixed_takes_a_number_a_name_or_one_for_each_device_and_shares_in_the_best_way() -> None:
     fleet = Fleet.sample(3, seed=3)
-    four = [plan(ALEXNET, fleet, method="fixed", split=split) for split in (4, "pool1", [4, 4, 4], [4, "pool1", 4], np.array([4, 4, 4]))]
+    four = [
+        plan(ALEXNET, fleet, method="fixed", split=split)
+        for split in (4, "pool1", [4, 4, 4], [4, "pool1", 4], np.array([4, 4, 4]))
+    ]
     for found in four:
         assert found.splits.tolist() == [4, 4, 4]
         assert found.shares == pytest.approx(four[0].shares)
-        assert found.latency_s == pytest.approx([found.objective_s] * 3, rel=1e-9)  # everybody finishes together
+        assert found.latency_s == pytest.approx(
+            [found.objective_s] * 3, rel=1e-9
+        )  # everybody finishes together
     assert plan(ALEXNET, fleet, method="fixed", split=[1, 8, 15]).splits.tolist() == [1, 8, 15]
 
 
 def test_fixed_at_the_last_row_needs_a_limit_that_allows_it() -> None:
     fleet = Fleet.sample(2, seed=3)
     with nothing_averaged():
-        assert plan(ALEXNET, fleet, method="fixed", split=20, max_split=20).splits.tolist() == [20, 20]
+        assert plan(ALEXNET, fleet, method="fixed", split=20, max_split=20).splits.tolist() == [
+            20,
+            20,
+        ]
 
 
 def test_random_splits_depend_on_the_seed_and_on_nothing_else() -> None:
@@ -242,7 +334,10 @@ def test_random_splits_depend_on_the_seed_and_on_nothing_else() -> None:
     one, same, other = (plan(ALEXNET, fleet, method="random", seed=seed) for seed in (0, 0, 1))
     assert one.splits.tolist() == same.splits.tolist()
     assert one.splits.tolist() != other.splits.tolist()
-    assert plan(ALEXNET, Fleet.sample(12, seed=9), method="random", seed=0).splits.tolist() == one.splits.tolist()
+    assert (
+        plan(ALEXNET, Fleet.sample(12, seed=9), method="random", seed=0).splits.tolist()
+        == one.splits.tolist()
+    )
 
 
 def test_random_splits_are_drawn_evenly_from_those_that_are_allowed() -> None:
@@ -255,11 +350,21 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_allowed() -> None:
 
 
 def test_every_method_is_registered_once_and_says_what_it_does() -> None:
-    assert set(METHODS) == {"paper", "exact", "expected-max", "equal", "fixed", "random", "exhaustive"}
+    assert set(METHODS) == {
+        "paper",
+        "exact",
+        "expected-max",
+        "equal",
+        "fixed",
+        "random",
+        "exhaustive",
+    }
     assert all(method.__doc__ for method in METHODS.values())
 
 
 def test_a_plan_is_shown_in_a_line_however_many_devices_it_has() -> None:
     made = plan(ALEXNET, Fleet.sample(1000, seed=0), max_split=8)
-    assert repr(made).startswith(f"Plan('expected-max', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s=")
+    assert repr(made).startswith(
+        f"Plan('expected-max', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s="
+    )
     assert len(repr(made)) < 140

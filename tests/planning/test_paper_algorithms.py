@@ -17,7 +17,9 @@ from planning.problems import ALEXNET, Case, Reference, cases, examples, make_pr
 
 def both(seed: int, distance_m: float, limit: int) -> tuple[Plan, Plan]:
     fleet = Fleet.sample(20, seed=seed, mean_distance_m=distance_m)
-    return plan(ALEXNET, fleet, method="paper", max_split=limit), plan(ALEXNET, fleet, method="exact", max_split=limit)
+    return plan(ALEXNET, fleet, method="paper", max_split=limit), plan(
+        ALEXNET, fleet, method="exact", max_split=limit
+    )
 
 
 def test_with_a_limit_of_8_the_paper_is_nearly_optimal_on_every_fleet() -> None:
@@ -53,7 +55,9 @@ def test_with_nearly_no_limit_it_cycles_says_so_and_keeps_the_best(distance_m: f
 
 
 def test_a_cycle_comes_back_to_the_rows_that_it_began_with() -> None:
-    problem = Case(ALEXNET, Fleet.sample(20, seed=1, mean_distance_m=400.0), {"max_split": 19}).problem()
+    problem = Case(
+        ALEXNET, Fleet.sample(20, seed=1, mean_distance_m=400.0), {"max_split": 19}
+    ).problem()
     found = alternate(problem)
     assert found.cycle is not None
     assert found.cycle >= 2
@@ -65,7 +69,9 @@ def test_a_cycle_comes_back_to_the_rows_that_it_began_with() -> None:
         latencies.append(problem.worst_s(rows, shares, 1.0))
     assert latencies[:-1] == pytest.approx(list(found.history), rel=1e-12)
     assert visited[-1] == visited[-1 - found.cycle]
-    assert len({tuple(rows) for rows in visited}) == len(found.history)  # nothing came twice before that
+    assert len({tuple(rows) for rows in visited}) == len(
+        found.history
+    )  # nothing came twice before that
 
 
 @examples(80)
@@ -74,13 +80,19 @@ def test_it_is_never_better_than_exact_and_never_leaves_the_limits(case: Case) -
     paper, exact, reference = case.plan("paper"), case.plan("exact"), Reference(case)
     assert paper.objective_s >= exact.objective_s * (1 - 1e-9)
     assert paper.lower_bound_s <= exact.objective_s
-    assert all(split - 1 in allowed for split, allowed in zip(paper.splits, reference.options, strict=True))
-    assert reference.latency_s(paper.splits - 1, paper.shares) == pytest.approx(paper.objective_s, rel=1e-9)
+    assert all(
+        split - 1 in allowed for split, allowed in zip(paper.splits, reference.options, strict=True)
+    )
+    assert reference.latency_s(paper.splits - 1, paper.shares) == pytest.approx(
+        paper.objective_s, rel=1e-9
+    )
     assert paper.objective_s == pytest.approx(min(paper.history), rel=1e-9)
     assert paper.shares.sum() <= 1.0
 
 
-def test_where_it_runs_out_of_rounds_it_says_so_and_keeps_the_best_plan_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_runs_out_of_rounds_it_says_so_and_keeps_the_best_plan_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(alternating, "_MOST_ROUNDS", 3)
     kept = 0
     for seed in range(30):
@@ -94,14 +106,21 @@ def test_where_it_runs_out_of_rounds_it_says_so_and_keeps_the_best_plan_seen(mon
 
 
 def test_one_device_with_one_row_converges_at_once() -> None:
-    profile, fleet = make_profile([8, 1], [4, 1]), Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=64.0)  # type: ignore[arg-type]
+    profile, fleet = (
+        make_profile([8, 1], [4, 1]),
+        Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=64.0),
+    )  # type: ignore[arg-type]
     only = plan(profile, fleet, method="paper")
     assert only.status.startswith("converged after 1 alternations")
     assert only.objective_s == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("cell", [Cell(noise_dbm_per_hz=-174.0), Cell(resource_blocks=40)], ids=["density", "blocks"])
-@pytest.mark.parametrize("clock", [Clock(downlink=True), Clock(server_seconds_per_mac=1e-11, backward_macs_ratio=2.0)])
+@pytest.mark.parametrize(
+    "cell", [Cell(noise_dbm_per_hz=-174.0), Cell(resource_blocks=40)], ids=["density", "blocks"]
+)
+@pytest.mark.parametrize(
+    "clock", [Clock(downlink=True), Clock(server_seconds_per_mac=1e-11, backward_macs_ratio=2.0)]
+)
 def test_it_takes_the_costs_that_the_paper_leaves_out(cell: Cell, clock: Clock) -> None:
     case = Case(ALEXNET, Fleet.sample(10, seed=4, cell=cell), {"max_split": 8, "clock": clock})
     paper, exact = case.plan("paper"), case.plan("exact")

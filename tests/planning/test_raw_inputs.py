@@ -15,7 +15,11 @@ from planning.problems import Case, make_profile, nothing_averaged
 
 # Splits 2 and 4 are the cheapest in every respect, and send an input unchanged.
 BASE = make_profile([100, 1, 100, 1, 100], [1000, 1, 900, 1, 800])
-RAW = replace(BASE, raw_inputs=[[], ["context"], [], ["context", "position_ids"], []], input_names=["image", "context", "position_ids"])
+RAW = replace(
+    BASE,
+    raw_inputs=[[], ["context"], [], ["context", "position_ids"], []],
+    input_names=["image", "context", "position_ids"],
+)
 FLEET = Fleet(seconds_per_mac=[0.5, 0.7], fluctuation=2.0, full_band_rate_bps=[64.0, 100.0])
 
 
@@ -31,7 +35,10 @@ def test_no_method_takes_a_split_that_sends_a_raw_input(method: str) -> None:
     assert made.lower_bound_s > 5 * plan(RAW, FLEET, method="exact", raw_inputs="allow").objective_s
 
 
-@pytest.mark.parametrize(("raw_inputs", "split"), [("refuse", {1, 3}), (["context"], {2}), (["position_ids"], {1, 3}), ("allow", {2, 4})])
+@pytest.mark.parametrize(
+    ("raw_inputs", "split"),
+    [("refuse", {1, 3}), (["context"], {2}), (["position_ids"], {1, 3}), ("allow", {2, 4})],
+)
 def test_a_plan_takes_what_is_allowed(raw_inputs: Any, split: set[int]) -> None:
     assert set(plan(RAW, FLEET, method="exact", raw_inputs=raw_inputs).splits.tolist()) <= split
 
@@ -47,9 +54,13 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_left() -> None:
 
 def test_a_given_split_that_sends_a_raw_input_is_refused_by_the_input_s_name() -> None:
     told = "split of device 1, 2 (r2), would send the input 'context' of the model to the server unchanged; take another split, or"
-    with pytest.raises(AirsplitError, match=re.escape(f'{told} allow it by raw_inputs = ["context"]')):
+    with pytest.raises(
+        AirsplitError, match=re.escape(f'{told} allow it by raw_inputs = ["context"]')
+    ):
         plan(RAW, FLEET, method="fixed", split=[1, 2])
-    assert plan(RAW, FLEET, method="fixed", split=[1, 2], raw_inputs=["context"]).splits.tolist() == [1, 2]
+    assert plan(
+        RAW, FLEET, method="fixed", split=[1, 2], raw_inputs=["context"]
+    ).splits.tolist() == [1, 2]
 
 
 def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out() -> None:
@@ -60,7 +71,9 @@ def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out()
     for method in METHODS:
         with pytest.raises(AirsplitError, match=f"^{re.escape(told)}$"):
             plan(RAW, FLEET, method=method, min_split=2, max_split=2, **options_of(method))
-    with pytest.raises(AirsplitError, match="every split within the limits of device 1, 2, would send"):
+    with pytest.raises(
+        AirsplitError, match="every split within the limits of device 1, 2, would send"
+    ):
         plan(RAW, FLEET, min_split=2, max_split=[3, 2])
     everywhere = replace(RAW, raw_inputs=[["image", "context"]] * 5)
     told = "every split within the limits, 1 to 4, would send the inputs 'image' and 'context' of the model to the server unchanged; put"
@@ -69,9 +82,14 @@ def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out()
 
 
 def test_a_policy_that_is_none_is_an_error() -> None:
-    with pytest.raises(AirsplitError, match=r"raw_inputs 'contxt' is not known; did you mean 'context'\? Known: context, image, pos"):
+    with pytest.raises(
+        AirsplitError,
+        match=r"raw_inputs 'contxt' is not known; did you mean 'context'\? Known: context, image, pos",
+    ):
         plan(RAW, FLEET, raw_inputs=["contxt"])
-    with pytest.raises(AirsplitError, match='raw_inputs must be "refuse", "allow" or a list of the inputs'):
+    with pytest.raises(
+        AirsplitError, match='raw_inputs must be "refuse", "allow" or a list of the inputs'
+    ):
         plan(RAW, FLEET, raw_inputs="context")
     with pytest.raises(AirsplitError, match=r"raw_inputs must be .*, got 3"):
         plan(RAW, FLEET, raw_inputs=3)  # type: ignore[arg-type]
@@ -80,18 +98,32 @@ def test_a_policy_that_is_none_is_an_error() -> None:
 
 
 def test_an_input_that_never_crosses_may_be_listed() -> None:
-    assert plan(RAW, FLEET, raw_inputs=["image"]).splits.tolist() == plan(RAW, FLEET).splits.tolist()
+    assert (
+        plan(RAW, FLEET, raw_inputs=["image"]).splits.tolist() == plan(RAW, FLEET).splits.tolist()
+    )
 
 
 def test_limits_end_at_splits_that_may_be_taken() -> None:
     problem = Case(RAW, FLEET, {"min_split": 2, "max_split": [4, 3]}).problem()
-    assert (problem.shallowest, problem.deepest.tolist(), problem.choices.tolist()) == (2, [2, 2], [2])
-    assert [problem.allowed(row).tolist() for row in (1, 2, 3)] == [[False, False], [True, True], [False, False]]
+    assert (problem.shallowest, problem.deepest.tolist(), problem.choices.tolist()) == (
+        2,
+        [2, 2],
+        [2],
+    )
+    assert [problem.allowed(row).tolist() for row in (1, 2, 3)] == [
+        [False, False],
+        [True, True],
+        [False, False],
+    ]
     assert problem.allowed(np.array([2, 3])).tolist() == [True, False]
 
 
 def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() -> None:
-    assert [RAW.deepest_averaging_split(policy) for policy in ("refuse", ["context"], "allow")] == [3, 3, 4]
+    assert [RAW.deepest_averaging_split(policy) for policy in ("refuse", ["context"], "allow")] == [
+        3,
+        3,
+        4,
+    ]
     assert BASE.deepest_averaging_split() == 4
     with pytest.warns(UserWarning, match="3 is the deepest split that averages something"):
         plan(RAW, FLEET, max_split=5)
@@ -100,7 +132,9 @@ def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() ->
 def test_a_device_without_memory_for_the_first_split_that_is_left_is_refused() -> None:
     first = RAW.device_memory_bytes(1)[1]
     small = FLEET.replace(memory_bytes=[first, 1e9])
-    with pytest.raises(AirsplitError, match=r"device 0 has .* bytes of memory, but split 3 \(r3\) needs"):
+    with pytest.raises(
+        AirsplitError, match=r"device 0 has .* bytes of memory, but split 3 \(r3\) needs"
+    ):
         plan(RAW, small, min_split=2)
 
 
@@ -113,7 +147,11 @@ def test_raw_inputs_are_in_the_json_and_not_in_the_fingerprint() -> None:
     assert RAW.fingerprint == BASE.fingerprint
     read = Profile.from_json(RAW.to_json())
     assert (read.raw_inputs, read.input_names) == (RAW.raw_inputs, RAW.input_names)
-    with pytest.raises(AirsplitError, match=r"profile.raw_inputs must be 5 lists of names of inputs, one a split"):
+    with pytest.raises(
+        AirsplitError, match=r"profile.raw_inputs must be 5 lists of names of inputs, one a split"
+    ):
         replace(BASE, raw_inputs=[["context"]])
-    with pytest.raises(AirsplitError, match=r"profile.raw_inputs\[1\] must be a list of names of inputs"):
+    with pytest.raises(
+        AirsplitError, match=r"profile.raw_inputs\[1\] must be a list of names of inputs"
+    ):
         replace(BASE, raw_inputs=[[], "context", [], [], []])

@@ -8,30 +8,30 @@ import pytest
 from airsplit import Fleet
 from airsplit.planning.options import SplitTable
 from airsplit.planning.problem import Problem, problem_of
-from airsplit.planning.search import ExpectedMax, _neighbours, rivals_of, starting_candidates
+from airsplit.planning.search import ExpectedMax, _neighbors, rivals_of, starting_candidates
 from planning.problems import ALEXNET
 
 HERE = np.array([0, 0])
 
 
-def neighbours(costs: list[list[float]], most: int) -> list[list[int]]:
-    return [choice.tolist() for choice in _neighbours(np.array(costs), HERE, most)]
+def neighbors(costs: list[list[float]], most: int) -> list[list[int]]:
+    return [choice.tolist() for choice in _neighbors(np.array(costs), HERE, most)]
 
 
 def test_single_swaps_are_tried_from_the_cheapest_on() -> None:
     """They cost 3 and 1 more for the first device, 2 more or 1 less for the second."""
     costs = [[10.0, 13.0, 11.0], [20.0, 22.0, 19.0]]
-    assert neighbours(costs, 4) == [[0, 2], [2, 0], [0, 1], [1, 0]]
-    assert neighbours(costs, 2) == [[0, 2], [2, 0]]
-    assert neighbours(costs, 0) == []
+    assert neighbors(costs, 4) == [[0, 2], [2, 0], [0, 1], [1, 0]]
+    assert neighbors(costs, 2) == [[0, 2], [2, 0]]
+    assert neighbors(costs, 0) == []
 
 
 def test_where_several_devices_have_a_cheaper_split_all_go_there_first() -> None:
-    assert neighbours([[10.0, 8.0], [20.0, 19.0]], 1) == [[1, 1], [1, 0]]
+    assert neighbors([[10.0, 8.0], [20.0, 19.0]], 1) == [[1, 1], [1, 0]]
 
 
 def test_a_split_that_is_not_allowed_is_not_tried() -> None:
-    assert neighbours([[10.0, np.inf], [20.0, 21.0]], 4) == [[0, 1]]
+    assert neighbors([[10.0, np.inf], [20.0, 21.0]], 4) == [[0, 1]]
 
 
 @pytest.fixture

@@ -17,7 +17,9 @@ from airsplit.system.radio import Direction, Link
 from planning.problems import ALEXNET, Case, columns, examples, powers
 
 
-def by_cvxpy(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, unit_s: float) -> float:
+def by_cvxpy(
+    link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, unit_s: float
+) -> float:
     """The least max_k (busy + air time) by an interior-point method; times in units of `unit_s`, rates in bits a unit."""
     K = len(busy_s)
     share, ends = cp.Variable(K), cp.Variable()
@@ -27,7 +29,9 @@ def by_cvxpy(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, uni
             continue
         air = cp.Variable(K)
         rate = share if direction.snr is None else -cp.rel_entr(share, share + direction.snr)
-        constraints.append(cp.multiply(bits / (direction.scale_bps * unit_s), cp.inv_pos(air)) <= rate)
+        constraints.append(
+            cp.multiply(bits / (direction.scale_bps * unit_s), cp.inv_pos(air)) <= rate
+        )
         spare = spare - air
     problem = cp.Problem(cp.Minimize(ends), [*constraints, spare >= 0])
     problem.solve(solver=cp.CLARABEL)
@@ -44,7 +48,9 @@ def finish_s(link: Link, up: Floats, down: Floats, busy: Floats, shares: Floats)
 
 
 @st.composite
-def jobs(draw: st.DrawFn, most_devices: int = 6, density: bool | None = None) -> tuple[Link, Floats, Floats, Floats]:
+def jobs(
+    draw: st.DrawFn, most_devices: int = 6, density: bool | None = None
+) -> tuple[Link, Floats, Floats, Floats]:
     """Links, payloads and busy times."""
     K = draw(st.integers(1, most_devices))
     noise_grows = draw(st.booleans()) if density is None else density
@@ -59,7 +65,9 @@ def jobs(draw: st.DrawFn, most_devices: int = 6, density: bool | None = None) ->
 @pytest.mark.parametrize("K", [1, 2, 5, 12])
 def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K: int) -> None:
     rng = np.random.default_rng(K)
-    for _ in range(2):  # air times near the busy times: an interior-point method wants numbers of one size
+    for _ in range(
+        2
+    ):  # air times near the busy times: an interior-point method wants numbers of one size
         up, down = (direction(density, (10 ** rng.uniform(-1, 4, K)).tolist()) for _ in range(2))
         bits = rng.uniform(0.1, 1, K) * up.rate_bps(np.ones(K))
         job = Link(up, down if downlink else None), bits, bits * downlink, rng.uniform(0, 2, K)
@@ -69,7 +77,9 @@ def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K:
 
 @examples(150)
 @given(jobs())
-def test_everybody_finishes_together_and_the_band_is_used_up(job: tuple[Link, Floats, Floats, Floats]) -> None:
+def test_everybody_finishes_together_and_the_band_is_used_up(
+    job: tuple[Link, Floats, Floats, Floats],
+) -> None:
     done = allocate(*job)
     assert finish_s(*job, done.shares) == pytest.approx(done.finish_s, rel=1e-9)
     assert done.shares.sum() == pytest.approx(1.0, abs=1e-12)
@@ -79,18 +89,31 @@ def test_everybody_finishes_together_and_the_band_is_used_up(job: tuple[Link, Fl
 def in_every_order(shares: Floats) -> list[float]:
     values = shares.tolist()
     shuffled = np.random.default_rng(0).permutation(shares)
-    return [sum(values), sum(reversed(values)), sum(sorted(values)), math.fsum(values), float(np.sum(shares)), float(shuffled.sum())]
+    return [
+        sum(values),
+        sum(reversed(values)),
+        sum(sorted(values)),
+        math.fsum(values),
+        float(np.sum(shares)),
+        float(shuffled.sum()),
+    ]
 
 
 @examples(150)
 @given(jobs(most_devices=9))
-def test_the_budget_is_never_exceeded_not_even_by_a_rounding_error(job: tuple[Link, Floats, Floats, Floats]) -> None:
+def test_the_budget_is_never_exceeded_not_even_by_a_rounding_error(
+    job: tuple[Link, Floats, Floats, Floats],
+) -> None:
     assert max(in_every_order(allocate(*job).shares)) <= 1.0
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 7, 10, 99, 1_000, 12_345])
 def test_shares_of_any_number_of_devices_fit_in_whatever_order_they_are_added(K: int) -> None:
-    for shares in (np.ones(K), np.random.default_rng(K).exponential(size=K), 10.0 ** np.linspace(-15, 0, K)):
+    for shares in (
+        np.ones(K),
+        np.random.default_rng(K).exponential(size=K),
+        10.0 ** np.linspace(-15, 0, K),
+    ):
         fitted = within_budget(shares)
         assert max(in_every_order(fitted)) <= 1.0
         assert math.fsum(fitted.tolist()) == pytest.approx(1.0, abs=1e-9)
@@ -109,7 +132,9 @@ def test_the_paper_s_fleets_take_a_handful_of_steps(cell: Cell) -> None:
     for seed in range(30):
         problem = Case(ALEXNET, Fleet.sample(20, seed=seed, cell=cell), {"max_split": 8}).problem()
         rows = np.full(20, 3)
-        done = allocate(problem.link, problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, 1.0))
+        done = allocate(
+            problem.link, problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, 1.0)
+        )
         taken.append(done.iterations)
     assert np.median(taken) <= 6
     assert max(taken) <= 12
@@ -117,7 +142,11 @@ def test_the_paper_s_fleets_take_a_handful_of_steps(cell: Cell) -> None:
 
 def test_a_good_guess_of_the_finish_changes_nothing_but_the_effort() -> None:
     rng = np.random.default_rng(4)
-    link, bits, busy = Link(Direction(rng.uniform(1e6, 1e8, 12))), rng.uniform(1e5, 1e7, 12), rng.uniform(0, 1, 12)
+    link, bits, busy = (
+        Link(Direction(rng.uniform(1e6, 1e8, 12))),
+        rng.uniform(1e5, 1e7, 12),
+        rng.uniform(0, 1, 12),
+    )
     done = allocate(link, bits, 0 * bits, busy)
     for factor in (0.1, 0.9, 1.0, 1.1, 3.0):
         again = allocate(link, bits, 0 * bits, busy, done.finish_s * factor)
@@ -127,7 +156,10 @@ def test_a_good_guess_of_the_finish_changes_nothing_but_the_effort() -> None:
 
 @pytest.mark.parametrize("density", [False, True])
 def test_one_device_gets_the_whole_band(density: bool) -> None:
-    link, bits = Link(direction(density, [3.0])), np.array([4e7])  # 20 MHz · log2(1 + 3) = 40 Mbit/s
+    link, bits = (
+        Link(direction(density, [3.0])),
+        np.array([4e7]),
+    )  # 20 MHz · log2(1 + 3) = 40 Mbit/s
     done = allocate(link, bits, np.zeros(1), np.array([0.5]))
     assert done.finish_s == pytest.approx(1.5, rel=1e-12)
     assert done.shares == pytest.approx([1.0], rel=1e-12)
@@ -136,13 +168,20 @@ def test_one_device_gets_the_whole_band(density: bool) -> None:
 
 def test_two_devices_by_hand() -> None:
     # D/r = (1, 2) s over the whole band, busy (0, 1) s: 1/τ + 2/(τ - 1) = 1, τ² - 4τ + 1 = 0
-    done = allocate(Link(Direction(np.array([1e6, 1e6]))), np.array([1e6, 2e6]), np.zeros(2), np.array([0.0, 1.0]))
+    done = allocate(
+        Link(Direction(np.array([1e6, 1e6]))),
+        np.array([1e6, 2e6]),
+        np.zeros(2),
+        np.array([0.0, 1.0]),
+    )
     tau = 2 + math.sqrt(3)
     assert done.finish_s == pytest.approx(tau, rel=1e-12)
     assert done.shares == pytest.approx([1 / tau, 2 / (tau - 1)], rel=1e-9)
 
 
-def test_with_a_noise_density_a_device_alone_in_need_of_little_keeps_more_than_its_share_of_the_rate() -> None:
+def test_with_a_noise_density_a_device_alone_in_need_of_little_keeps_more_than_its_share_of_the_rate() -> (
+    None
+):
     # the same two devices: with a density the rate at half the band is more than half, so both finish sooner
     bits, none, busy = np.array([4e7, 4e7]), np.zeros(2), np.zeros(2)
     fixed = allocate(Link(direction(False, [3.0, 3.0])), bits, none, busy)
@@ -156,9 +195,15 @@ def worst(link: Link, bits: Floats, busy: Floats, done: Allocation) -> float:
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e6, 1e9, 1e12])
-def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anything(factor: float) -> None:
+def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anything(
+    factor: float,
+) -> None:
     # the first device is busy for `factor` seconds and on the air for a microsecond; one ulp of τ is then much of the band
-    link, bits, busy = Link(Direction(np.array([1e6, 1e6, 1e6]))), np.array([1.0, 1e3, 1e6]), np.array([factor, 0.0, 0.0])
+    link, bits, busy = (
+        Link(Direction(np.array([1e6, 1e6, 1e6]))),
+        np.array([1.0, 1e3, 1e6]),
+        np.array([factor, 0.0, 0.0]),
+    )
     done = allocate(link, bits, 0 * bits, busy)
     assert worst(link, bits, busy, done) == pytest.approx(done.finish_s, rel=1e-12)
     assert done.finish_s == pytest.approx(factor, rel=1e-5)
@@ -167,7 +212,11 @@ def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anythi
 @pytest.mark.parametrize("snr", [5e-14, 1e-12, 1e-8, 1e-4, 1.0, 1e8])
 def test_where_power_and_not_band_is_the_limit_the_others_do_not_suffer(snr: float) -> None:
     # at a very low SNR the first device's rate hardly depends on its share: almost nothing is left to win with the last of the band
-    link, bits, busy = Link(direction(True, [snr, 1e3, 10.0])), np.array([1e6, 1e6, 1e6]), np.array([0.1, 0.2, 0.3])
+    link, bits, busy = (
+        Link(direction(True, [snr, 1e3, 10.0])),
+        np.array([1e6, 1e6, 1e6]),
+        np.array([0.1, 0.2, 0.3]),
+    )
     done = allocate(link, bits, 0 * bits, busy)
     assert worst(link, bits, busy, done) == pytest.approx(done.finish_s, rel=1e-12)
     nobody_else = float((busy + link.seconds(bits, 0 * bits, np.ones(3))).max())
@@ -175,7 +224,9 @@ def test_where_power_and_not_band_is_the_limit_the_others_do_not_suffer(snr: flo
 
 
 @pytest.mark.parametrize("busy_s", [1e3, 1e9])
-def test_air_time_that_drowns_in_the_rounding_of_the_busy_time_is_still_shared(busy_s: float) -> None:
+def test_air_time_that_drowns_in_the_rounding_of_the_busy_time_is_still_shared(
+    busy_s: float,
+) -> None:
     link, bits = Link(direction(True, [1e6, 1e5])), np.array([1.0, 3.0])
     done = allocate(link, bits, 0 * bits, np.array([busy_s, busy_s]))
     assert done.finish_s == pytest.approx(busy_s, rel=1e-9)

@@ -15,14 +15,22 @@ from airsplit.planning.stopping import backward_induction
 from planning.problems import ALEXNET, examples, make_profile, powers
 
 
-def one_device(work: list[float], air_s: list[float], a: float = 1.0, eps: float = 1.0) -> tuple[Floats, Floats, Floats]:
-    thresholds, expected, probabilities = backward_induction(np.array(work), np.array([air_s]), np.array([a]), np.array([eps]))
+def one_device(
+    work: list[float], air_s: list[float], a: float = 1.0, eps: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    thresholds, expected, probabilities = backward_induction(
+        np.array(work), np.array([air_s]), np.array([a]), np.array([eps])
+    )
     return thresholds[0], expected[0], probabilities[0]
 
 
-def printed_probabilities(work: list[float], thresholds: Floats, a: float, eps: float) -> list[float]:
+def printed_probabilities(
+    work: list[float], thresholds: Floats, a: float, eps: float
+) -> list[float]:
     """Equation by equation as the paper prints them, without the clip."""
-    onward = [math.exp(-eps / c * (t - a * c)) for c, t in zip(work[:-1], thresholds[:-1], strict=True)]
+    onward = [
+        math.exp(-eps / c * (t - a * c)) for c, t in zip(work[:-1], thresholds[:-1], strict=True)
+    ]
     reached = [math.prod(onward[:ell]) for ell in range(len(work))]
     return [r * (1 - o) for r, o in zip(reached, [*onward, 0.0], strict=True)]
 
@@ -51,7 +59,9 @@ def test_the_printed_formula_gives_a_negative_probability_where_the_clip_is_miss
     printed = printed_probabilities(work, thresholds, 1.0, 1.0)
     assert thresholds[0] < work[0]  # the first layer takes longer at best than it may
     assert printed[0] < 0
-    assert sum(printed) == pytest.approx(1.0)  # … so that the others are too large: one above what is certain
+    assert sum(printed) == pytest.approx(
+        1.0
+    )  # … so that the others are too large: one above what is certain
     assert printed[1] > 1
     assert probabilities[0] == 0.0
     assert expected[0] == expected[1]
@@ -59,8 +69,14 @@ def test_the_printed_formula_gives_a_negative_probability_where_the_clip_is_miss
 
 
 @examples(100)
-@given(st.lists(st.tuples(powers(-1, 2), powers(-2, 2)), min_size=1, max_size=8), powers(-1, 1), powers(-1, 1))
-def test_probabilities_are_not_negative_and_sum_to_one(layers: list[tuple[float, float]], a: float, eps: float) -> None:
+@given(
+    st.lists(st.tuples(powers(-1, 2), powers(-2, 2)), min_size=1, max_size=8),
+    powers(-1, 1),
+    powers(-1, 1),
+)
+def test_probabilities_are_not_negative_and_sum_to_one(
+    layers: list[tuple[float, float]], a: float, eps: float
+) -> None:
     work = np.cumsum([c for c, _ in layers]).tolist()
     _, expected, probabilities = one_device(work, [d for _, d in layers], a, eps)
     assert (probabilities >= 0).all()
@@ -70,7 +86,11 @@ def test_probabilities_are_not_negative_and_sum_to_one(layers: list[tuple[float,
 
 
 @examples(100)
-@given(st.lists(st.tuples(powers(-1, 2), powers(-2, 2)), min_size=1, max_size=8), powers(-1, 1), powers(-1, 1))
+@given(
+    st.lists(st.tuples(powers(-1, 2), powers(-2, 2)), min_size=1, max_size=8),
+    powers(-1, 1),
+    powers(-1, 1),
+)
 def test_the_closed_form_is_the_mean_of_the_smaller_of_stopping_and_going_on(
     layers: list[tuple[float, float]], a: float, eps: float
 ) -> None:
@@ -88,11 +108,16 @@ def test_the_table_is_that_of_a_monte_carlo_that_draws_the_layers_independently(
     a, eps, n = 0.8, 1.5, 400_000
     thresholds, expected, probabilities = one_device(work.tolist(), air.tolist(), a, eps)
     compute = a * work + work / eps * np.random.default_rng(5).exponential(size=(n, 4))
-    stops = (compute < thresholds).argmax(axis=1)  # the last layer's threshold is infinite: somebody always stops
+    stops = (compute < thresholds).argmax(
+        axis=1
+    )  # the last layer's threshold is infinite: somebody always stops
     latency = compute[np.arange(n), stops] + air[stops]
     assert latency.mean() == pytest.approx(expected[0], abs=5 * float(latency.std()) / math.sqrt(n))
     frequencies = np.bincount(stops, minlength=4) / n
-    assert (np.abs(frequencies - probabilities) <= 5 * np.sqrt(probabilities * (1 - probabilities) / n) + 1e-12).all()
+    assert (
+        np.abs(frequencies - probabilities)
+        <= 5 * np.sqrt(probabilities * (1 - probabilities) / n) + 1e-12
+    ).all()
     assert np.count_nonzero(probabilities > 0.01) >= 3  # not a trivial case
 
 
@@ -121,7 +146,11 @@ def test_rows_without_any_work_send_the_smallest_payload() -> None:
 
 def test_one_row_is_always_taken() -> None:
     table = stopping_table(make_profile([10], [5]), 1.0, 2.0, 32.0)
-    assert (table.expected_s.tolist(), table.probabilities.tolist(), table.split) == ([20.0], [1.0], 1)
+    assert (table.expected_s.tolist(), table.probabilities.tolist(), table.split) == (
+        [20.0],
+        [1.0],
+        1,
+    )
 
 
 def test_the_limit_on_the_split_cuts_the_table_short() -> None:
@@ -149,7 +178,9 @@ def test_all_devices_at_once_are_each_device_by_itself(seed: int) -> None:
     K, profile = 7, make_profile(rng.integers(0, 50, 5).tolist(), rng.integers(1, 90, 5).tolist())
     a, eps, rates = rng.uniform(0.1, 2, K), rng.uniform(0.1, 9, K), rng.uniform(10, 900, K)
     air = profile.activation_elements * 32.0 / rates[:, None]
-    thresholds, expected, probabilities = backward_induction(profile.macs.astype(float), air, a, eps)
+    thresholds, expected, probabilities = backward_induction(
+        profile.macs.astype(float), air, a, eps
+    )
     for k in range(K):
         table = stopping_table(profile, float(a[k]), float(eps[k]), float(rates[k]))
         assert table.thresholds_s == pytest.approx(thresholds[k])
@@ -158,8 +189,12 @@ def test_all_devices_at_once_are_each_device_by_itself(seed: int) -> None:
 
 
 def test_a_device_never_stops_where_it_may_not() -> None:
-    air = np.array([[3.0, np.inf, 2.0, np.inf], [np.inf, 1.0, np.inf, np.inf], [1.0, 1.0, 1.0, 1.0]])
-    _, expected, probabilities = backward_induction(np.array([1.0, 2.0, 3.0, 4.0]), air, np.ones(3), np.ones(3))
+    air = np.array(
+        [[3.0, np.inf, 2.0, np.inf], [np.inf, 1.0, np.inf, np.inf], [1.0, 1.0, 1.0, 1.0]]
+    )
+    _, expected, probabilities = backward_induction(
+        np.array([1.0, 2.0, 3.0, 4.0]), air, np.ones(3), np.ones(3)
+    )
     assert (probabilities[np.isinf(air)] == 0).all()
     assert probabilities.sum(axis=1) == pytest.approx([1, 1, 1])
     assert expected[1, 0] == 5.0  # 2 + 2 + 1: only the second row may be taken
@@ -180,10 +215,20 @@ def test_a_device_without_a_positive_pace_or_rate_is_refused(field: str, bad: ob
         ({"max_split": 21}, InvalidValue, "max_split must be a whole number from 1 to 20, got 21"),
         ({"max_split": 2.5}, InvalidValue, "max_split must be a whole number"),
         ({"max_split": "pool9"}, UnknownName, "max_split 'pool9' is not known; did you mean 'pool"),
-        ({"batch_size": 0}, InvalidValue, "batch_size must be a whole number from 1 to 1000000000, got 0"),
-        ({"element_bits": 65}, InvalidValue, "element_bits must be a whole number from 1 to 64, got 65"),
+        (
+            {"batch_size": 0},
+            InvalidValue,
+            "batch_size must be a whole number from 1 to 1000000000, got 0",
+        ),
+        (
+            {"element_bits": 65},
+            InvalidValue,
+            "element_bits must be a whole number from 1 to 64, got 65",
+        ),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, object], kind: type[Exception], words: str) -> None:
+def test_options_out_of_range_are_refused(
+    options: dict[str, object], kind: type[Exception], words: str
+) -> None:
     with pytest.raises(kind, match=f"^{words}"):
         stopping_table(ALEXNET, 1e-9, 2e9, 1e7, **options)  # type: ignore[arg-type]

@@ -7,11 +7,18 @@ import pytest
 
 from airsplit.plots.clock import draw_clock
 
-SHARES = {"compute": ("computing", np.array([0.5, 0.25])), "idle": ("waiting", np.array([0.5, 0.75]))}
+SHARES = {
+    "compute": ("computing", np.array([0.5, 0.25])),
+    "idle": ("waiting", np.array([0.5, 0.75])),
+}
 
 
-@pytest.mark.parametrize(("longest_s", "unit_s", "word"), [(0.099, 1e-3, "ms"), (0.1, 1.0, "s"), (9.0, 1.0, "s")])
-def test_latencies_are_drawn_in_the_unit_of_their_axis(longest_s: float, unit_s: float, word: str) -> None:
+@pytest.mark.parametrize(
+    ("longest_s", "unit_s", "word"), [(0.099, 1e-3, "ms"), (0.1, 1.0, "s"), (9.0, 1.0, "s")]
+)
+def test_latencies_are_drawn_in_the_unit_of_their_axis(
+    longest_s: float, unit_s: float, word: str
+) -> None:
     latency_s = np.linspace(0.5, 1.0, 101) * longest_s
     left = draw_clock(latency_s, ("planned", 0.6 * longest_s), SHARES, "a caption").axes[0]
 

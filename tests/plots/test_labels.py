@@ -1,4 +1,4 @@
-"""Pictures of who holds which labels: every sample is drawn, colours are told apart, nothing lies outside."""
+"""Pictures of who holds which labels: every sample is drawn, colors are told apart, nothing lies outside."""
 
 from __future__ import annotations
 
@@ -16,18 +16,25 @@ from airsplit.data.image_sets import CLOTHES, DIGITS, THINGS
 from airsplit.data.partition import KINDS, label_counts, partition
 from airsplit.plots import style
 from airsplit.plots.files import save_picture
-from airsplit.plots.labels import COLOURS, MOST_BARS, MOST_COLUMNS, draw_labels
+from airsplit.plots.labels import COLORS, MOST_BARS, MOST_COLUMNS, draw_labels
 
 LABELS = np.random.default_rng(0).integers(0, 10, 3000)
 
 
 def counts_of(devices: int, kind: str = "dirichlet") -> Ints:
-    return label_counts(LABELS, partition(kind, LABELS, devices, seed=0, alpha=0.1, labels_per_device=1), 10)
+    return label_counts(
+        LABELS, partition(kind, LABELS, devices, seed=0, alpha=0.1, labels_per_device=1), 10
+    )
 
 
 @cache
 def drawn(devices: int, names: tuple[str, ...] = CLOTHES) -> Figure:
-    figure = draw_labels(counts_of(devices), names, "Set: who holds which labels", "Partition: dirichlet, α = 0.1, seed 0")
+    figure = draw_labels(
+        counts_of(devices),
+        names,
+        "Set: who holds which labels",
+        "Partition: dirichlet, α = 0.1, seed 0",
+    )
     figure.draw_without_rendering()
     return figure
 
@@ -50,11 +57,13 @@ def test_a_heat_map_has_the_shares_of_every_device(devices: int) -> None:
     (image,) = drawn(devices).axes[0].images
     shares = np.asarray(image.get_array()).T
     counts = counts_of(devices)
-    assert sorted(map(tuple, shares.round(9))) == sorted(map(tuple, (counts / counts.sum(axis=1, keepdims=True)).round(9)))
+    assert sorted(map(tuple, shares.round(9))) == sorted(
+        map(tuple, (counts / counts.sum(axis=1, keepdims=True)).round(9))
+    )
     assert (np.diff(shares.argmax(axis=1)) >= 0).all()
 
 
-def test_neighbours_are_averaged_where_there_are_more_devices_than_columns() -> None:
+def test_neighbors_are_averaged_where_there_are_more_devices_than_columns() -> None:
     (image,) = drawn(3000).axes[0].images
     shares = np.asarray(image.get_array()).T
     assert shares.shape == (MOST_COLUMNS, 10)
@@ -64,14 +73,20 @@ def test_neighbours_are_averaged_where_there_are_more_devices_than_columns() -> 
 
 @pytest.mark.parametrize("names", [CLOTHES, THINGS, DIGITS])
 @pytest.mark.parametrize("devices", [1, 20, 200])
-def test_every_class_is_named_and_nothing_lies_outside_or_on_something_else(devices: int, names: tuple[str, ...]) -> None:
+def test_every_class_is_named_and_nothing_lies_outside_or_on_something_else(
+    devices: int, names: tuple[str, ...]
+) -> None:
     figure = drawn(devices, names)
     axis, whole = figure.axes[0], figure.bbox
     legend = axis.get_legend()
     texts: list[Any] = legend.get_texts() if legend is not None else axis.get_yticklabels()
     assert sorted(text.get_text() for text in texts) == sorted(names)
     boxes = [text.get_window_extent() for text in texts]
-    boxes += [figure._suptitle.get_window_extent(), figure._supxlabel.get_window_extent(), axis.xaxis.label.get_window_extent()]
+    boxes += [
+        figure._suptitle.get_window_extent(),
+        figure._supxlabel.get_window_extent(),
+        axis.xaxis.label.get_window_extent(),
+    ]
     for at, box in enumerate(boxes):
         assert whole.x0 <= box.x0 < box.x1 <= whole.x1 + 1
         assert whole.y0 <= box.y0 < box.y1 <= whole.y1 + 1
@@ -86,18 +101,20 @@ def test_a_legend_reads_row_by_row() -> None:
     assert tuple(name for name, _ in read) == CLOTHES
 
 
-def test_more_classes_than_colours_are_a_heat_map() -> None:
+def test_more_classes_than_colors_are_a_heat_map() -> None:
     counts = np.eye(12, dtype=np.int64)
     figure = draw_labels(counts, [f"class {at}" for at in range(12)], "many", "classes")
     assert len(figure.axes[0].images) == 1
-    hundred = draw_labels(np.ones((5, 100), np.int64), [str(at) for at in range(100)], "many", "classes")
+    hundred = draw_labels(
+        np.ones((5, 100), np.int64), [str(at) for at in range(100)], "many", "classes"
+    )
     assert hundred.axes[0].get_ylabel() == "label"
 
 
-def test_colours_are_ten_that_differ_from_one_another_and_from_paper() -> None:
-    points = np.array([to_rgb(colour) for colour in (*COLOURS, "white")])
+def test_colors_are_ten_that_differ_from_one_another_and_from_paper() -> None:
+    points = np.array([to_rgb(color) for color in (*COLORS, "white")])
     apart = np.linalg.norm(points[:, None] - points, axis=2) + np.eye(len(points))
-    assert len(COLOURS) == 10
+    assert len(COLORS) == 10
     assert apart.min() > 0.2
 
 

@@ -13,18 +13,41 @@ from matplotlib.text import Text
 
 from airsplit.core.errors import InvalidValue
 from airsplit.plots.files import save_picture
-from airsplit.plots.profile import DOMINATED, LONGEST_NAME, MOST_NAMES, ON_FRONT, draw_profile, front_of, short
+from airsplit.plots.profile import (
+    DOMINATED,
+    LONGEST_NAME,
+    MOST_NAMES,
+    ON_FRONT,
+    draw_profile,
+    front_of,
+    short,
+)
 from airsplit.system.profile import Profile
 
-KINDS = {"conv1": 1.25, "bn1": 1.25, "relu1": 1.25, "conv2": 1.25, "conv3": 2.0, "bn3": 2.0, "add": 1.0, "relu": 1.0}
+KINDS = {
+    "conv1": 1.25,
+    "bn1": 1.25,
+    "relu1": 1.25,
+    "conv2": 1.25,
+    "conv3": 2.0,
+    "bn3": 2.0,
+    "add": 1.0,
+    "relu": 1.0,
+}
 
 
 def resnet_like(rows: int) -> Profile:
     """Data go up and down within each block and fall from stage to stage; additions are free."""
     kinds = [(list(KINDS)[row % len(KINDS)], 4 * row // rows) for row in range(rows)]
     data = [int((800_000 >> stage) * KINDS[kind]) for kind, stage in kinds]
-    work = [0 if kind == "add" else 10**8 if "conv" in kind else size for (kind, _), size in zip(kinds, data, strict=True)]
-    names = [f"model.layer{stage + 1}.{row // len(KINDS)}.{kind}" for row, (kind, stage) in enumerate(kinds)]
+    work = [
+        0 if kind == "add" else 10**8 if "conv" in kind else size
+        for (kind, _), size in zip(kinds, data, strict=True)
+    ]
+    names = [
+        f"model.layer{stage + 1}.{row // len(KINDS)}.{kind}"
+        for row, (kind, stage) in enumerate(kinds)
+    ]
     return Profile(names, work, np.cumsum(work), data, [100] * rows, model="resnet-like")
 
 
@@ -36,7 +59,9 @@ def ever_falling(rows: int) -> Profile:
 
 
 SIZES = {resnet_like: (1, 20, 60, 300, 3000), ever_falling: (40, 300)}
-MODELS = {f"{make.__name__}, {rows}": (make, rows) for make, sizes in SIZES.items() for rows in sizes}
+MODELS = {
+    f"{make.__name__}, {rows}": (make, rows) for make, sizes in SIZES.items() for rows in sizes
+}
 
 
 @cache
@@ -56,7 +81,9 @@ def brute_force_front(profile: Profile) -> list[int]:
 
 def marks(figure: Figure, panel: int) -> tuple[list[int], list[int]]:
     """The splits drawn as on the front, and those drawn as dominated."""
-    lines = {line.get_label(): [int(x) for x in line.get_xdata()] for line in figure.axes[panel].lines}
+    lines = {
+        line.get_label(): [int(x) for x in line.get_xdata()] for line in figure.axes[panel].lines
+    }
     return lines[ON_FRONT], lines.get(DOMINATED, [])
 
 
@@ -65,7 +92,13 @@ def test_the_front_is_that_of_a_search_by_hand_with_ties_and_free_rows(seed):
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 25))
     work = rng.integers(0, 3, rows)
-    profile = Profile([f"row{i}" for i in range(rows)], work, np.cumsum(work), rng.integers(1, 9, rows), [0] * rows)
+    profile = Profile(
+        [f"row{i}" for i in range(rows)],
+        work,
+        np.cumsum(work),
+        rng.integers(1, 9, rows),
+        [0] * rows,
+    )
     assert front_of(profile).tolist() == brute_force_front(profile)
 
 
@@ -87,7 +120,10 @@ def test_everything_is_inside_the_picture_and_no_two_names_or_numbers_overlap(mo
         boxes = sorted((Text.get_window_extent(label) for label in labels), key=lambda box: box.x0)
         assert boxes
         assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
-        assert all(min(box.x0, box.y0) >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes)
+        assert all(
+            min(box.x0, box.y0) >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+            for box in boxes
+        )
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -129,9 +165,14 @@ def test_the_split_with_the_largest_drop_in_data_is_named():
 
 
 def test_the_caption_says_what_was_drawn():
-    assert drawn("resnet_like, 1")[1].get_supxlabel() == "resnet-like, 1 split, 100 MMAC, 100 parameters; per sample, 32-bit elements"
+    assert (
+        drawn("resnet_like, 1")[1].get_supxlabel()
+        == "resnet-like, 1 split, 100 MMAC, 100 parameters; per sample, 32-bit elements"
+    )
     many = " ".join(drawn("ever_falling, 300")[1].get_supxlabel().split())
-    assert many.startswith("falling, 300 splits, 300 MMAC, 300 parameters; per sample, 32-bit elements; 300 on the front, 40 of")
+    assert many.startswith(
+        "falling, 300 splits, 300 MMAC, 300 parameters; per sample, 32-bit elements; 300 on the front, 40 of"
+    )
 
 
 @pytest.mark.parametrize("name", ["layer3.22.conv3", "model.layers.31.mlp.down_proj"])
@@ -139,7 +180,10 @@ def test_a_usual_name_is_written_in_full(name):
     assert short(name) == name
 
 
-@pytest.mark.parametrize("name", ["a.b" * 40, "x" * 500, "1." * 60 + "fc", "bert.encoder.layer.11.attention.self.query.weight"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.b" * 40, "x" * 500, "1." * 60 + "fc", "bert.encoder.layer.11.attention.self.query.weight"],
+)
 def test_a_long_name_loses_its_middle(name):
     shortened = short(name)
     assert len(shortened) <= LONGEST_NAME
@@ -148,9 +192,13 @@ def test_a_long_name_loses_its_middle(name):
     assert ".11" not in name or "…11" in shortened
 
 
-@pytest.mark.parametrize(("work", "name"), [([0, 0, 0], "new/a.png"), ([0, 7, 0], "a.SVG"), ([2**58, 0, 1], "a.pdf")])
+@pytest.mark.parametrize(
+    ("work", "name"), [([0, 0, 0], "new/a.png"), ([0, 7, 0], "a.SVG"), ([2**58, 0, 1], "a.pdf")]
+)
 def test_rows_without_work_and_names_with_signs_are_drawn(tmp_path, work, name):
-    profile = Profile(["a$b$", "\n", r"\alpha_{$"], work, [0, 0, 0], [1, 2**58, 1], [0, 0, 0], model="$x^$")
+    profile = Profile(
+        ["a$b$", "\n", r"\alpha_{$"], work, [0, 0, 0], [1, 2**58, 1], [0, 0, 0], model="$x^$"
+    )
     save_picture(draw_profile(profile), tmp_path / name)
     heads = {".png": b"\x89PNG", ".SVG": b"<?xml", ".pdf": b"%PDF"}
     assert (tmp_path / name).read_bytes().startswith(heads[(tmp_path / name).suffix])
@@ -159,7 +207,15 @@ def test_rows_without_work_and_names_with_signs_are_drawn(tmp_path, work, name):
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
 def test_the_same_profile_gives_the_same_file_whatever_the_users_settings(tmp_path, kind):
     save_picture(draw_profile(resnet_like(50)), tmp_path / f"one.{kind}")
-    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "other", "axes.grid": False, "font.family": "serif", "figure.dpi": 50}):
+    with matplotlib.rc_context(
+        {
+            "font.size": 20,
+            "svg.hashsalt": "other",
+            "axes.grid": False,
+            "font.family": "serif",
+            "figure.dpi": 50,
+        }
+    ):
         before = dict(matplotlib.rcParams)
         save_picture(draw_profile(resnet_like(50)), tmp_path / f"two.{kind}")
         assert dict(matplotlib.rcParams) == before
@@ -169,6 +225,9 @@ def test_the_same_profile_gives_the_same_file_whatever_the_users_settings(tmp_pa
 @pytest.mark.parametrize("name", ["a.jpg", "a", "png", ".svg", "a.png.gz", ""])
 def test_another_kind_of_file_is_refused_and_nothing_is_written(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidValue, match=r"must end in \.png, \.svg or \.pdf; give it a name such as 'profile\.png'"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"must end in \.png, \.svg or \.pdf; give it a name such as 'profile\.png'",
+    ):
         save_picture(Figure(), name)
     assert list(tmp_path.iterdir()) == []

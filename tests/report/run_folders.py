@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.runs.record import RoundRecord, RunFolder
+from airsplit.runs.folder import RunFolder
+from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 
 SCENARIO = """
@@ -41,15 +42,42 @@ def a_plan(devices: int = 3, **changes: Any) -> dict[str, Any]:
         "server_s": [0.0] * devices,
         "device_names": [str(k) for k in range(devices)],
     }
-    numbers = {"gap": 0.0003, "mean_latency_s": 0.375, "expected_latency_s": 0.5, "batch_size": 32, "averaged_parameters": 1234}
-    words = {"method": "exact", "status": "optimal over all splits and shares", "objective": "largest mean"}
-    return words | {"bound": "any splits and fixed shares within the limits; exact search"} | numbers | columns | changes
+    numbers = {
+        "gap": 0.0003,
+        "mean_latency_s": 0.375,
+        "expected_latency_s": 0.5,
+        "batch_size": 32,
+        "averaged_parameters": 1234,
+    }
+    words = {
+        "method": "exact",
+        "status": "optimal over all splits and shares",
+        "objective": "largest mean",
+    }
+    return (
+        words
+        | {"bound": "any splits and fixed shares within the limits; exact search"}
+        | numbers
+        | columns
+        | changes
+    )
 
 
 def a_record(number: int, devices: int = 3, **changes: Any) -> RoundRecord:
     """A round of 4 s: each device computes for 1 s, sends for 2 s and waits for 1 s."""
-    tested = {"test_accuracy": min(0.1 * number, 1.0), "test_accuracy_spread": 0.02, "test_accuracy_worst": 0.05, "test_loss": 2.0 / number}
-    columns = {"compute_s": (1.0,), "transmit_s": (2.0,), "server_s": (0.0,), "idle_s": (1.0,), "energy_j": (0.5,)}
+    tested = {
+        "test_accuracy": min(0.1 * number, 1.0),
+        "test_accuracy_spread": 0.02,
+        "test_accuracy_worst": 0.05,
+        "test_loss": 2.0 / number,
+    }
+    columns = {
+        "compute_s": (1.0,),
+        "transmit_s": (2.0,),
+        "server_s": (0.0,),
+        "idle_s": (1.0,),
+        "energy_j": (0.5,),
+    }
     counts = {"sent_bytes": (1000,), "received_bytes": (500,), "macs": (1e6,)}
     fields: dict[str, Any] = {
         "round": number,
@@ -64,7 +92,11 @@ def a_record(number: int, devices: int = 3, **changes: Any) -> RoundRecord:
 
 
 def a_run(
-    folder: Path, records: list[RoundRecord], scenario: Scenario | None = None, plan: dict[str, Any] | None = None, devices: int = 3
+    folder: Path,
+    records: list[RoundRecord],
+    scenario: Scenario | None = None,
+    plan: dict[str, Any] | None = None,
+    devices: int = 3,
 ) -> Path:
     """Write a run folder as `airsplit run` does."""
     run = RunFolder(folder)
@@ -79,5 +111,10 @@ def a_long_run(folder: Path, rounds: int, devices: int) -> Path:
     rng = np.random.default_rng(0)
     noise = rng.random((4, devices)).round(5)
     waits = tuple(noise[3].tolist())
-    records = [a_record(n, devices, idle_s=waits, test_accuracy=float(1 - 1 / n), train_loss=float(2 / n)) for n in range(1, rounds + 1)]
-    return a_run(folder, records, a_scenario(devices, training__rounds=rounds), a_plan(devices), devices)
+    records = [
+        a_record(n, devices, idle_s=waits, test_accuracy=float(1 - 1 / n), train_loss=float(2 / n))
+        for n in range(1, rounds + 1)
+    ]
+    return a_run(
+        folder, records, a_scenario(devices, training__rounds=rounds), a_plan(devices), devices
+    )

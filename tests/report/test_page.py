@@ -15,7 +15,7 @@ from airsplit.core.errors import FileProblem
 from airsplit.plots import style
 from airsplit.report.page import write_report
 from airsplit.report.style_sheet import STYLE
-from airsplit.runs.record import Divergence, RunFolder
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.settings import ALGORITHMS
 from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
@@ -40,13 +40,23 @@ def test_the_page_lies_in_the_folder_and_is_the_same_every_time(tmp_path: Path) 
     assert path == tmp_path / "run" / "report.html"
     first = path.read_bytes()
     assert write_report(tmp_path / "run").read_bytes() == first
-    assert {each.name for each in path.parent.iterdir()} == {"scenario.toml", "plan.json", "rounds.jsonl", "report.html"}
+    assert {each.name for each in path.parent.iterdir()} == {
+        "scenario.toml",
+        "plan.json",
+        "rounds.jsonl",
+        "report.html",
+    }
 
 
 def test_the_page_loads_nothing_and_runs_nothing(tmp_path: Path) -> None:
     page = read(a_run(tmp_path, [a_record(1)]))
-    assert page.startswith('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8" /><meta http-equiv="Content-Security-Policy"')
-    assert 'content="default-src &#x27;none&#x27;; style-src &#x27;unsafe-inline&#x27;; img-src data:;' in page
+    assert page.startswith(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8" /><meta http-equiv="Content-Security-Policy"'
+    )
+    assert (
+        'content="default-src &#x27;none&#x27;; style-src &#x27;unsafe-inline&#x27;; img-src data:;'
+        in page
+    )
     assert not re.search(r"https?:|<script|url\(|@import|\son\w+=", page)
     assert re.findall(r'(?:href|src)="([^"]*)"', page) == ["data:,"]
     assert "<title>alexnet32 with SFL on 3 devices · Airsplit</title>" in page
@@ -56,7 +66,9 @@ def test_every_picture_has_words_for_those_who_do_not_see_it(tmp_path: Path) -> 
     page = read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3)]))
     alts = re.findall(r'role="img" aria-label="([^"]*)"', page)
     assert len(alts) == 4
-    assert alts[0].startswith("Accuracy over rounds. mean of the devices&#x27; models: 10 % in round 1, 30 % in round 3.")
+    assert alts[0].startswith(
+        "Accuracy over rounds. mean of the devices&#x27; models: 10 % in round 1, 30 % in round 3."
+    )
     assert page.count("<figcaption>") == 6
     assert page.count("<details>") >= 3
     assert len(re.findall(r"<svg (?![^>]*(role=\"img\"|aria-hidden))", page)) == 0
@@ -70,7 +82,12 @@ def test_names_from_users_are_only_text(tmp_path: Path) -> None:
         "status": bad,
         "method": "<i>",
     }
-    run = a_run(tmp_path, [a_record(1)], a_scenario(model__name=bad, model__arguments={bad: bad}), a_plan(3, **names))
+    run = a_run(
+        tmp_path,
+        [a_record(1)],
+        a_scenario(model__name=bad, model__arguments={bad: bad}),
+        a_plan(3, **names),
+    )
     page = read(run)
     assert "<script" not in page
     assert "<b>" not in page
@@ -78,7 +95,7 @@ def test_names_from_users_are_only_text(tmp_path: Path) -> None:
     assert "$x_1$ &amp; co�" in page
 
 
-def test_the_colours_are_those_of_the_figures() -> None:
+def test_the_colors_are_those_of_the_figures() -> None:
     for name in ("BLUE", "ORANGE", "GREEN", "RED", "INK"):
         assert f"--{name.lower()}: {getattr(style, name)};" in STYLE
     assert f"--blue: {style.SKY};" in STYLE  # where the paper is dark
@@ -88,37 +105,61 @@ def test_neither_torch_nor_matplotlib_is_loaded(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1)])
     code = "import sys; from airsplit.report.page import write_report; write_report(sys.argv[1])"
     code += "; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False False"
 
 
 # ---- what it says --------------------------------------------------------------------------------------------------------
 def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: Path) -> None:
     scenario = a_scenario(fleet__joules_per_mac=1e-9)
-    said = words(read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)], scenario))).replace("&#x27;", "'")
-    assert "After 4 rounds and 16.0 s of virtual time, the devices' models get 40.0 % of the test set right on average " in said
+    said = words(read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)], scenario))).replace(
+        "&#x27;", "'"
+    )
+    assert (
+        "After 4 rounds and 16.0 s of virtual time, the devices' models get 40.0 % of the test set right on average "
+        in said
+    )
     assert "(spread 2.0 points, worst 5.0 %)" in said
-    assert "spent 6.00 J, sent 12.0 kB up and received 6.00 kB, for which the clock charges no time." in said
+    assert (
+        "spent 6.00 J, sent 12.0 kB up and received 6.00 kB, for which the clock charges no time."
+        in said
+    )
     assert "Sent up 12.0 kB" in said
 
 
 @pytest.mark.parametrize(("partition", "says"), [("iid", False), ("dirichlet", True)])
-def test_accuracy_on_the_devices_own_mix_of_classes_is_told_where_mixes_differ(tmp_path: Path, partition: str, says: bool) -> None:
+def test_accuracy_on_the_devices_own_mix_of_classes_is_told_where_mixes_differ(
+    tmp_path: Path, partition: str, says: bool
+) -> None:
     own = {"own_accuracy": 0.75, "own_accuracy_worst": 0.5}
-    said = words(read(a_run(tmp_path, [a_record(1, **own)], a_scenario(training__partition=partition))))
-    assert (", and 75.0 % with classes weighted as each device has them (worst 50.0 %)" in said) is says
+    said = words(
+        read(a_run(tmp_path, [a_record(1, **own)], a_scenario(training__partition=partition)))
+    )
+    assert (
+        ", and 75.0 % with classes weighted as each device has them (worst 50.0 %)" in said
+    ) is says
 
 
 @pytest.mark.parametrize(("probability", "says"), [(0.0, False), (0.25, True)])
-def test_devices_that_drop_out_by_chance_are_told_of(tmp_path: Path, probability: float, says: bool) -> None:
-    said = words(read(a_run(tmp_path, [a_record(1)], a_scenario(training__dropout_probability=probability))))
+def test_devices_that_drop_out_by_chance_are_told_of(
+    tmp_path: Path, probability: float, says: bool
+) -> None:
+    said = words(
+        read(a_run(tmp_path, [a_record(1)], a_scenario(training__dropout_probability=probability)))
+    )
     assert ("drops out with a probability of" in said) is says
 
 
 def test_lines_of_a_chart_end_in_it(tmp_path: Path) -> None:
     page = read(a_run(tmp_path, [a_record(n) for n in (1, 2, 3, 4)]))
     charts = re.findall(r'<svg [^>]*viewBox="0 0 (\d+) (.*?)</svg>', page, flags=re.DOTALL)
-    ends = [(float(x), float(width)) for width, inside in charts for x in re.findall(r' x[12]="([^"]*)"', inside)]
+    ends = [
+        (float(x), float(width))
+        for width, inside in charts
+        for x in re.findall(r' x[12]="([^"]*)"', inside)
+    ]
     assert len(ends) > 10
     assert all(0 <= x <= width for x, width in ends)
 
@@ -142,9 +183,16 @@ def test_a_run_over_a_network_is_told_as_one(tmp_path: Path) -> None:
 def test_energy_is_shown_only_where_computing_is_in_it(tmp_path: Path) -> None:
     without = words(read(a_run(tmp_path / "a", [a_record(1)]))).replace("&#x27;", "'")
     assert " J" not in without
-    assert "Energy is left out because computing would be missing from it; set fleet.joules_per_mac, or" in without
-    drawn = words(read(a_run(tmp_path / "b", [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9))))
-    of_a_file = words(read(a_run(tmp_path / "c", [a_record(1)], plan=a_plan(energy_includes_computing=True))))
+    assert (
+        "Energy is left out because computing would be missing from it; set fleet.joules_per_mac, or"
+        in without
+    )
+    drawn = words(
+        read(a_run(tmp_path / "b", [a_record(1)], a_scenario(fleet__joules_per_mac=1e-9)))
+    )
+    of_a_file = words(
+        read(a_run(tmp_path / "c", [a_record(1)], plan=a_plan(energy_includes_computing=True)))
+    )
     for said in (drawn, of_a_file):
         assert "spent 1.50 J" in said
         assert "Energy 1.50 J of all devices" in said.replace("&#x27;", "'")
@@ -152,7 +200,12 @@ def test_energy_is_shown_only_where_computing_is_in_it(tmp_path: Path) -> None:
 
 
 def test_the_whole_scenario_and_what_it_means_are_on_the_page(tmp_path: Path) -> None:
-    scenario = a_scenario(training__partition="shards", training__momentum=0.9, training__dropout_probability=0.25, fleet__seed=7)
+    scenario = a_scenario(
+        training__partition="shards",
+        training__momentum=0.9,
+        training__dropout_probability=0.25,
+        fleet__seed=7,
+    )
     page = read(a_run(tmp_path, [a_record(1)], scenario))
     assert scenario.to_toml().replace('"', "&quot;") in page
     said = words(page)
@@ -164,27 +217,48 @@ def test_the_whole_scenario_and_what_it_means_are_on_the_page(tmp_path: Path) ->
 
 def test_the_bound_of_the_plan_is_rounded_up(tmp_path: Path) -> None:
     said = words(read(a_run(tmp_path, [a_record(1)], plan=a_plan(3, gap=0.000301))))
-    assert "It takes at most 0.031 % longer than the best possible plan in its objective, largest mean." in said
-    assert "The bound holds against any splits and fixed shares within the limits; exact search." in said
+    assert (
+        "It takes at most 0.031 % longer than the best possible plan in its objective, largest mean."
+        in said
+    )
+    assert (
+        "The bound holds against any splits and fixed shares within the limits; exact search."
+        in said
+    )
     assert "0 pool1 33.33 % 0.125 s 0.250 s 0.375 s" in said
     assert "Averaged are 1,234 parameters, those behind pool2, the deepest split." in said
 
 
 def test_time_is_summed_over_rounds_and_absence_is_what_is_left(tmp_path: Path) -> None:
     present, absent = (1.0, 1.0, 0.0), (0, 1)
-    record = a_record(2, compute_s=present, transmit_s=(2.0, 2.0, 0.0), idle_s=present, participants=absent)
+    record = a_record(
+        2, compute_s=present, transmit_s=(2.0, 2.0, 0.0), idle_s=present, participants=absent
+    )
     page = read(a_run(tmp_path, [a_record(1), record]))
     said = words(page)
-    assert "spent 25 % computing, 50 % on the air and 25 % waiting until the last of them was done." in said
+    assert (
+        "spent 25 % computing, 50 % on the air and 25 % waiting until the last of them was done."
+        in said
+    )
     assert "not taking part" in said
-    assert "On average 2.5 of 3 devices were asked to take part in a round, and none dropped out." in said
-    assert page.count('x="250" y="0" width="500"') == 2  # on the air, of those that always took part
+    assert (
+        "On average 2.5 of 3 devices were asked to take part in a round, and none dropped out."
+        in said
+    )
+    assert (
+        page.count('x="250" y="0" width="500"') == 2
+    )  # on the air, of those that always took part
     assert page.count('x="125" y="0" width="250"') == 1
 
 
 def test_dropouts_and_rounds_that_nobody_finished_are_told(tmp_path: Path) -> None:
-    said = words(read(a_run(tmp_path, [a_record(1, dropped=(0, 1, 2), train_loss=None), a_record(2)])))
-    assert "On average 3 of 3 devices were asked to take part in a round and 1.5 finished it; 3 times a device dropped out" in said
+    said = words(
+        read(a_run(tmp_path, [a_record(1, dropped=(0, 1, 2), train_loss=None), a_record(2)]))
+    )
+    assert (
+        "On average 3 of 3 devices were asked to take part in a round and 1.5 finished it; 3 times a device dropped out"
+        in said
+    )
     assert "dropped out, 50.0 % of those asked. In 1 round nobody finished." in said
     assert "took part in a round" not in said
     assert "Each device device rounds asked finished dropped out 0 2 1 1" in said
@@ -196,22 +270,32 @@ def test_waiting_is_one_quantity_in_tile_sentence_bars_and_plan(tmp_path: Path) 
     said = words(page)
     assert "Waiting 25 % of the devices' time" in said.replace("&#x27;", "'")
     assert "25 % waiting until the last of them was done" in said
-    assert page.count('<span class="number">25 %</span>') == 3  # device 0, too: in the time in which it takes part
+    assert (
+        page.count('<span class="number">25 %</span>') == 3
+    )  # device 0, too: in the time in which it takes part
     planned = "the plan expects the devices to wait 25 % of their time until the last of them is done."  # 0.5 s, of which 0.375 s are busy
     assert planned in said
     assert "nobody waits" not in said
 
 
-def test_a_device_that_dropped_out_is_measured_in_the_rounds_that_it_finished(tmp_path: Path) -> None:
+def test_a_device_that_dropped_out_is_measured_in_the_rounds_that_it_finished(
+    tmp_path: Path,
+) -> None:
     nothing = dict.fromkeys(("compute_s", "transmit_s", "idle_s"), (0.0, 1.0, 1.0))
     records = [a_record(1, dropped=(0,), **nothing), a_record(2)]
     said = words(read(a_run(tmp_path, records, plan=a_plan(networked=True))))
     assert "0 planned 1.88 s measured 3.00 s" in said  # not half of it
 
 
-def test_new_plans_are_told_and_splits_that_no_name_is_known_of_have_their_number(tmp_path: Path) -> None:
+def test_new_plans_are_told_and_splits_that_no_name_is_known_of_have_their_number(
+    tmp_path: Path,
+) -> None:
     again = a_record(3, splits=(8, 8, 5), shares=(0.5, 0.25, 0.25))
-    said = words(read(a_run(tmp_path, [a_record(1), a_record(2), again], a_scenario(training__replan_every=2))))
+    said = words(
+        read(
+            a_run(tmp_path, [a_record(1), a_record(2), again], a_scenario(training__replan_every=2))
+        )
+    )
     assert "The plan was made anew 1 time, every 2 rounds." in said
     assert "3 2 devices pool2 25.00 % – 50.00 %" in said
     assert "0 pool1 → pool2" in said
@@ -225,9 +309,15 @@ def test_every_algorithm_has_a_page_that_names_it_in_words(tmp_path: Path, algor
     scenario = a_scenario(training__algorithm=algorithm)
     said = words(read(a_run(tmp_path, [a_record(1)], scenario)))
     assert re.search("(SFL|FedAvg|split learning|SplitFed V[12]): ", said)
-    assert ("so this plan was not used" in said) == (algorithm == "fedavg") == ("0 whole model" in said)
+    assert (
+        ("so this plan was not used" in said)
+        == (algorithm == "fedavg")
+        == ("0 whole model" in said)
+    )
     assert ("its shares and times were not used" in said) == (algorithm == "split-learning")
-    assert ("the plan expects the devices to wait" in said) == (algorithm not in ("fedavg", "split-learning"))
+    assert ("the plan expects the devices to wait" in said) == (
+        algorithm not in ("fedavg", "split-learning")
+    )
 
 
 def test_a_run_without_a_finished_round_has_its_plan(tmp_path: Path) -> None:
@@ -247,7 +337,12 @@ def test_one_round_is_enough(tmp_path: Path, devices: int) -> None:
 
 
 def test_rounds_that_were_not_tested_are_left_out_of_the_lines(tmp_path: Path) -> None:
-    untested = {"test_accuracy": None, "test_accuracy_spread": None, "test_accuracy_worst": None, "test_loss": None}
+    untested = {
+        "test_accuracy": None,
+        "test_accuracy_spread": None,
+        "test_accuracy_worst": None,
+        "test_loss": None,
+    }
     records = [a_record(1), a_record(2, **untested), a_record(3), a_record(4, **untested)]
     page = read(a_run(tmp_path, records))
     assert "right when last tested, in round 3 on average" in words(page)
@@ -260,7 +355,9 @@ def test_a_run_that_never_tests_and_one_without_classes_have_pages(tmp_path: Pat
     nothing = {"test_accuracy": None, "test_accuracy_spread": None, "test_accuracy_worst": None}
     regression = words(read(a_run(tmp_path / "a", [a_record(1, **nothing)])))
     assert "models have a mean test loss of 2." in regression
-    untested = words(read(a_run(tmp_path / "b", [a_record(1, **nothing, test_loss=None, train_loss=-1.5)])))
+    untested = words(
+        read(a_run(tmp_path / "b", [a_record(1, **nothing, test_loss=None, train_loss=-1.5)]))
+    )
     assert "no model has been tested yet." in untested
 
 
@@ -275,7 +372,9 @@ def test_a_long_and_wide_run_is_drawn_in_part_and_says_so(tmp_path: Path) -> Non
     page = read(a_long_run(tmp_path, rounds=650, devices=210))
     said = words(page)
     assert len(page) < 400_000
-    assert "Of 650 rounds, the first, least, greatest and last values of neighbours are drawn." in said
+    assert (
+        "Of 650 rounds, the first, least, greatest and last values of neighbors are drawn." in said
+    )
     assert "of 650 rounds; rounds.jsonl has all" in said
     assert "The 40 of 210 devices that wait most" in said
     assert "the first 200 devices; plan.json has all" in said
@@ -288,10 +387,16 @@ def test_a_run_that_diverged_says_so_and_in_which_round(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [a_record(1), a_record(2)])
     RunFolder(folder).write_divergence(Divergence(3, "the loss is not finite"))
     said = words(read(folder))
-    assert "2 of 4 rounds, diverged in round 3 The training diverged in round 3. the loss is not finite. After 2 of 4 rounds" in said
+    assert (
+        "2 of 4 rounds, diverged in round 3 The training diverged in round 3. the loss is not finite. After 2 of 4 rounds"
+        in said
+    )
     RunFolder(folder).keep([])
     said = words(read(folder))
-    assert "The training diverged in round 3. the loss is not finite. No round is finished, of 4 rounds." in said
+    assert (
+        "The training diverged in round 3. the loss is not finite. No round is finished, of 4 rounds."
+        in said
+    )
     RunFolder(folder).clear_divergence()
     assert "diverged" not in words(read(folder))
 
@@ -327,7 +432,9 @@ def test_a_folder_without_a_run_is_a_file_problem(tmp_path: Path) -> None:
         ({"device_names": "abc"}, "must have one of 'device_names'"),
     ],
 )
-def test_a_plan_that_is_none_is_a_file_problem(tmp_path: Path, plan: object, complaint: str) -> None:
+def test_a_plan_that_is_none_is_a_file_problem(
+    tmp_path: Path, plan: object, complaint: str
+) -> None:
     a_run(tmp_path, [], plan=a_plan(3, **plan) if isinstance(plan, dict) else None)
     if isinstance(plan, str):
         (tmp_path / "plan.json").write_text(plan)
@@ -339,12 +446,17 @@ def test_a_plan_that_is_none_is_a_file_problem(tmp_path: Path, plan: object, com
     ("changes", "complaint"),
     [
         ({"compute_s": (1.0,)}, "round 1 has 1 compute_s, but the plan has 3 devices"),
-        ({"participants": (3,)}, "round 1 names a device that the plan with 3 devices does not have"),
+        (
+            {"participants": (3,)},
+            "round 1 names a device that the plan with 3 devices does not have",
+        ),
         ({"train_loss": "low"}, "train_loss must be a number"),
         ({"idle_s": ("a", "b", "c")}, "idle_s must be a number or an array of numbers"),
     ],
 )
-def test_records_that_do_not_fit_the_plan_are_a_file_problem(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
+def test_records_that_do_not_fit_the_plan_are_a_file_problem(
+    tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(FileProblem, match=complaint):
         write_report(a_run(tmp_path, [a_record(1, **changes)]))
 
@@ -352,14 +464,24 @@ def test_records_that_do_not_fit_the_plan_are_a_file_problem(tmp_path: Path, cha
 def test_a_scenario_that_is_none_is_a_file_problem(tmp_path: Path) -> None:
     a_run(tmp_path, [])
     (tmp_path / "scenario.toml").write_text("[modle]\n")
-    with pytest.raises(FileProblem, match=r"scenario of the run .*scenario.toml': \[modle\] is not a setting"):
+    with pytest.raises(
+        FileProblem, match=r"scenario of the run .*scenario.toml': \[modle\] is not a setting"
+    ):
         write_report(tmp_path)
 
 
 def test_the_plan_is_a_picture_of_cuts_shares_and_times(tmp_path: Path) -> None:
-    page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(all_split_names=[f"layer{n}" for n in range(1, 17)])))
+    page = read(
+        a_run(
+            tmp_path,
+            [a_record(1)],
+            plan=a_plan(all_split_names=[f"layer{n}" for n in range(1, 17)]),
+        )
+    )
     picture = page[page.index('class="plan"') :]
-    assert '<rect x="0" y="0" width="250" height="10" class="fill own" />' in picture  # cut after 4 of 16 layers
+    assert (
+        '<rect x="0" y="0" width="250" height="10" class="fill own" />' in picture
+    )  # cut after 4 of 16 layers
     assert "share, up to 33.3 %" in picture
     assert "time, up to 0.375 s" in picture
 
@@ -372,11 +494,19 @@ def test_what_was_measured_stands_beside_what_was_planned(tmp_path: Path) -> Non
     assert "measured 3.00 s" in page
     assert "Planned and measured" not in read(a_run(tmp_path / "simulated", records))
     anew = [records[0], a_record(2, splits=(4, 4, 4), shares=(0.3, 0.3, 0.4))]
-    assert "Planned and measured" not in read(a_run(tmp_path / "replanned", anew, plan=a_plan(networked=True)))
+    assert "Planned and measured" not in read(
+        a_run(tmp_path / "replanned", anew, plan=a_plan(networked=True))
+    )
 
 
 def test_the_machine_is_told_where_it_is_known(tmp_path: Path) -> None:
-    page = read(a_run(tmp_path, [a_record(1)], plan=a_plan(machine="a <fast> one, 2 cores", airsplit_version="0.1.0")))
+    page = read(
+        a_run(
+            tmp_path,
+            [a_record(1)],
+            plan=a_plan(machine="a <fast> one, 2 cores", airsplit_version="0.1.0"),
+        )
+    )
     assert "a &lt;fast&gt; one, 2 cores" in page
     assert "trained with Airsplit 0.1.0" in page
 
@@ -386,19 +516,30 @@ ERROR = {"training__metric": "mine:mean_error", "training__metric_goal": "min"}
 
 
 def test_a_metric_of_the_users_own_stands_where_accuracy_would(tmp_path: Path) -> None:
-    records = [a_record(n, test_metric=8.0 / n, test_metric_spread=0.5, test_metric_worst=9.0 / n) for n in (1, 2)]
+    records = [
+        a_record(n, test_metric=8.0 / n, test_metric_spread=0.5, test_metric_worst=9.0 / n)
+        for n in (1, 2)
+    ]
     page = read(a_run(tmp_path, records, a_scenario(**ERROR)))
     said = words(page)
-    assert "mean_error on the test set is 4 in the mean over the devices&#x27; models (spread 0.5, worst 4.5)." in said
+    assert (
+        "mean_error on the test set is 4 in the mean over the devices&#x27; models (spread 0.5, worst 4.5)."
+        in said
+    )
     assert "mean_error 4 worst 4.5" in said
     assert "Metric mine:mean_error , of which less is better" in said
-    assert "mean_error over rounds. mean of the devices&#x27; models: 8 in round 1, 4 in round 2. worst model: 9 in round 1" in page
+    assert (
+        "mean_error over rounds. mean of the devices&#x27; models: 8 in round 1, 4 in round 2. worst model: 9 in round 1"
+        in page
+    )
     assert re.search(r"<th[^>]*>mean_error</th>", page)
 
 
 def test_models_that_agree_in_a_metric_have_no_worst(tmp_path: Path) -> None:
     no_accuracy = dict.fromkeys(("test_accuracy", "test_accuracy_spread", "test_accuracy_worst"))
-    records = [a_record(1, test_metric=0.25, test_metric_spread=0.0, test_metric_worst=0.25, **no_accuracy)]
+    records = [
+        a_record(1, test_metric=0.25, test_metric_spread=0.0, test_metric_worst=0.25, **no_accuracy)
+    ]
     said = words(read(a_run(tmp_path, records, a_scenario(training__metric="mine:dice"))))
     assert "dice on the test set is 0.25 in the mean over the devices&#x27; models." in said
     assert "dice 0.25 the same for all models" in said
@@ -417,13 +558,23 @@ def test_without_a_metric_of_the_users_own_none_is_named(tmp_path: Path) -> None
         ({"gap": -0.9}, "gap must be a finite number > 0, got -0.9"),
     ],
 )
-def test_a_plan_that_no_run_can_have_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_plan_that_no_run_can_have_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     folder = a_run(tmp_path, [a_record(1)], plan=a_plan(3, **changes))
     with pytest.raises(FileProblem, match=message):
         write_report(folder)
 
 
-@pytest.mark.parametrize("changes", [{"splits": ()}, {"virtual_time_s": -1.0}, {"sent_bytes": (1e308,) * 3}, {"macs": (1e308,) * 3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"splits": ()},
+        {"virtual_time_s": -1.0},
+        {"sent_bytes": (1e308,) * 3},
+        {"macs": (1e308,) * 3},
+    ],
+)
 def test_a_record_that_no_run_can_have_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = a_run(tmp_path, [a_record(1), a_record(2, **changes)])
     with pytest.raises(FileProblem):

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from airsplit.report.scales import Scale, log_scale, loss_scale, span_scale, spread_rows, thinned, value_scale
+from airsplit.report.scales import (
+    Scale,
+    log_scale,
+    loss_scale,
+    span_scale,
+    spread_rows,
+    thinned,
+    value_scale,
+)
 
 positive = st.floats(1e-9, 1e12)
 
@@ -37,7 +45,13 @@ def test_an_axis_of_accuracies_has_room_for_them_and_ends_at_one(greatest: float
     assert scale.high <= 1
 
 
-@given(arrays(np.float64, st.integers(1, 20), elements=st.floats(-1e6, 1e6).filter(lambda v: v == 0 or abs(v) > 1e-6)))
+@given(
+    arrays(
+        np.float64,
+        st.integers(1, 20),
+        elements=st.floats(-1e6, 1e6).filter(lambda v: v == 0 or abs(v) > 1e-6),
+    )
+)
 def test_an_axis_of_losses_has_room_for_all_of_them(values: np.ndarray) -> None:
     scale = loss_scale(values)
     require_sound(scale)
@@ -54,7 +68,9 @@ def test_an_axis_of_times_that_are_far_apart_has_ticks(low: float, times: float)
 
 
 @given(arrays(np.float64, st.integers(1, 500), elements=st.floats(-1, 1)), st.integers(4, 100))
-def test_thinning_keeps_the_ends_and_the_extremes_and_no_more_than_asked(values: np.ndarray, most: int) -> None:
+def test_thinning_keeps_the_ends_and_the_extremes_and_no_more_than_asked(
+    values: np.ndarray, most: int
+) -> None:
     kept = thinned(values, most)
     assert len(kept) <= max(most, 4)
     assert (np.diff(kept) > 0).all()
@@ -63,7 +79,9 @@ def test_thinning_keeps_the_ends_and_the_extremes_and_no_more_than_asked(values:
 
 
 @given(st.integers(0, 5000), st.integers(2, 300))
-def test_rows_of_a_table_have_the_first_and_the_last_and_no_more_than_asked(count: int, most: int) -> None:
+def test_rows_of_a_table_have_the_first_and_the_last_and_no_more_than_asked(
+    count: int, most: int
+) -> None:
     rows = spread_rows(count, most)
     assert len(rows) == len(set(rows)) <= most
     assert not count or (rows[0], rows[-1]) == (0, count - 1)

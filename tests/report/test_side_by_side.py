@@ -12,8 +12,8 @@ import pytest
 from airsplit.core.errors import FileProblem
 from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 from airsplit.runs.comparison import Comparison
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.metric import metric_of
-from airsplit.runs.record import Divergence, RunFolder
 from airsplit.runs.seeds import Trials
 from report.run_folders import a_record, a_run, a_scenario
 
@@ -21,35 +21,56 @@ from report.run_folders import a_record, a_run, a_scenario
 def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
     """SFL, and FedAvg as accurate but slower, with two seeds each."""
     runs = {
-        algorithm: Trials(tuple(tuple(a_record(n, virtual_time_s=times * n, **record) for n in range(1, 5)) for _ in range(2)))
+        algorithm: Trials(
+            tuple(
+                tuple(a_record(n, virtual_time_s=times * n, **record) for n in range(1, 5))
+                for _ in range(2)
+            )
+        )
         for algorithm, times in (("sfl", 1.0), ("fedavg", slower))
     }
-    return Comparison(a_scenario(), (0, 1), 0.4, runs, {algorithm: {} for algorithm in runs}, has_energy=False)
+    return Comparison(
+        a_scenario(), (0, 1), 0.4, runs, {algorithm: {} for algorithm in runs}, has_energy=False
+    )
 
 
 def test_it_says_who_is_first_and_links_to_each_run(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(), tmp_path).read_text()
     assert "<h1>SFL and FedAvg side by side</h1>" in page
     said = page.replace("\N{NO-BREAK SPACE}", " ")
-    assert "The first to get 40 % right is SFL, after 4.00 s; FedAvg takes 3.0 times as long." in said
+    assert (
+        "The first to get 40 % right is SFL, after 4.00 s; FedAvg takes 3.0 times as long." in said
+    )
     links = re.findall(r'href="([^"]*report\.html)"', page)
-    assert links == [f"{algorithm}-seed{seed}/report.html" for algorithm in ("sfl", "fedavg") for seed in (0, 1)]
+    assert links == [
+        f"{algorithm}-seed{seed}/report.html" for algorithm in ("sfl", "fedavg") for seed in (0, 1)
+    ]
     assert len(re.findall(r'role="img" aria-label="[^"]*FedAvg: 40.0 % at the end', page)) == 2
 
 
 def test_the_headline_says_how_good_each_is_in_the_end() -> None:
     comparison = a_comparison()
-    ahead = Trials(tuple(tuple(a_record(n, virtual_time_s=3.0 * n, test_accuracy=0.2 * n) for n in range(1, 5)) for _ in range(2)))
+    ahead = Trials(
+        tuple(
+            tuple(a_record(n, virtual_time_s=3.0 * n, test_accuracy=0.2 * n) for n in range(1, 5))
+            for _ in range(2)
+        )
+    )
     headline = replace(comparison, trials=comparison.trials | {"fedavg": ahead}).headline
     assert headline.startswith(
         "After the last round FedAvg gets 80.0 % right, SFL 40.0 %. The first to get 40 % right is SFL, after 4.00 s;"
     )
     alone = replace(comparison, trials={"sfl": comparison.trials["sfl"]}).to_dict()
-    assert alone["headline"] == "After the last round SFL gets 40.0 % right. The first to get 40 % right is SFL, after 4.00 s."
+    assert (
+        alone["headline"]
+        == "After the last round SFL gets 40.0 % right. The first to get 40 % right is SFL, after 4.00 s."
+    )
     assert comparison.columns[:3] == ["final accuracy", "worst device", "time to 40 %"]
 
 
-def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where_computing_is_in_it() -> None:
+def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where_computing_is_in_it() -> (
+    None
+):
     comparison = a_comparison()
     assert comparison.columns[3:] == ["all rounds", "sent up", "devices' work"]
     assert comparison.rows[0].energy_j is None
@@ -62,21 +83,43 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
     comparison = a_comparison()
     one = Trials(comparison.trials["fedavg"].runs[:1])
     nan = "the loss is not finite"
-    some = replace(comparison, trials=comparison.trials | {"fedavg": one}, diverged={"sfl": {}, "fedavg": {1: Divergence(2, nan)}})
-    assert some.cells(some.rows[1])[:4] == ["40.0 % (1 of 2 diverged)", "5.0 %", "only 1 of 2", "12.0 s"]
-    assert "FedAvg does with 1 of 2 seeds only. Diverged: FedAvg with seed 1 in round 2." in some.headline
+    some = replace(
+        comparison,
+        trials=comparison.trials | {"fedavg": one},
+        diverged={"sfl": {}, "fedavg": {1: Divergence(2, nan)}},
+    )
+    assert some.cells(some.rows[1])[:4] == [
+        "40.0 % (1 of 2 diverged)",
+        "5.0 %",
+        "only 1 of 2",
+        "12.0 s",
+    ]
+    assert (
+        "FedAvg does with 1 of 2 seeds only. Diverged: FedAvg with seed 1 in round 2."
+        in some.headline
+    )
     assert (some.rows[1].reached, some.rows[1].diverged) == (1, {1: 2})
     both = {0: Divergence(3, nan), 1: Divergence(2, nan)}
-    none = replace(comparison, trials=comparison.trials | {"fedavg": Trials(())}, diverged={"sfl": {}, "fedavg": both})
+    none = replace(
+        comparison,
+        trials=comparison.trials | {"fedavg": Trials(())},
+        diverged={"sfl": {}, "fedavg": both},
+    )
     assert none.cells(none.rows[1]) == ["diverged in rounds 2, 3", "–", "never", "–", "–", "–"]
     page = write_comparison(none, tmp_path).read_text()
-    assert "FedAvg never does. Diverged: FedAvg with seed 0 in round 3, FedAvg with seed 1 in round 2." in page
+    assert (
+        "FedAvg never does. Diverged: FedAvg with seed 0 in round 3, FedAvg with seed 1 in round 2."
+        in page
+    )
     assert "After the last round SFL gets 40.0\N{NO-BREAK SPACE}% right." in page
 
 
 def test_times_that_are_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
     assert "logarithmic" not in write_comparison(a_comparison(), tmp_path).read_text()
-    assert "virtual time in s, logarithmic" in write_comparison(a_comparison(slower=100.0), tmp_path).read_text()
+    assert (
+        "virtual time in s, logarithmic"
+        in write_comparison(a_comparison(slower=100.0), tmp_path).read_text()
+    )
 
 
 def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
@@ -87,8 +130,12 @@ def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
 
 def test_who_never_gets_there_is_told(tmp_path: Path) -> None:
     comparison = a_comparison()
-    worse = Trials(tuple(tuple(a_record(n, test_accuracy=0.1) for n in range(1, 5)) for _ in range(2)))
-    page = write_comparison(replace(comparison, trials=comparison.trials | {"splitfed-v1": worse}), tmp_path).read_text()
+    worse = Trials(
+        tuple(tuple(a_record(n, test_accuracy=0.1) for n in range(1, 5)) for _ in range(2))
+    )
+    page = write_comparison(
+        replace(comparison, trials=comparison.trials | {"splitfed-v1": worse}), tmp_path
+    ).read_text()
     assert "FedAvg takes 3.0 times as long; SplitFed V1 never does." in page
     page = write_comparison(replace(comparison, target=0.9), tmp_path).read_text()
     assert "None of them gets 90\N{NO-BREAK SPACE}% right." in page
@@ -99,7 +146,9 @@ def a_folder(comparison: Comparison, folder: Path) -> Path:
     """What `airsplit compare` leaves behind, but for the page."""
     for algorithm, trials in comparison.trials.items():
         for seed, records in zip(comparison.seeds, trials.runs, strict=True):
-            scenario = comparison.scenario.replace(**{"training.algorithm": algorithm, "training.seed": seed})
+            scenario = comparison.scenario.replace(
+                **{"training.algorithm": algorithm, "training.seed": seed}
+            )
             a_run(folder / f"{algorithm}-seed{seed}", list(records), scenario)
     (folder / "comparison.json").write_text(json.dumps(comparison.to_dict()))
     return folder
@@ -117,7 +166,10 @@ def test_the_folder_of_a_comparison_knows_who_diverged(tmp_path: Path) -> None:
     run = RunFolder(folder / "fedavg-seed1")
     run.keep([a_record(1)])
     run.write_divergence(Divergence(2, "the loss is not finite"))
-    assert read_comparison(folder).diverged == {"sfl": {}, "fedavg": {1: Divergence(2, "the loss is not finite")}}
+    assert read_comparison(folder).diverged == {
+        "sfl": {},
+        "fedavg": {1: Divergence(2, "the loss is not finite")},
+    }
 
 
 def test_a_run_is_no_comparison(tmp_path: Path) -> None:
@@ -125,7 +177,9 @@ def test_a_run_is_no_comparison(tmp_path: Path) -> None:
     assert not is_comparison(a_folder(a_comparison(), tmp_path) / "sfl-seed0")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"algorithms": [{"algorithm": "sgd"}], "seeds": [0], "target": 0.5}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"algorithms": [{"algorithm": "sgd"}], "seeds": [0], "target": 0.5}']
+)
 def test_a_comparison_that_is_none_is_a_file_problem(tmp_path: Path, text: str) -> None:
     folder = a_folder(a_comparison(), tmp_path)
     (folder / "comparison.json").write_text(text)
@@ -146,14 +200,22 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
     scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     runs = {
         algorithm: Trials(
-            (tuple(a_record(n, virtual_time_s=slow * n, test_metric=start / n) for n in range(1, 5)),), metric_of(scenario.training)
+            (
+                tuple(
+                    a_record(n, virtual_time_s=slow * n, test_metric=start / n) for n in range(1, 5)
+                ),
+            ),
+            metric_of(scenario.training),
         )
         for algorithm, slow, start in (("sfl", 1.0, 8.0), ("fedavg", 9.0, 4.0))
     }
     found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
     page = write_comparison(found, tmp_path).read_text().replace("\N{NO-BREAK SPACE}", " ")
     assert "After the last round mean_error is 1 with FedAvg, 2 with SFL." in page
-    assert "The first to get to mean_error 2 is SFL, after 4.00 s; FedAvg takes 4.5 times as long." in page
+    assert (
+        "The first to get to mean_error 2 is SFL, after 4.00 s; FedAvg takes 4.5 times as long."
+        in page
+    )
     assert "mean_error over rounds" in page
     assert "FedAvg: 1 at the end" in page
     assert found.columns[:3] == ["final mean_error", "worst device", "time to 2"]
@@ -164,5 +226,8 @@ def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
     scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     runs = {"sfl": Trials(((a_record(1, test_metric=4.0),),), metric_of(scenario.training))}
     found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
-    assert found.headline == "After the last round mean_error is 4 with SFL. None of them gets to mean_error 2."
+    assert (
+        found.headline
+        == "After the last round mean_error is 4 with SFL. None of them gets to mean_error 2."
+    )
     assert found.cells(found.rows[0])[2] == "never"

@@ -9,7 +9,7 @@ import pytest
 
 from airsplit import FileProblem
 from airsplit.runs.history import History
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from report.run_folders import a_plan, a_record, a_run
 
 

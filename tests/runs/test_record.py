@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airsplit import FileProblem, InvalidValue, RoundRecord
-from airsplit.runs.record import RecordReader, RunFolder
+from airsplit.runs.record import RecordReader
+from airsplit.runs.folder import RunFolder
 
 FULL = RoundRecord(
     round=3,

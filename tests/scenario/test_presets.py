@@ -13,7 +13,9 @@ from airsplit.system.profile import shipped_names
 
 
 def test_the_promised_presets_exist():
-    assert {"paper-alexnet", "paper-vgg16", "paper-alexnet-no-limit", "physical", "demo"} <= set(preset_names())
+    assert {"paper-alexnet", "paper-vgg16", "paper-alexnet-no-limit", "physical", "demo"} <= set(
+        preset_names()
+    )
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -38,7 +40,9 @@ def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_plans(name):
     scenario = Scenario.load(name)
-    profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
+    profile = profile_of(
+        scenario.model.name, scenario.model.input_specs(), scenario.model.arguments
+    )
     plan = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
     assert len(plan) == scenario.fleet.devices
     assert plan.batch_size == scenario.training.batch_size

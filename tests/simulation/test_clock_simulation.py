@@ -50,33 +50,53 @@ def assert_same_as_trained(wanted: Scenario) -> ClockRun:
     assert found.virtual_time_s == records[-1].virtual_time_s
     for name in PER_DEVICE:
         total = np.sum([getattr(record, name) for record in records], axis=0)
-        assert getattr(found.devices, name) == pytest.approx(total, rel=1e-5, abs=1e-5 * found.virtual_time_s), name
-    assert found.devices.sent_bytes.tolist() == np.sum([record.sent_bytes for record in records], axis=0).tolist()
+        assert getattr(found.devices, name) == pytest.approx(
+            total, rel=1e-5, abs=1e-5 * found.virtual_time_s
+        ), name
+    assert (
+        found.devices.sent_bytes.tolist()
+        == np.sum([record.sent_bytes for record in records], axis=0).tolist()
+    )
     return found
 
 
 def demo(**settings: Any) -> Scenario:
-    return Scenario.load("demo").replace(**{name.replace("__", "."): value for name, value in settings.items()})
+    return Scenario.load("demo").replace(
+        **{name.replace("__", "."): value for name, value in settings.items()}
+    )
 
 
 # ---- as trained --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("settings", [MOVING, STAYING], ids=["moving", "staying"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_latencies_are_those_of_a_training(algorithm: str, settings: dict[str, Any]) -> None:
-    assert_same_as_trained(tiny.scenario(algorithm=algorithm, rounds=5, evaluate_every=1000, **settings))
+    assert_same_as_trained(
+        tiny.scenario(algorithm=algorithm, rounds=5, evaluate_every=1000, **settings)
+    )
 
 
 @pytest.mark.parametrize("settings", [MOVING, STAYING], ids=["moving", "staying"])
 def test_latencies_are_those_of_a_training_that_averages_fronts(settings: dict[str, Any]) -> None:
-    found = assert_same_as_trained(tiny.scenario(average_fronts_every=2, rounds=4, evaluate_every=1000, **settings))
+    found = assert_same_as_trained(
+        tiny.scenario(average_fronts_every=2, rounds=4, evaluate_every=1000, **settings)
+    )
     assert found.schedule.charges(2).up_once_bits.any()
 
 
 def test_latencies_are_those_of_a_training_over_replayed_rates(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time_s,one,two\n0,1e6,1e6\n0.0005,2e6,4e6\n")
-    settings = {"splits": [2, 2], "data": "flat", "fleet__trace": str(trace), "rounds": 6, "replan_every": 4, "evaluate_every": 1000}
-    assert_same_as_trained(tiny.scenario(**settings, iterations_per_round=9, clock__barrier="iteration"))
+    settings = {
+        "splits": [2, 2],
+        "data": "flat",
+        "fleet__trace": str(trace),
+        "rounds": 6,
+        "replan_every": 4,
+        "evaluate_every": 1000,
+    }
+    assert_same_as_trained(
+        tiny.scenario(**settings, iterations_per_round=9, clock__barrier="iteration")
+    )
 
 
 # ---- what it comes to --------------------------------------------------------------------------------------------------------
@@ -111,22 +131,32 @@ def test_with_several_plans_what_was_planned_is_their_mean() -> None:
 def test_the_distribution_is_that_of_the_latencies() -> None:
     found = clock_run(demo(), rounds=101)
     ordered = np.sort(found.latency_s)
-    assert found.latency_quantiles_s == pytest.approx({level: ordered[round(100 * level)] for level in QUANTILES})
+    assert found.latency_quantiles_s == pytest.approx(
+        {level: ordered[round(100 * level)] for level in QUANTILES}
+    )
     assert (found.latency_min_s, found.latency_max_s) == (ordered[0], ordered[-1])
-    assert found.latency_spread_s == pytest.approx(np.sqrt(np.mean((ordered - ordered.mean()) ** 2)))
+    assert found.latency_spread_s == pytest.approx(
+        np.sqrt(np.mean((ordered - ordered.mean()) ** 2))
+    )
     assert found.rounds == 101
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_device_is_busy_waiting_or_away_all_the_time(algorithm: str) -> None:
-    wanted = demo(training__algorithm=algorithm, training__participation=0.5, clock__server_seconds_per_mac=1e-11)
+    wanted = demo(
+        training__algorithm=algorithm,
+        training__participation=0.5,
+        clock__server_seconds_per_mac=1e-11,
+    )
     found = clock_run(wanted, rounds=20)
     assert sum(found.time_shares.values()) == pytest.approx(np.ones(20), rel=1e-12)
     assert sum(found.mean_time_shares.values()) == pytest.approx(1)
     assert 0.4 < found.mean_time_shares["absent"] < 0.6
     everybody = clock_run(demo(training__algorithm=algorithm), rounds=3)
     assert everybody.time_shares["absent"] == pytest.approx(np.zeros(20), abs=1e-12)
-    assert everybody.totals["idle_s"] == pytest.approx(everybody.mean_time_shares["idle"] * 20 * everybody.virtual_time_s)
+    assert everybody.totals["idle_s"] == pytest.approx(
+        everybody.mean_time_shares["idle"] * 20 * everybody.virtual_time_s
+    )
 
 
 def test_the_one_that_everybody_waits_for_is_found(tmp_path: Path) -> None:
@@ -134,18 +164,34 @@ def test_the_one_that_everybody_waits_for_is_found(tmp_path: Path) -> None:
     rows = [f"device-{k},{1e-6 if k == 3 else 1e-9},{1e12},1e9" for k in range(6)]
     fleet.write_text("\n".join(["name,seconds_per_mac,fluctuation,full_band_rate_bps", *rows]))
     for barrier, times in (("iteration", 20), ("round", 4)):
-        wanted = demo(fleet__devices=None, fleet__seed=None, fleet__file=str(fleet), clock__barrier=barrier, plan__method="equal")
+        wanted = demo(
+            fleet__devices=None,
+            fleet__seed=None,
+            fleet__file=str(fleet),
+            clock__barrier=barrier,
+            plan__method="equal",
+        )
         found = clock_run(wanted, rounds=4)
         assert found.devices.last.tolist() == [0, 0, 0, times, 0, 0]
         assert found.devices.idle_s.argmin() == 3
 
 
 def test_rounds_in_which_nobody_does_anything_take_no_time() -> None:
-    always_lost = {"training__dropout_probability": 0.999999, "training__iterations_per_round": 1, "fleet__devices": 2}
+    always_lost = {
+        "training__dropout_probability": 0.999999,
+        "training__iterations_per_round": 1,
+        "fleet__devices": 2,
+    }
     found = clock_run(demo(**always_lost), rounds=3)
     assert found.latency_s.tolist() == [0.0, 0.0, 0.0]
     assert found.steps == 0
-    assert found.mean_time_shares == {"compute": 0, "transmit": 0, "server": 0, "idle": 0, "absent": 1}
+    assert found.mean_time_shares == {
+        "compute": 0,
+        "transmit": 0,
+        "server": 0,
+        "idle": 0,
+        "absent": 1,
+    }
 
 
 def test_it_is_all_plain_numbers_under_the_names_of_the_attributes() -> None:
@@ -154,7 +200,11 @@ def test_it_is_all_plain_numbers_under_the_names_of_the_attributes() -> None:
     assert list(document) == [*PLAIN, "latency_s", "devices"]
     assert document["latency_s"] == found.latency_s.tolist()
     assert document["latency_quantiles_s"]["0.5"] == found.latency_quantiles_s[0.5]
-    assert document["totals"]["sent_bytes"] == sum(document["devices"]["sent_bytes"]) == int(found.devices.sent_bytes.sum())
+    assert (
+        document["totals"]["sent_bytes"]
+        == sum(document["devices"]["sent_bytes"])
+        == int(found.devices.sent_bytes.sum())
+    )
     assert document["devices"]["name"] == [str(k) for k in range(20)]
     assert set(document["devices"]) == {"name", *PER_DEVICE, "last"}
 
@@ -167,7 +217,12 @@ def test_as_many_rounds_as_the_scenario_says_and_a_word_after_each() -> None:
 
 # ---- a million, and nothing heavy --------------------------------------------------------------------------------------------
 def test_a_million_devices_are_no_trouble() -> None:
-    found = clock_run(Scenario.load("paper-alexnet").replace(**{"fleet.devices": 10**6, "clock.barrier": "round"}), rounds=2)
+    found = clock_run(
+        Scenario.load("paper-alexnet").replace(
+            **{"fleet.devices": 10**6, "clock.barrier": "round"}
+        ),
+        rounds=2,
+    )
     assert len(found.devices) == 10**6
     assert found.planned_mean_latency_s is not None
     assert found.planned_expected_latency_s is not None

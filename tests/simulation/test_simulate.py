@@ -17,7 +17,7 @@ import torch
 
 import airsplit as air
 from airsplit import AirsplitError, Diverged, FileProblem, InvalidValue
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ALGORITHMS
 from airsplit.training.checkpoint import read_checkpoint
@@ -48,7 +48,9 @@ def assert_same_run(found: Path, wanted: Path) -> None:
     assert (found / "rounds.jsonl").read_bytes() == (wanted / "rounds.jsonl").read_bytes()
     assert (found / "scenario.toml").read_text() == (wanted / "scenario.toml").read_text()
     assert (found / "plan.json").read_text() == (wanted / "plan.json").read_text()
-    assert (found / "checkpoint/checkpoint.json").read_text() == (wanted / "checkpoint/checkpoint.json").read_text()
+    assert (found / "checkpoint/checkpoint.json").read_text() == (
+        wanted / "checkpoint/checkpoint.json"
+    ).read_text()
     one, two = tensors_of(found), tensors_of(wanted)
     assert one.keys() == two.keys()
     assert [name for name in two if not torch.equal(one[name], two[name])] == []
@@ -66,8 +68,17 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 CHANGING = {
     "plain": {},
     "momentum, absent and dropped devices": {"participation": 0.6, "dropout_probability": 0.3},
-    "adam, weighted": {"optimiser": "adam", "momentum": None, "learning_rate": 0.03, "weighting": "samples"},
-    "dropout": {"model": "dropout_mlp", "splits": [1, 3, 2, 1, 4], "model__arguments": {"front": 0.3, "back": 0.3}},
+    "adam, weighted": {
+        "optimizer": "adam",
+        "momentum": None,
+        "learning_rate": 0.03,
+        "weighting": "samples",
+    },
+    "dropout": {
+        "model": "dropout_mlp",
+        "splits": [1, 3, 2, 1, 4],
+        "model__arguments": {"front": 0.3, "back": 0.3},
+    },
     "batch norm": {"model": "norm_mlp", "data": "parted_evenly", "splits": [1, 2, 3, 1]},
     "one iteration a round": {"iterations_per_round": 1},
     "fronts averaged": {"average_fronts_every": 2},
@@ -75,8 +86,13 @@ CHANGING = {
 }
 
 
-@pytest.mark.parametrize(("name", "every"), [*((name, 1) for name in CHANGING), ("plain", 3), ("evaluated now and then", 3)])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path, name: str, every: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [*((name, 1) for name in CHANGING), ("plain", 3), ("evaluated now and then", 3)],
+)
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(
+    tmp_path: Path, name: str, every: int
+) -> None:
     wanted = scenario(checkpoint_every=every, **CHANGING[name])
     train(wanted, tmp_path / "whole")
     train(wanted, tmp_path / "parts", rounds=1)
@@ -86,7 +102,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_goes_on_as_if_it_had_not_been_stopped(tmp_path: Path, algorithm: str) -> None:
+def test_every_algorithm_goes_on_as_if_it_had_not_been_stopped(
+    tmp_path: Path, algorithm: str
+) -> None:
     wanted = scenario(algorithm=algorithm, participation=0.8, dropout_probability=0.2)
     train(wanted, tmp_path / "whole")
     train(wanted, tmp_path / "parts", rounds=2)
@@ -95,9 +113,15 @@ def test_every_algorithm_goes_on_as_if_it_had_not_been_stopped(tmp_path: Path, a
 
 
 @pytest.mark.parametrize(("algorithm", "every"), [("sfl", 1), ("sfl", 3), ("fedavg", 1)])
-def test_a_run_goes_on_from_wherever_it_was_cut_off(tmp_path: Path, algorithm: str, every: int) -> None:
+def test_a_run_goes_on_from_wherever_it_was_cut_off(
+    tmp_path: Path, algorithm: str, every: int
+) -> None:
     """A picture of the folder after each record, as a power cut would leave it; splits, channels and who is there change all the time."""
-    changes = {"training.algorithm": algorithm, "training.rounds": 6, "training.checkpoint_every": every}
+    changes = {
+        "training.algorithm": algorithm,
+        "training.rounds": 6,
+        "training.checkpoint_every": every,
+    }
     wanted = killed.scenario().replace(**changes)
     pictures = []
     for record in air.simulate(wanted, out=tmp_path / "whole"):
@@ -106,15 +130,31 @@ def test_a_run_goes_on_from_wherever_it_was_cut_off(tmp_path: Path, algorithm: s
     for picture in pictures:
         train(wanted, picture, resume=True)
         assert_same_run(picture, tmp_path / "whole")
-    lines = [json.loads(line) for line in (tmp_path / "whole/rounds.jsonl").read_text().splitlines()]
-    splits = [json.loads((tmp_path / "whole/plan.json").read_text())["splits"], *(line["splits"] for line in lines if "splits" in line)]
+    lines = [
+        json.loads(line) for line in (tmp_path / "whole/rounds.jsonl").read_text().splitlines()
+    ]
+    splits = [
+        json.loads((tmp_path / "whole/plan.json").read_text())["splits"],
+        *(line["splits"] for line in lines if "splits" in line),
+    ]
     assert len({max(each) for each in splits}) > 1
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not(tmp_path: Path) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
     command = [sys.executable, "-m", "training.killed", str(tmp_path / "killed"), "3"]
-    done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command,
+        cwd=TESTS,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 3
     train(killed.scenario(), tmp_path / "whole")
@@ -188,12 +228,16 @@ def test_fewer_rounds_than_are_done_do_not_rewrite_what_was_run(tmp_path: Path) 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_another_scenario_is_refused_and_the_setting_is_named(done: Path, tmp_path: Path, changes: dict[str, Any], key: str) -> None:
+def test_another_scenario_is_refused_and_the_setting_is_named(
+    done: Path, tmp_path: Path, changes: dict[str, Any], key: str
+) -> None:
     shutil.copytree(done, tmp_path / "run")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     with pytest.raises(InvalidValue, match=f"{key}.*only training.rounds may differ"):
         air.simulate(scenario(rounds=3).replace(**changes), out=tmp_path / "run", resume=True)
-    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+    assert {
+        file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()
+    } == before
 
 
 # ---- what is wrong with a folder ---------------------------------------------------------------------------------------------
@@ -215,7 +259,9 @@ def test_a_folder_with_a_run_is_not_written_over(done: Path) -> None:
         ("checkpoint/fixed.safetensors", "", "fixed.safetensors"),
     ],
 )
-def test_a_folder_that_was_damaged_is_told_what_is_wrong_with_it(done: Path, tmp_path: Path, file: str, text: str, message: str) -> None:
+def test_a_folder_that_was_damaged_is_told_what_is_wrong_with_it(
+    done: Path, tmp_path: Path, file: str, text: str, message: str
+) -> None:
     shutil.copytree(done, tmp_path / "run")
     (tmp_path / "run" / file).write_text(text)
     with pytest.raises(AirsplitError, match=message):
@@ -226,7 +272,9 @@ def test_a_checkpoint_that_is_missing_a_file_is_told(done: Path, tmp_path: Path)
     for file in ("fixed.safetensors", "round-000002.safetensors"):
         shutil.copytree(done, tmp_path / "broken")
         (tmp_path / "broken/checkpoint" / file).unlink()
-        (tmp_path / "broken/checkpoint/round-000001.json").unlink()  # else that checkpoint would be used
+        (
+            tmp_path / "broken/checkpoint/round-000001.json"
+        ).unlink()  # else that checkpoint would be used
         with pytest.raises(FileProblem, match=file):
             air.simulate(scenario(rounds=3), out=tmp_path / "broken", resume=True)
         shutil.rmtree(tmp_path / "broken")
@@ -284,7 +332,10 @@ def test_a_run_folder_says_everything_about_the_run(tmp_path: Path) -> None:
     records = list(air.simulate(scenario(), out=tmp_path / "run"))
     written = Scenario.load(tmp_path / "run/scenario.toml", trust_run=True)
     assert written.plan.split == ("0", "1", "2", "0", "1")  # by name
-    assert written.model.fingerprint == json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["fingerprint"]
+    assert (
+        written.model.fingerprint
+        == json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["fingerprint"]
+    )
     plan = json.loads((tmp_path / "run/plan.json").read_text())
     assert plan["splits"] == [1, 2, 3, 1, 2]
     assert sum(plan["shares"]) <= 1
@@ -302,19 +353,32 @@ def test_each_record_is_on_the_disk_before_the_caller_sees_it(tmp_path: Path) ->
     for record in air.simulate(scenario(checkpoint_every=2), out=tmp_path / "run"):
         assert RunFolder(tmp_path / "run").records()[-1] == record
         if record.round % 2 == 0:
-            assert json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["round"] == record.round
+            assert (
+                json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["round"]
+                == record.round
+            )
 
 
 def test_writing_a_run_down_does_not_change_it(tmp_path: Path) -> None:
-    assert [r.to_json() for r in air.simulate(scenario())] == [r.to_json() for r in air.simulate(scenario(), out=tmp_path / "run")]
+    assert [r.to_json() for r in air.simulate(scenario())] == [
+        r.to_json() for r in air.simulate(scenario(), out=tmp_path / "run")
+    ]
 
 
 # ---- diverging ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("every", [1, 2])
-def test_when_training_diverges_the_last_good_checkpoint_is_there_and_loads(tmp_path: Path, every: int) -> None:
+def test_when_training_diverges_the_last_good_checkpoint_is_there_and_loads(
+    tmp_path: Path, every: int
+) -> None:
     """Weights grow by a factor every round until they overflow."""
     wanted = scenario(
-        model="linear", learning_rate=0.01, momentum=0.0, weight_decay=300.0, rounds=200, checkpoint_every=every, iterations_per_round=1
+        model="linear",
+        learning_rate=0.01,
+        momentum=0.0,
+        weight_decay=300.0,
+        rounds=200,
+        checkpoint_every=every,
+        iterations_per_round=1,
     )
     with pytest.raises(Diverged, match="round"):
         list(air.simulate(wanted, out=tmp_path / "run"))
@@ -322,25 +386,52 @@ def test_when_training_diverges_the_last_good_checkpoint_is_there_and_loads(tmp_
     assert len(done) > 2
     assert done == list(range(1, len(done) + 1))
     state = air.load_state(tmp_path / "run", device=0)
-    assert json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["round"] == done[-1] - done[-1] % every
+    assert (
+        json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["round"]
+        == done[-1] - done[-1] % every
+    )
     assert all(torch.isfinite(tensor).all() for tensor in state.values())
     with pytest.raises(Diverged):
         list(air.simulate(wanted, out=tmp_path / "run", resume=True))
 
 
 def test_weights_that_are_not_finite_never_come_into_a_checkpoint(tmp_path: Path) -> None:
-    wanted = scenario(model="rooted", splits=[2] * 5, iterations_per_round=1, fast_paths=False, evaluate_every=100, rounds=3)
+    wanted = scenario(
+        model="rooted",
+        splits=[2] * 5,
+        iterations_per_round=1,
+        fast_paths=False,
+        evaluate_every=100,
+        rounds=3,
+    )
     with pytest.raises(Diverged):
         list(air.simulate(wanted, out=tmp_path / "run"))
     if (tmp_path / "run/checkpoint/checkpoint.json").exists():
-        assert all(torch.isfinite(tensor).all() for tensor in air.load_state(tmp_path / "run", device=0).values())
+        assert all(
+            torch.isfinite(tensor).all()
+            for tensor in air.load_state(tmp_path / "run", device=0).values()
+        )
 
 
 # ---- learning ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_digits_are_learned(algorithm: str) -> None:
-    settings = {"dataset": "digits", "algorithm": algorithm, "rounds": 8, "iterations_per_round": 5, "batch_size": 32, "learning_rate": 0.1}
-    wanted = tiny.scenario(model="digits_net", data="flat", splits=[2, 4, 2, 1], momentum=0.8, evaluate_every=8, **settings)
+    settings = {
+        "dataset": "digits",
+        "algorithm": algorithm,
+        "rounds": 8,
+        "iterations_per_round": 5,
+        "batch_size": 32,
+        "learning_rate": 0.1,
+    }
+    wanted = tiny.scenario(
+        model="digits_net",
+        data="flat",
+        splits=[2, 4, 2, 1],
+        momentum=0.8,
+        evaluate_every=8,
+        **settings,
+    )
     records = list(air.simulate(wanted))
     assert records[0].train_loss > 2.0  # ln 10 = 2.3
     assert records[-1].train_loss < 1.0

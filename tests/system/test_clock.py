@@ -13,7 +13,11 @@ from airsplit.system.profile import Profile
 def test_the_default_clock_is_the_papers() -> None:
     clock = Clock()
     assert (clock.barrier, clock.iterations_per_round, clock.downlink) == ("iteration", 1, False)
-    assert (clock.backward_macs_ratio, clock.server_seconds_per_mac, clock.server_parallel) == (0, 0, None)
+    assert (clock.backward_macs_ratio, clock.server_seconds_per_mac, clock.server_parallel) == (
+        0,
+        0,
+        None,
+    )
 
 
 def test_devices_wait_after_every_iteration_or_once_a_round() -> None:
@@ -22,7 +26,12 @@ def test_devices_wait_after_every_iteration_or_once_a_round() -> None:
 
 
 def test_the_backward_pass_is_a_multiple_of_the_forward_pass_or_what_the_profile_counts() -> None:
-    columns = {"matmul_macs": [8, 8], "activation_elements": [4, 2], "parameters": [1, 1], "backward_macs": [0, 12]}
+    columns = {
+        "matmul_macs": [8, 8],
+        "activation_elements": [4, 2],
+        "parameters": [1, 1],
+        "backward_macs": [0, 12],
+    }
     profile = Profile(["frozen", "trained"], [8, 4], **columns)
     assert Clock().work(profile).tolist() == [8, 12]
     assert Clock(backward_macs_ratio=2.0).work(profile).tolist() == [24, 36]

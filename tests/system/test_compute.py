@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from airsplit.core.errors import InvalidValue
 from airsplit.core.units import Floats
-from airsplit.system.compute import compute_cdf, draw_compute_s, fit_compute, mean_compute_s, quantile_compute_s
+from airsplit.system.compute import (
+    compute_cdf,
+    draw_compute_s,
+    fit_compute,
+    mean_compute_s,
+    quantile_compute_s,
+)
 
 macs = st.floats(1e3, 1e12)
 paces = st.floats(1e-12, 1e-6)
@@ -30,13 +36,21 @@ def test_the_median_is_the_best_case_plus_ln_2_fluctuations() -> None:
 
 
 def test_nothing_is_faster_than_the_best_case() -> None:
-    assert compute_cdf(np.array([1.9, 2.0, 3.0]), at(2e9), at(1e-9), at(2e9)).tolist() == [0, 0, 1 - math.exp(-1)]
+    assert compute_cdf(np.array([1.9, 2.0, 3.0]), at(2e9), at(1e-9), at(2e9)).tolist() == [
+        0,
+        0,
+        1 - math.exp(-1),
+    ]
 
 
 def test_no_work_takes_no_time() -> None:
     assert mean_compute_s(0.0, 1e-9, 2e9) == 0
     assert compute_cdf(np.array([-1.0, 0.0, 1.0]), at(0.0), at(1e-9), at(2e9)).tolist() == [0, 1, 1]
-    assert draw_compute_s(np.random.default_rng(0), at(0.0), at(1e-9), at(2e9), 3).tolist() == [0, 0, 0]
+    assert draw_compute_s(np.random.default_rng(0), at(0.0), at(1e-9), at(2e9), 3).tolist() == [
+        0,
+        0,
+        0,
+    ]
 
 
 @given(st.floats(0, 0.999_999), macs, paces, ratios)

@@ -18,7 +18,11 @@ NUMBERS: dict[str, Any] = {
     "fluctuation": [2e9, 1e9],
     "distance_m": [100.0, 200.0],
 }
-MEASURED: dict[str, Any] = {"seconds_per_mac": 1e-9, "fluctuation": 2e9, "full_band_rate_bps": [1e6, 2e6]}
+MEASURED: dict[str, Any] = {
+    "seconds_per_mac": 1e-9,
+    "fluctuation": 2e9,
+    "full_band_rate_bps": [1e6, 2e6],
+}
 
 
 def fleet(**changes: Any) -> Fleet:
@@ -62,7 +66,9 @@ def test_a_fleet_iterates_over_its_devices() -> None:
     assert list(fleet()) == [fleet()[0], fleet()[1]]
 
 
-@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"])
+@pytest.mark.parametrize(
+    "column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"]
+)
 def test_no_column_can_be_changed(column: str) -> None:
     with pytest.raises(ValueError, match="read-only"):
         getattr(fleet(), column)[0] = 1.0
@@ -83,15 +89,21 @@ BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1.0]
 @pytest.mark.parametrize("column", [*POSITIVE, "joules_per_mac"])
 @pytest.mark.parametrize("bad", BAD_NUMBERS)
 def test_every_bad_number_is_named_with_its_place(column: str, bad: float) -> None:
-    with pytest.raises(InvalidValue, match=rf"^fleet\.{column}\[1\] must be a finite number.*, got {bad}"):
+    with pytest.raises(
+        InvalidValue, match=rf"^fleet\.{column}\[1\] must be a finite number.*, got {bad}"
+    ):
         fleet(**{column: [1.0, bad]})
-    with pytest.raises(InvalidValue, match=rf"^fleet\.{column} must be a finite number.*, got {bad}"):
+    with pytest.raises(
+        InvalidValue, match=rf"^fleet\.{column} must be a finite number.*, got {bad}"
+    ):
         fleet(**{column: bad})
 
 
 @pytest.mark.parametrize("column", POSITIVE)
 def test_zero_is_refused_where_a_positive_number_is_needed(column: str) -> None:
-    with pytest.raises(InvalidValue, match=rf"^fleet\.{column}\[0\] must be a finite number > 0, got 0.0"):
+    with pytest.raises(
+        InvalidValue, match=rf"^fleet\.{column}\[0\] must be a finite number > 0, got 0.0"
+    ):
         fleet(**{column: [0.0, 1.0]})
 
 
@@ -109,23 +121,31 @@ def test_transmit_power_may_be_negative_but_not_absurd(bad: float) -> None:
         fleet(transmit_power_dbm=bad)
 
 
-@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"])
+@pytest.mark.parametrize(
+    "column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"]
+)
 @pytest.mark.parametrize("bad", ["fast", [None, 1.0], [[1.0, 2.0]], [[1.0], [1.0, 2.0]], True, {}])
 def test_what_is_no_list_of_numbers_is_refused(column: str, bad: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"^fleet\.{column} "):
         fleet(**{column: bad})
 
 
-@pytest.mark.parametrize("column", ["seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm", "cell"])
+@pytest.mark.parametrize(
+    "column", ["seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm", "cell"]
+)
 def test_what_every_fleet_needs_cannot_be_none(column: str) -> None:
     with pytest.raises(InvalidValue, match=rf"^fleet\.{column} must be"):
         fleet(**{column: None})
 
 
-@pytest.mark.parametrize("column", ["fluctuation", "distance_m", "fading", "memory_bytes", "joules_per_mac", "name"])
+@pytest.mark.parametrize(
+    "column", ["fluctuation", "distance_m", "fading", "memory_bytes", "joules_per_mac", "name"]
+)
 def test_columns_of_different_lengths_are_named(column: str) -> None:
     entries = ["a", "b", "c"] if column == "name" else [1.0, 2.0, 3.0]
-    with pytest.raises(InvalidValue, match=rf"fleet\.{column} has 3 entries, but fleet\.seconds_per_mac has 2"):
+    with pytest.raises(
+        InvalidValue, match=rf"fleet\.{column} has 3 entries, but fleet\.seconds_per_mac has 2"
+    ):
         fleet(**{column: entries})
 
 
@@ -136,7 +156,9 @@ def test_an_empty_fleet_is_refused() -> None:
         Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=[])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("bad", ["ab", ["a", ""], ["a", 3], ["a", "a"], 5, ["a", " b"], ["a", None]])
+@pytest.mark.parametrize(
+    "bad", ["ab", ["a", ""], ["a", 3], ["a", "a"], 5, ["a", " b"], ["a", None]]
+)
 def test_names_are_different_non_empty_strings(bad: Any) -> None:
     with pytest.raises(InvalidValue, match=r"fleet\.name"):
         fleet(name=bad)
@@ -147,9 +169,14 @@ def test_channels_need_exactly_one_source() -> None:
     with pytest.raises(InvalidValue, match="needs distance_m, full_band_rate_bps or a trace"):
         fleet(distance_m=None)
     for other in ({"full_band_rate_bps": 1e6}, {"trace": trace}):
-        with pytest.raises(InvalidValue, match=rf"fleet\.distance_m and fleet\.{next(iter(other))} exclude each other"):
+        with pytest.raises(
+            InvalidValue,
+            match=rf"fleet\.distance_m and fleet\.{next(iter(other))} exclude each other",
+        ):
             fleet(**other)
-    with pytest.raises(InvalidValue, match=r"fleet\.full_band_rate_bps and fleet\.trace exclude each other"):
+    with pytest.raises(
+        InvalidValue, match=r"fleet\.full_band_rate_bps and fleet\.trace exclude each other"
+    ):
         Fleet(**MEASURED, trace=trace)
 
 
@@ -163,10 +190,15 @@ def test_a_downlink_rate_needs_an_uplink_rate() -> None:
         fleet(full_band_downlink_bps=1e6)
 
 
-@pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0), Cell(path_loss="free-space")])
+@pytest.mark.parametrize(
+    "cell", [Cell(), Cell(noise_dbm_per_hz=-174.0), Cell(path_loss="free-space")]
+)
 def test_a_dead_channel_is_named_with_its_distance(cell: Cell) -> None:
     dead = fleet(distance_m=[100.0, 1e12], cell=cell)
-    with pytest.raises(InvalidValue, match=r"fleet device 1 at 1e\+12 m has .* bit/s.*leave it out or bring it nearer"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"fleet device 1 at 1e\+12 m has .* bit/s.*leave it out or bring it nearer",
+    ):
         dead.rate_bps(0.5)
 
 
@@ -196,12 +228,16 @@ def test_every_bad_level_of_a_cell_is_named(field: str, bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**18])
 def test_resource_blocks_are_counted(bad: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 1000000000"):
+    with pytest.raises(
+        InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 1000000000"
+    ):
         Cell(resource_blocks=bad)
 
 
 def test_two_kinds_of_noise_exclude_each_other() -> None:
-    with pytest.raises(InvalidValue, match=r"noise_dbm \(-114\.0\) .*noise_dbm_per_hz \(-174\.0\) exclude"):
+    with pytest.raises(
+        InvalidValue, match=r"noise_dbm \(-114\.0\) .*noise_dbm_per_hz \(-174\.0\) exclude"
+    ):
         Cell(noise_dbm=-114.0, noise_dbm_per_hz=-174.0)
 
 
@@ -248,7 +284,9 @@ def test_measured_rates_are_proportional_to_the_share_both_ways() -> None:
     assert own.rate_bps(np.ones(2)).tolist() == [8e6, 8e6]
 
 
-@pytest.mark.parametrize("shares", [[0.5], [0.5] * 3, [0.5, -0.1], [0.5, 1.1], [0.5, math.nan], "half", [[0.5, 0.5]]])
+@pytest.mark.parametrize(
+    "shares", [[0.5], [0.5] * 3, [0.5, -0.1], [0.5, 1.1], [0.5, math.nan], "half", [[0.5, 0.5]]]
+)
 def test_shares_are_one_number_a_device_from_zero_to_one(shares: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^shares"):
         fleet().rate_bps(shares)
@@ -269,7 +307,9 @@ SAMPLED = ("seconds_per_mac", "fluctuation", "distance_m", "fading")
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.integers(0, 70))
-def test_a_device_is_the_same_in_a_small_and_in_a_large_fleet(seed: int, devices: int, more: int) -> None:
+def test_a_device_is_the_same_in_a_small_and_in_a_large_fleet(
+    seed: int, devices: int, more: int
+) -> None:
     small = Fleet.sample(devices, seed=seed, distance_spread=0.5)
     large = Fleet.sample(devices + more, seed=seed, distance_spread=0.5)
     for column in SAMPLED:
@@ -277,13 +317,18 @@ def test_a_device_is_the_same_in_a_small_and_in_a_large_fleet(seed: int, devices
 
 
 def test_one_setting_does_not_disturb_the_draws_of_another() -> None:
-    plain, spread = Fleet.sample(20, seed=3), Fleet.sample(20, seed=3, distance_spread=0.5, fading=False)
+    plain, spread = (
+        Fleet.sample(20, seed=3),
+        Fleet.sample(20, seed=3, distance_spread=0.5, fading=False),
+    )
     assert (plain.seconds_per_mac == spread.seconds_per_mac).all()
     assert (spread.fading == 1).all()
 
 
 def test_another_seed_is_another_fleet() -> None:
-    assert (Fleet.sample(20, seed=0).seconds_per_mac != Fleet.sample(20, seed=1).seconds_per_mac).all()
+    assert (
+        Fleet.sample(20, seed=0).seconds_per_mac != Fleet.sample(20, seed=1).seconds_per_mac
+    ).all()
 
 
 def test_draws_follow_the_papers_laws() -> None:
@@ -353,16 +398,25 @@ positive = st.floats(min_value=1e-300, max_value=1e300)
 
 
 @given(st.data(), st.integers(1, 5))
-def test_a_file_gives_every_column_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, K: int) -> None:
+def test_a_file_gives_every_column_back_to_the_last_bit(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, K: int
+) -> None:
     def column(values: st.SearchStrategy[float]) -> list[float]:
         return data.draw(st.lists(values, min_size=K, max_size=K))
 
-    columns: dict[str, Any] = {name: column(positive) for name in ("seconds_per_mac", "fluctuation")}
+    columns: dict[str, Any] = {
+        name: column(positive) for name in ("seconds_per_mac", "fluctuation")
+    }
     if data.draw(st.booleans()):
         columns |= {name: column(positive) for name in ("distance_m", "fading", "memory_bytes")}
     else:
-        columns |= {name: column(positive) for name in ("full_band_rate_bps", "full_band_downlink_bps")}
-        columns |= {"joules_per_mac": column(st.floats(0, 1e300)), "name": [f'dévice "{k}",' for k in range(K)]}
+        columns |= {
+            name: column(positive) for name in ("full_band_rate_bps", "full_band_downlink_bps")
+        }
+        columns |= {
+            "joules_per_mac": column(st.floats(0, 1e300)),
+            "name": [f'dévice "{k}",' for k in range(K)],
+        }
     columns["transmit_power_dbm"] = column(st.floats(-400, 400))
     path = tmp_path_factory.mktemp("fleet") / "fleet.csv"
     Fleet(**columns).write(path)
@@ -380,14 +434,18 @@ def test_a_sampled_fleet_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_columns_may_come_in_any_order_with_blank_lines_and_spaces(tmp_path: Path) -> None:
-    text = "distance_m, fluctuation ,name,seconds_per_mac\n\n100, 2e9 ,anna,1e-9\n\n200,1e9,ben,2e-9\n"
+    text = (
+        "distance_m, fluctuation ,name,seconds_per_mac\n\n100, 2e9 ,anna,1e-9\n\n200,1e9,ben,2e-9\n"
+    )
     (tmp_path / "f.csv").write_text(text)
     read = Fleet.read(tmp_path / "f.csv")
     assert (read.name, read.distance_m.tolist()) == (("anna", "ben"), [100, 200])  # type: ignore[union-attr]
 
 
 def test_a_file_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
-    (tmp_path / "f.csv").write_bytes(b"\xef\xbb\xbfseconds_per_mac,fluctuation,distance_m\r\n1e-9,2e9,100\r\n")
+    (tmp_path / "f.csv").write_bytes(
+        b"\xef\xbb\xbfseconds_per_mac,fluctuation,distance_m\r\n1e-9,2e9,100\r\n"
+    )
     assert len(Fleet.read(tmp_path / "f.csv")) == 1
 
 
@@ -402,38 +460,69 @@ HEADER = "seconds_per_mac,fluctuation,distance_m\n"
         (HEADER, "no devices"),
         (HEADER + "1e-9,2e9\n", "line 2: 2 entries, but the header names 3 columns"),
         (HEADER + "1e-9,2e9,100\n1e-9,2e9,100,7\n", "line 3: 4 entries"),
-        (HEADER + "1e-9,2e9,99,5\n", "line 2: 4 entries, but the header names 3 columns; a number must have a decimal point, not a comma"),
-        (HEADER + '1e-9,2e9,"99,5"\n', "line 2: distance_m must be a number, got '99,5'; write it with a decimal point"),
+        (
+            HEADER + "1e-9,2e9,99,5\n",
+            "line 2: 4 entries, but the header names 3 columns; a number must have a decimal point, not a comma",
+        ),
+        (
+            HEADER + '1e-9,2e9,"99,5"\n',
+            "line 2: distance_m must be a number, got '99,5'; write it with a decimal point",
+        ),
         (
             HEADER.replace(",", ";") + "1e-9;2e9;99,5\n",
             "columns are separated by ';', must be ','; and numbers must",
         ),
-        (HEADER.replace(",", "\t") + "1e-9\t2e9\t99\n", "columns are separated by tabs, must be ','"),
-        ("sep=;\n" + HEADER.replace(",", ";") + "1e-9;2e9;99\n", "columns are separated by ';', must be ','"),
-        ("name," + HEADER + "pi,1,1,1\n\nno,1,1,1\npi,1,1,1\n", "line 5: name must not repeat, got 'pi' as in line 2"),
+        (
+            HEADER.replace(",", "\t") + "1e-9\t2e9\t99\n",
+            "columns are separated by tabs, must be ','",
+        ),
+        (
+            "sep=;\n" + HEADER.replace(",", ";") + "1e-9;2e9;99\n",
+            "columns are separated by ';', must be ','",
+        ),
+        (
+            "name," + HEADER + "pi,1,1,1\n\nno,1,1,1\npi,1,1,1\n",
+            "line 5: name must not repeat, got 'pi' as in line 2",
+        ),
         ("name," + HEADER + "pi,1,1,1\n ,1,1,1\n", "line 3: name must not be empty"),
-        (HEADER + "1e-9,2e9,100\n1e-9,fast,100\n", "line 3: fluctuation must be a number, got 'fast'"),
+        (
+            HEADER + "1e-9,2e9,100\n1e-9,fast,100\n",
+            "line 3: fluctuation must be a number, got 'fast'",
+        ),
         (HEADER + "1e-9,,100\n", "line 2: fluctuation must be a number, got ''"),
         (HEADER + "1e-9,nan,100\n", r"line 2: fluctuation must be a finite number > 0, got nan"),
         (HEADER + "1e-9,-2e9,100\n", r"line 2: fluctuation must be a finite number > 0, got -2"),
         ("fluctuation,distance_m\n2e9,100\n", "no column 'seconds_per_mac'"),
         ("seconds_per_mac,distance_m\n2e9,100\n", "no column 'fluctuation'"),
-        ("seconds_per_mac,fluctuation\n1e-9,2e9\n", "needs distance_m, full_band_rate_bps or a trace"),
+        (
+            "seconds_per_mac,fluctuation\n1e-9,2e9\n",
+            "needs distance_m, full_band_rate_bps or a trace",
+        ),
         ("seconds_per_mac,fluctuation,distance_m,distance_m\n1,1,1,1\n", "named twice"),
-        ("seconds_per_mac,fluctuation,distance_m,full_band_rate_bps\n1,1,1,1\n", "exclude each other"),
-        ("seconds_per_mac,fluctuation,distance\n1e-9,2e9,100\n", "column 'distance' is not known; .* 'distance_m'"),
+        (
+            "seconds_per_mac,fluctuation,distance_m,full_band_rate_bps\n1,1,1,1\n",
+            "exclude each other",
+        ),
+        (
+            "seconds_per_mac,fluctuation,distance\n1e-9,2e9,100\n",
+            "column 'distance' is not known; .* 'distance_m'",
+        ),
         (HEADER.replace("distance_m", '"distance_m') + "1e-9,2e9,100\n", "is not CSV"),
         (f"{'x' * 200_000}\n1\n", "is not CSV"),
     ],
 )
-def test_every_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_every_bad_file_is_named_with_what_is_wrong(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "f.csv").write_text(text)
     with pytest.raises(AirsplitError, match=rf"fleet file .*f\.csv'.*{message}"):
         Fleet.read(tmp_path / "f.csv")
 
 
 def test_a_name_that_is_given_twice_is_told_with_both_devices() -> None:
-    with pytest.raises(InvalidValue, match=r"^fleet\.name must not repeat a name, got 'b' for devices 1 and 3$"):
+    with pytest.raises(
+        InvalidValue, match=r"^fleet\.name must not repeat a name, got 'b' for devices 1 and 3$"
+    ):
         Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=["a", "b", "c", "b"])  # type: ignore[arg-type]
 
 

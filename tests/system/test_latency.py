@@ -22,7 +22,9 @@ powers = st.floats(-4.5, 4.5).map(lambda exponent: 10.0**exponent)
 
 
 def law(shift_s: list[float] | Floats, scale_s: list[float] | Floats, draws: int = 1) -> LatencyLaw:
-    return LatencyLaw(np.array(shift_s, dtype=float), np.array(scale_s, dtype=float), Fluctuation(draws))
+    return LatencyLaw(
+        np.array(shift_s, dtype=float), np.array(scale_s, dtype=float), Fluctuation(draws)
+    )
 
 
 def harmonic(K: int) -> float:
@@ -36,18 +38,28 @@ def by_inclusion_exclusion(shift_s: list[float], scale_s: list[float]) -> float:
     for size in range(1, len(shift_s) + 1):
         for some in itertools.combinations(range(len(shift_s)), size):
             rate = sum(1 / scale_s[k] for k in some)
-            total -= (-1) ** size * math.exp(-sum((start - shift_s[k]) / scale_s[k] for k in some)) / rate
+            total -= (
+                (-1) ** size
+                * math.exp(-sum((start - shift_s[k]) / scale_s[k] for k in some))
+                / rate
+            )
     return total
 
 
 def by_quad(shift_s: list[float], scale_s: list[float], draws: int) -> float:
     """E[max] of Gamma fluctuations by adaptive quadrature of 1 - Π F."""
     start = max(shift_s)
-    end = max(x + b * float(gamma.isf(1e-16, draws)) / draws for x, b in zip(shift_s, scale_s, strict=True))
+    end = max(
+        x + b * float(gamma.isf(1e-16, draws)) / draws
+        for x, b in zip(shift_s, scale_s, strict=True)
+    )
     knots = sorted(t for x, b in zip(shift_s, scale_s, strict=True) if start < (t := x + b) < end)
 
     def late(t: float) -> float:
-        return 1 - math.prod(float(gamma.cdf((t - x) / b * draws, draws)) for x, b in zip(shift_s, scale_s, strict=True))
+        return 1 - math.prod(
+            float(gamma.cdf((t - x) / b * draws, draws))
+            for x, b in zip(shift_s, scale_s, strict=True)
+        )
 
     value, _ = quad(late, start, end, points=knots or None, limit=500, epsabs=0, epsrel=1e-11)
     return start + float(value)
@@ -63,12 +75,16 @@ def test_equal_devices_wait_for_the_harmonic_number_of_fluctuations(K: int) -> N
 @pytest.mark.parametrize("K", [1, 2, 20, 100, 1_000, 10_000])
 def test_the_quadrature_keeps_nine_digits_up_to_ten_thousand_devices(K: int) -> None:
     # the price bound keeps one part in 10⁹ in hand for the quadrature
-    assert LatencyLaw(np.zeros(K), np.ones(K)).expected_max_s == pytest.approx(harmonic(K), rel=1e-9)
+    assert LatencyLaw(np.zeros(K), np.ones(K)).expected_max_s == pytest.approx(
+        harmonic(K), rel=1e-9
+    )
 
 
 @repeatable
 @given(powers, powers, st.floats(0, 4.5).map(lambda e: 10.0**e - 1), st.booleans())
-def test_two_devices_agree_with_the_closed_form_whatever_their_scales(b1: float, b2: float, ahead: float, swapped: bool) -> None:
+def test_two_devices_agree_with_the_closed_form_whatever_their_scales(
+    b1: float, b2: float, ahead: float, swapped: bool
+) -> None:
     # x₁ = x₂ + d: E[max] = x₁ + β₁ + e^(-d/β₂) β₂²/(β₁ + β₂)
     d = ahead * b2
     expected = d + b1 + math.exp(-ahead) * b2 * b2 / (b1 + b2)
@@ -85,27 +101,50 @@ def test_shifts_and_scales_may_differ_by_a_factor_of_a_billion(ratio: float, ahe
 
 @repeatable
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.05, 5)), min_size=1, max_size=6))
-def test_a_few_devices_agree_with_inclusion_and_exclusion(devices: list[tuple[float, float]]) -> None:
+def test_a_few_devices_agree_with_inclusion_and_exclusion(
+    devices: list[tuple[float, float]],
+) -> None:
     shifts, scales = [x for x, _ in devices], [b for _, b in devices]
-    assert law(shifts, scales).expected_max_s == pytest.approx(by_inclusion_exclusion(shifts, scales), rel=1e-9)
+    assert law(shifts, scales).expected_max_s == pytest.approx(
+        by_inclusion_exclusion(shifts, scales), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("draws", [2, 3, 10, 47])
 @pytest.mark.parametrize(
     ("shifts", "scales"),
-    [([0.0], [1.0]), ([0.0, 0.0], [1.0, 1.0]), ([1.0, 0.2, 0.9], [0.3, 1.0, 0.01]), ([0.0, 5.0, 5.5, 1.0], [4.0, 0.5, 0.2, 1.0])],
+    [
+        ([0.0], [1.0]),
+        ([0.0, 0.0], [1.0, 1.0]),
+        ([1.0, 0.2, 0.9], [0.3, 1.0, 0.01]),
+        ([0.0, 5.0, 5.5, 1.0], [4.0, 0.5, 0.2, 1.0]),
+    ],
 )
-def test_sums_of_draws_agree_with_adaptive_quadrature(draws: int, shifts: list[float], scales: list[float]) -> None:
-    assert law(shifts, scales, draws).expected_max_s == pytest.approx(by_quad(shifts, scales, draws), rel=1e-9)
+def test_sums_of_draws_agree_with_adaptive_quadrature(
+    draws: int, shifts: list[float], scales: list[float]
+) -> None:
+    assert law(shifts, scales, draws).expected_max_s == pytest.approx(
+        by_quad(shifts, scales, draws), rel=1e-9
+    )
 
 
-@pytest.mark.parametrize(("draws", "K"), [(2, 1_000), (5, 1_000), (20, 20), (20, 1_000), (100, 20), (100, 1_000), (1_000, 300)])
+@pytest.mark.parametrize(
+    ("draws", "K"),
+    [(2, 1_000), (5, 1_000), (20, 20), (20, 1_000), (100, 20), (100, 1_000), (1_000, 300)],
+)
 def test_sums_of_draws_stay_accurate_for_many_equal_devices(draws: int, K: int) -> None:
-    start, end = float(gamma.ppf(1e-3 / K, draws)) / draws, float(gamma.isf(1e-17 / K, draws)) / draws
+    start, end = (
+        float(gamma.ppf(1e-3 / K, draws)) / draws,
+        float(gamma.isf(1e-17 / K, draws)) / draws,
+    )
     middle = float(gamma.isf(1 / K, draws)) / draws
 
     def late(t: float) -> float:
-        return -math.expm1(K * math.log1p(-float(gamma.sf(draws * t, draws)))) if gamma.sf(draws * t, draws) < 1 else 1.0
+        return (
+            -math.expm1(K * math.log1p(-float(gamma.sf(draws * t, draws))))
+            if gamma.sf(draws * t, draws) < 1
+            else 1.0
+        )
 
     rest, _ = quad(late, start, end, points=[middle], limit=500, epsabs=0, epsrel=1e-12)
     # below `start` all K are done with a probability that no digit shows, K ≥ 20
@@ -121,7 +160,11 @@ def test_more_draws_bring_the_maximum_nearer_to_the_mean() -> None:
     # 20 equal devices, a = 2/ε: an iteration costs 1.87 mean times alone and 1.10 within a round of 47
     mean = 3.0
     alone, together = law([2.0] * 20, [1.0] * 20), law([2.0] * 20, [1.0] * 20, 47)
-    assert alone.expected_max_s / mean == pytest.approx((2 + harmonic(20)) / 3, rel=1e-9) == pytest.approx(1.87, abs=0.005)
+    assert (
+        alone.expected_max_s / mean
+        == pytest.approx((2 + harmonic(20)) / 3, rel=1e-9)
+        == pytest.approx(1.87, abs=0.005)
+    )
     assert together.expected_max_s / mean == pytest.approx(1.10, abs=0.005)
 
 
@@ -191,15 +234,24 @@ def test_the_hazards_give_the_hessian_of_finite_differences(at: LatencyLaw) -> N
         above = LatencyLaw(at.shift_s + bump, at.scale_s, at.fluctuation).last_device().last
         below = LatencyLaw(at.shift_s - bump, at.scale_s, at.fluctuation).last_device().last
         # moving the device that starts last moves the kink of the others' laws: a first-order error there, for one draw
-        tight = at.fluctuation.draws > 1 or (np.abs(at.shift_s - at.start_s)[np.arange(len(at)) != k] > step).all()
-        assert hessian[k] == pytest.approx((above - below) / (2 * step), abs=1e-5 if tight else 1e-3 / at.scale_s.min() ** 2)
+        tight = (
+            at.fluctuation.draws > 1
+            or (np.abs(at.shift_s - at.start_s)[np.arange(len(at)) != k] > step).all()
+        )
+        assert hessian[k] == pytest.approx(
+            (above - below) / (2 * step), abs=1e-5 if tight else 1e-3 / at.scale_s.min() ** 2
+        )
 
 
 @repeatable
 @given(small_laws)
-def test_euler_s_identity_holds_because_the_maximum_scales_with_its_arguments(at: LatencyLaw) -> None:
+def test_euler_s_identity_holds_because_the_maximum_scales_with_its_arguments(
+    at: LatencyLaw,
+) -> None:
     who = at.last_device()
-    assert who.last @ at.shift_s + who.excess @ at.scale_s == pytest.approx(at.expected_max_s, rel=1e-9)
+    assert who.last @ at.shift_s + who.excess @ at.scale_s == pytest.approx(
+        at.expected_max_s, rel=1e-9
+    )
     assert who.expected_max_s == pytest.approx(at.expected_max_s, rel=1e-12)
 
 
@@ -226,7 +278,9 @@ def test_the_tables_of_many_devices_are_worked_through_in_blocks_without_a_seam(
     order = rng.permutation(K)
     other = LatencyLaw(x[order], b[order])
     assert at.expected_max_s == pytest.approx(other.expected_max_s, rel=1e-12)
-    assert at.last_device().last[order] == pytest.approx(other.last_device().last, rel=1e-9, abs=1e-15)
+    assert at.last_device().last[order] == pytest.approx(
+        other.last_device().last, rel=1e-9, abs=1e-15
+    )
 
 
 # ---- quantiles ------------------------------------------------------------------------------------------------------------
@@ -271,7 +325,9 @@ def test_before_the_best_case_of_every_device_nothing_is_done() -> None:
 
 @pytest.mark.parametrize("p", [1e-9, 0.05, 0.5, 0.95, 1 - 1e-12])
 def test_a_device_s_quantile_is_its_best_case_and_so_many_fluctuations(p: float) -> None:
-    assert law([1.0, 2.0], [3.0, 0.0]).device_quantile_s(p) == pytest.approx([1 - 3 * math.log1p(-p), 2.0], rel=1e-9)
+    assert law([1.0, 2.0], [3.0, 0.0]).device_quantile_s(p) == pytest.approx(
+        [1 - 3 * math.log1p(-p), 2.0], rel=1e-9
+    )
     for draws in (2, 30):
         expected = float(gamma.ppf(p, draws)) / draws
         assert law([0.0], [1.0], draws).device_quantile_s(p) == pytest.approx([expected], rel=1e-9)
@@ -292,7 +348,9 @@ def test_draws_have_the_means_and_the_maximum_of_the_law(draws: int) -> None:
     errors = times.std(axis=0) / math.sqrt(200_000)
     assert (np.abs(times.mean(axis=0) - at.mean_s) <= 5 * errors).all()
     slowest = times.max(axis=1)
-    assert slowest.mean() == pytest.approx(at.expected_max_s, abs=5 * float(slowest.std()) / math.sqrt(200_000))
+    assert slowest.mean() == pytest.approx(
+        at.expected_max_s, abs=5 * float(slowest.std()) / math.sqrt(200_000)
+    )
 
 
 @pytest.mark.parametrize("draws", [1, 2, 9])
@@ -300,4 +358,6 @@ def test_density_and_slope_are_the_derivatives_of_the_distribution(draws: int) -
     X, z, step = Fluctuation(draws), np.linspace(0.05, 4, 40), 1e-5
     assert X.density(z) == pytest.approx((X.cdf(z + step) - X.cdf(z - step)) / (2 * step), abs=1e-8)
     log_density = [np.log(X.density(z + s)) for s in (step, -step)]
-    assert X.log_slope(z) == pytest.approx((log_density[0] - log_density[1]) / (2 * step), rel=1e-6, abs=1e-6)
+    assert X.log_slope(z) == pytest.approx(
+        (log_density[0] - log_density[1]) / (2 * step), rel=1e-6, abs=1e-6
+    )

@@ -80,7 +80,10 @@ def test_a_split_is_found_by_name_and_by_number() -> None:
 
 @pytest.mark.parametrize("split", [0, 4, -1, 1.5, True, None])
 def test_a_split_out_of_range_says_how_many_there_are(split: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"plan\.split must be a whole number from 1 to 3, got .*; net has 3 splits"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"plan\.split must be a whole number from 1 to 3, got .*; net has 3 splits",
+    ):
         tiny(model="net").split_of(split, field="plan.split")
 
 
@@ -98,11 +101,15 @@ def test_equal_numbers_are_equal_profiles_whatever_the_label() -> None:
 
 @pytest.mark.parametrize("column", list(ROWS))
 def test_the_fingerprint_changes_with_every_column(column: str) -> None:
-    other = ["conv", "relu", "fc2"] if column == "names" else [*ROWS[column][:2], ROWS[column][2] + 1]
+    other = (
+        ["conv", "relu", "fc2"] if column == "names" else [*ROWS[column][:2], ROWS[column][2] + 1]
+    )
     assert tiny(**{column: other}).fingerprint != tiny().fingerprint
 
 
-@pytest.mark.parametrize("column", ["layer_macs", "macs", "matmul_macs", "activation_elements", "parameters"])
+@pytest.mark.parametrize(
+    "column", ["layer_macs", "macs", "matmul_macs", "activation_elements", "parameters"]
+)
 def test_no_column_can_be_changed(column: str) -> None:
     with pytest.raises(ValueError, match="read-only"):
         getattr(tiny(), column)[0] = 7
@@ -117,7 +124,10 @@ def test_columns_are_copies_of_what_was_given() -> None:
 
 def test_the_name_of_a_block_offers_its_last_split() -> None:
     profile = tiny(names=["block.conv", "block.add", "fc"])
-    with pytest.raises(UnknownName, match=r"max_split 'block' is not the name of a split; the last within it is 'block\.add'"):
+    with pytest.raises(
+        UnknownName,
+        match=r"max_split 'block' is not the name of a split; the last within it is 'block\.add'",
+    ):
         profile.split_of("block", "max_split")
 
 
@@ -153,7 +163,9 @@ def test_json_keys_are_the_columns() -> None:
     assert data["macs"] == [900, 900, 1000]
 
 
-@pytest.mark.parametrize("column", ["names", "layer_macs", "macs", "matmul_macs", "activation_elements", "parameters"])
+@pytest.mark.parametrize(
+    "column", ["names", "layer_macs", "macs", "matmul_macs", "activation_elements", "parameters"]
+)
 def test_a_changed_number_or_name_is_noticed(column: str) -> None:
     data = json.loads(tiny().to_json())
     data[column][0] = "convx" if column == "names" else data[column][0] - 1
@@ -207,7 +219,10 @@ def test_json_with_a_wrong_column_is_an_airsplit_error(column: str, value: Any) 
         ({"layer_macs": [1.0, math.nan, 3.0]}, "layer_macs must be 3 whole numbers"),
         ({"layer_macs": [True, False, True]}, "layer_macs must be 3 whole numbers"),
         ({"layer_macs": [1, -2, 3]}, r"layer_macs\[1\] must be a whole number"),
-        ({"layer_macs": np.array([1, 2**63, 3], dtype=np.uint64)}, r"layer_macs\[1\] must be a whole number"),
+        (
+            {"layer_macs": np.array([1, 2**63, 3], dtype=np.uint64)},
+            r"layer_macs\[1\] must be a whole number",
+        ),
         ({"activation_elements": [5, 0, 5]}, r"activation_elements\[1\] must be a whole number"),
         ({"activation_elements": ["a", "b", "c"]}, "activation_elements must be 3 whole numbers"),
         ({"activation_elements": None}, "activation_elements must be 3 whole numbers"),

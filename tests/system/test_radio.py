@@ -32,7 +32,9 @@ def direction(density: bool, snr: float, bandwidth_hz: float = 20e6) -> Directio
 
 
 def link(density: bool, snr: float, down_snr: float | None) -> Link:
-    return Link(direction(density, snr), None if down_snr is None else direction(density, down_snr, 10e6))
+    return Link(
+        direction(density, snr), None if down_snr is None else direction(density, down_snr, 10e6)
+    )
 
 
 links = st.builds(link, st.booleans(), snrs, st.none() | snrs)
@@ -41,8 +43,12 @@ links = st.builds(link, st.booleans(), snrs, st.none() | snrs)
 # ---- path loss ----
 
 
-@pytest.mark.parametrize(("distance_m", "loss_db"), [(1000, 128.1), (100, 90.5), (10, 52.9), (200, 101.818728)])
-def test_the_papers_loss_is_128_db_at_a_kilometre_and_37_db_a_decade(distance_m: float, loss_db: float) -> None:
+@pytest.mark.parametrize(
+    ("distance_m", "loss_db"), [(1000, 128.1), (100, 90.5), (10, 52.9), (200, 101.818728)]
+)
+def test_the_papers_loss_is_128_db_at_a_kilometre_and_37_db_a_decade(
+    distance_m: float, loss_db: float
+) -> None:
     assert paper_path_loss_db(np.array(distance_m), 2e9) == pytest.approx(loss_db, abs=1e-6)
 
 
@@ -91,11 +97,15 @@ def test_with_a_noise_density_a_smaller_band_has_less_noise() -> None:
 
 @given(snrs)
 def test_both_noise_models_agree_on_the_full_band(snr: float) -> None:
-    assert direction(True, snr).rate_bps(one(1.0)) == pytest.approx(direction(False, snr).rate_bps(one(1.0)), rel=1e-12)
+    assert direction(True, snr).rate_bps(one(1.0)) == pytest.approx(
+        direction(False, snr).rate_bps(one(1.0)), rel=1e-12
+    )
 
 
 @given(st.booleans(), snrs, shares, shares, st.floats(0, 1))
-def test_rates_rise_and_are_concave_in_the_share(density: bool, snr: float, a: float, b: float, weight: float) -> None:
+def test_rates_rise_and_are_concave_in_the_share(
+    density: bool, snr: float, a: float, b: float, weight: float
+) -> None:
     R = direction(density, snr).rate_bps
     middle = weight * a + (1 - weight) * b
     assert R(one(min(a, b))) <= R(one(max(a, b))) * (1 + 1e-12)
@@ -126,25 +136,33 @@ def test_seconds_are_bits_over_rate_up_and_down() -> None:
 
 
 @given(links, bits, bits, shares)
-def test_transmit_and_seconds_are_the_same_time(way: Link, up: float, down: float, share: float) -> None:
+def test_transmit_and_seconds_are_the_same_time(
+    way: Link, up: float, down: float, share: float
+) -> None:
     seconds = way.seconds(one(up), one(down), one(share))
     assert way.transmit(one(up), one(down), one(share)).seconds == pytest.approx(seconds)
 
 
 @given(links, bits, bits, st.floats(1e-4, 1.0))
-def test_derivatives_are_those_of_finite_differences(way: Link, up: float, down: float, share: float) -> None:
+def test_derivatives_are_those_of_finite_differences(
+    way: Link, up: float, down: float, share: float
+) -> None:
     def t(b: float) -> tuple[float, float, float]:
         return tuple(float(x[0]) for x in way.transmit(one(up), one(down), one(b)))  # type: ignore[return-value]
 
     h = 1e-5 * share
     seconds, slope, curvature = t(share)
-    assert slope == pytest.approx((t(share + h)[0] - t(share - h)[0]) / (2 * h), rel=1e-4, abs=1e-9 * seconds / h)
+    assert slope == pytest.approx(
+        (t(share + h)[0] - t(share - h)[0]) / (2 * h), rel=1e-4, abs=1e-9 * seconds / h
+    )
     second = (t(share + h)[1] - t(share - h)[1]) / (2 * h)
     assert curvature == pytest.approx(second, rel=1e-4, abs=1e-9 * abs(slope) / h)
 
 
 @given(links, bits, bits, shares)
-def test_time_falls_and_is_convex_in_the_share(way: Link, up: float, down: float, share: float) -> None:
+def test_time_falls_and_is_convex_in_the_share(
+    way: Link, up: float, down: float, share: float
+) -> None:
     t = way.transmit(one(up), one(down), one(share))
     assert t.seconds > 0
     assert t.slope < 0
@@ -162,14 +180,20 @@ def test_share_is_the_inverse_of_seconds(way: Link, up: float, down: float, shar
 
 
 @given(st.booleans(), st.floats(1e-2, 1e4), shares)
-def test_share_finds_the_share_itself_where_the_channel_is_sound(density: bool, snr: float, share: float) -> None:
+def test_share_finds_the_share_itself_where_the_channel_is_sound(
+    density: bool, snr: float, share: float
+) -> None:
     way = link(density, snr, None)
-    assert way.share(one(1e6), one(0.0), way.seconds(one(1e6), one(0.0), one(share))) == pytest.approx(share, rel=1e-8)
+    assert way.share(
+        one(1e6), one(0.0), way.seconds(one(1e6), one(0.0), one(share))
+    ) == pytest.approx(share, rel=1e-8)
 
 
 @pytest.mark.parametrize("full_band_snr", [1e-2, 1e-3, 1e-4, 1e-6])
 @pytest.mark.parametrize("patience", [1.5, 2.0, 10.0, 1000.0])
-def test_share_is_found_on_channels_far_below_the_noise(full_band_snr: float, patience: float) -> None:
+def test_share_is_found_on_channels_far_below_the_noise(
+    full_band_snr: float, patience: float
+) -> None:
     way = link(True, full_band_snr, None)
     target = patience * way.seconds(one(1e6), one(0.0), one(1.0))
     found = way.share(one(1e6), one(0.0), target)
@@ -178,7 +202,9 @@ def test_share_is_found_on_channels_far_below_the_noise(full_band_snr: float, pa
 
 
 @given(links, bits, bits, st.floats(1e-3, 0.999))
-def test_less_time_than_the_full_band_needs_takes_more_than_it(way: Link, up: float, down: float, hurry: float) -> None:
+def test_less_time_than_the_full_band_needs_takes_more_than_it(
+    way: Link, up: float, down: float, hurry: float
+) -> None:
     full = way.seconds(one(up), one(down), one(1.0))
     assert way.share(one(up), one(down), hurry * full) > 1
 
@@ -190,7 +216,9 @@ def test_no_time_at_all_takes_an_infinite_share(way: Link, up: float) -> None:
 
 
 @given(st.booleans(), st.lists(snrs, min_size=1, max_size=5), st.booleans())
-def test_a_device_is_the_same_alone_and_among_others(density: bool, snr: list[float], both_ways: bool) -> None:
+def test_a_device_is_the_same_alone_and_among_others(
+    density: bool, snr: list[float], both_ways: bool
+) -> None:
     make = Direction.noise_density if density else Direction.fixed_snr
     way = Link(make(20e6, np.array(snr)), make(10e6, np.array(snr)) if both_ways else None)
     D, K = np.full(len(snr), 1e6), len(snr)

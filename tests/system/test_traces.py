@@ -19,7 +19,9 @@ def trace(**changes: Any) -> Trace:
     return Trace(**({"time_s": TIMES, "rate_bps": RATES} | changes))
 
 
-@pytest.mark.parametrize(("time_s", "row"), [(0, 0), (9.999, 0), (10, 1), (14.9, 1), (15, 2), (1e9, 2)])
+@pytest.mark.parametrize(
+    ("time_s", "row"), [(0, 0), (9.999, 0), (10, 1), (14.9, 1), (15, 2), (1e9, 2)]
+)
 def test_the_last_moment_that_has_come_is_in_force(time_s: float, row: int) -> None:
     assert trace().at(time_s).tolist() == RATES[row]
 
@@ -109,15 +111,26 @@ def test_every_bad_file_is_named(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("time_s,a,b\n\n0,1e6,2e6\n\n10,3e6\n", "line 5: 2 entries, but the header names 3 columns"),
+        (
+            "time_s,a,b\n\n0,1e6,2e6\n\n10,3e6\n",
+            "line 5: 2 entries, but the header names 3 columns",
+        ),
         ("time_s,a,b\n\n0,1e6,2e6\n\n10,3e6, fast\n", "line 5: b must be a number, got 'fast'"),
         ("time_s;a;b\n0;1e6;2e6\n", r"t\.csv': columns are separated by ';', must be ','"),
         ("time_s\ta\n0\t1e6\n", r"t\.csv': columns are separated by tabs, must be ','"),
-        ("time_s,a,b,a\n0,1e6,2e6,1e6\n", r"t\.csv': columns 2 and 4 must not have the same name, got 'a' twice"),
-        ('time_s,a\n0,"1,5"\n', "line 2: a must be a number, got '1,5'; write it with a decimal point"),
+        (
+            "time_s,a,b,a\n0,1e6,2e6,1e6\n",
+            r"t\.csv': columns 2 and 4 must not have the same name, got 'a' twice",
+        ),
+        (
+            'time_s,a\n0,"1,5"\n',
+            "line 2: a must be a number, got '1,5'; write it with a decimal point",
+        ),
     ],
 )
-def test_a_bad_line_is_told_by_its_number_in_the_file(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_line_is_told_by_its_number_in_the_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(FileProblem, match=message):
         Trace.read(tmp_path / "t.csv")

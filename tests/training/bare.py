@@ -24,23 +24,31 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 class Data:
     """What each device holds, and its batches."""
 
-    def __init__(self, pairs: Pairs, batch_size: int = 4, seed: int = 0, kind: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, pairs: Pairs, batch_size: int = 4, seed: int = 0, kind: torch.dtype = torch.float64
+    ) -> None:
         ends = np.cumsum([len(labels) for _, labels in pairs])
         self.sizes = np.array([len(labels) for _, labels in pairs])
         self._inputs = torch.cat([inputs for inputs, _ in pairs]).to(kind)
         self._labels = torch.cat([labels for _, labels in pairs])
-        self._batches = Batches([np.arange(end - n, end) for end, n in zip(ends, self.sizes, strict=True)], batch_size, seed)
+        self._batches = Batches(
+            [np.arange(end - n, end) for end, n in zip(ends, self.sizes, strict=True)],
+            batch_size,
+            seed,
+        )
 
     def batch(self, device: int, since_start: int) -> tuple[Tensor, Tensor]:
         rows = torch.as_tensor(self._batches.rows(device, since_start))
         return self._inputs[rows], self._labels[rows]
 
 
-def step(model: nn.Module, optimiser: torch.optim.Optimizer, inputs: Tensor, labels: Tensor) -> float:
-    optimiser.zero_grad()
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor
+) -> float:
+    optimizer.zero_grad()
     loss = F.cross_entropy(model(inputs), labels)
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     return loss.item()
 
 
@@ -49,24 +57,33 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 class Copies:
-    """A model and an optimiser for each device."""
+    """A model and an optimizer for each device."""
 
     def __init__(self, model: nn.Module, make: Make, devices: int) -> None:
         self.models = [copy.deepcopy(model).train() for _ in range(devices)]
-        self.optimisers = [make(trained(each)) for each in self.models]
+        self.optimizers = [make(trained(each)) for each in self.models]
 
-    def average(self, names: Sequence[str], weights: dict[int, float], to: Sequence[int] | None = None) -> None:
-        """Give the mean over some devices of these tensors, and of what the optimiser remembers of them, to all, or to these."""
+    def average(
+        self, names: Sequence[str], weights: dict[int, float], to: Sequence[int] | None = None
+    ) -> None:
+        """Give the mean over some devices of these tensors, and of what the optimizer remembers of them, to all, or to these."""
         for name in names:
             tensors = [model.state_dict(keep_vars=True)[name] for model in self.models]
             self._average(tensors, weights, to)
-            states = [optimiser.state[tensor] for optimiser, tensor in zip(self.optimisers, tensors, strict=True)]
+            states = [
+                optimizer.state[tensor]
+                for optimizer, tensor in zip(self.optimizers, tensors, strict=True)
+            ]
             for kept in {key for k in weights for key in states[k]}:
                 for state in states:
-                    state.setdefault(kept, torch.zeros_like(next(s[kept] for s in states if kept in s)))
+                    state.setdefault(
+                        kept, torch.zeros_like(next(s[kept] for s in states if kept in s))
+                    )
                 self._average([state[kept] for state in states], weights, to)
 
-    def _average(self, tensors: list[Any], weights: dict[int, float], to: Sequence[int] | None) -> None:
+    def _average(
+        self, tensors: list[Any], weights: dict[int, float], to: Sequence[int] | None
+    ) -> None:
         with torch.no_grad():
             if tensors[0].is_floating_point():
                 mean = sum(weight * tensors[k].double() for k, weight in weights.items())
@@ -87,7 +104,13 @@ def weights_of(data: Data, finishing: Sequence[int], by_samples: bool) -> dict[i
 
 
 def side_by_side(
-    model: nn.Module, make: Make, data: Data, rounds: int, E: int, common: list[str], by_samples: bool = False
+    model: nn.Module,
+    make: Make,
+    data: Data,
+    rounds: int,
+    E: int,
+    common: list[str],
+    by_samples: bool = False,
 ) -> tuple[Copies, list[float]]:
     """Every device trains its own copy; after each round these tensors are averaged.  The models, and the loss of each round."""
     K = len(data.sizes)
@@ -96,7 +119,11 @@ def side_by_side(
         weights, loss = weights_of(data, range(K), by_samples), 0.0
         for k in range(K):
             for e in range(E):
-                loss += weights[k] / E * step(copies.models[k], copies.optimisers[k], *data.batch(k, number * E + e))
+                loss += (
+                    weights[k]
+                    / E
+                    * step(copies.models[k], copies.optimizers[k], *data.batch(k, number * E + e))
+                )
         copies.average(common, weights)
         losses.append(loss)
     return copies, losses
@@ -105,16 +132,23 @@ def side_by_side(
 def one_after_the_other(model: nn.Module, make: Make, data: Data, rounds: int, E: int) -> nn.Module:
     """Split learning: one model."""
     model = copy.deepcopy(model).train()
-    optimiser = make(trained(model))
+    optimizer = make(trained(model))
     for number in range(rounds):
         for k in range(len(data.sizes)):
             for e in range(E):
-                step(model, optimiser, *data.batch(k, number * E + e))
+                step(model, optimizer, *data.batch(k, number * E + e))
     return model
 
 
 def one_server(
-    model: nn.Module, make: Make, data: Data, rounds: int, E: int, of_server: list[str], by_samples: bool, seed: int
+    model: nn.Module,
+    make: Make,
+    data: Data,
+    rounds: int,
+    E: int,
+    of_server: list[str],
+    by_samples: bool,
+    seed: int,
 ) -> nn.Module:
     """SplitFed V2: after every step of a device the others' copies of the server's tensors become those of that device."""
     K = len(data.sizes)
@@ -123,7 +157,7 @@ def one_server(
     for number in range(1, rounds + 1):
         for e in range(E):
             for k in generator(seed, "server order", number, e).permutation(K).tolist():
-                step(copies.models[k], copies.optimisers[k], *data.batch(k, (number - 1) * E + e))
+                step(copies.models[k], copies.optimizers[k], *data.batch(k, (number - 1) * E + e))
                 copies.average(of_server, {k: 1.0})
         copies.average(fronts, weights_of(data, range(K), by_samples))
     return copies.models[0]

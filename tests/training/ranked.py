@@ -28,30 +28,57 @@ from airsplit.training.accelerator import Accelerator
 from airsplit.training.ranks import Ranks, joined, ranks_of
 from training import killed, tiny
 
-RANK, SIZE = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+RANK, SIZE = (
+    int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))
+)
 SPLITS = [1, 2, 3, 1, 2]
 
 
 def scenario(**changes: Any) -> Scenario:
     """In double precision, so that what is the same but for rounding can be told from what is not."""
-    return tiny.scenario(**{"splits": SPLITS, "kind": "float64", "momentum": 0.9, "rounds": 3, "checkpoint_every": 10} | changes)
+    return tiny.scenario(
+        **{
+            "splits": SPLITS,
+            "kind": "float64",
+            "momentum": 0.9,
+            "rounds": 3,
+            "checkpoint_every": 10,
+        }
+        | changes
+    )
 
 
 def moving(**changes: Any) -> Scenario:
     """The boundary moves, devices are absent or drop out."""
     wide = {"model.arguments.kind": "float64", "model.input_dtype": "float64", "training.rounds": 8}
-    return killed.scenario().replace(**wide | {f"training.{key}": value for key, value in changes.items()})
+    return killed.scenario().replace(
+        **wide | {f"training.{key}": value for key, value in changes.items()}
+    )
 
 
 def moving_with_norm() -> Scenario:
-    return moving(dataset="training.tiny:flat", partition="iid", batch_size=3).replace(**{"model.name": "training.tiny:norm_mlp"})
+    return moving(dataset="training.tiny:flat", partition="iid", batch_size=3).replace(
+        **{"model.name": "training.tiny:norm_mlp"}
+    )
 
 
 ONE_BATCH = {"iterations_per_round": 1}
 SHARED = {"data": "flat", "partition": "iid"}
 NORM = {"model": "norm_mlp", "data": "parted_evenly", "splits": [2, 1, 2, 3], "participation": 0.5}
-NUMBERS = {"model": "line", "data": "numbers", "partition": "iid", "loss": "training.tiny:squared_error", "learning_rate": 0.01}
-ADAM = {"optimiser": "adam", "momentum": None, "learning_rate": 0.03, "weighting": "samples", "participation": 0.6}
+NUMBERS = {
+    "model": "line",
+    "data": "numbers",
+    "partition": "iid",
+    "loss": "training.tiny:squared_error",
+    "learning_rate": 0.01,
+}
+ADAM = {
+    "optimizer": "adam",
+    "momentum": None,
+    "learning_rate": 0.03,
+    "weighting": "samples",
+    "participation": 0.6,
+}
 
 FEWER = "fewer devices than processes"
 
@@ -61,7 +88,9 @@ IN_THREE: dict[str, Callable[[], Scenario]] = {
     "one device a round, one batch": partial(scenario, participation=0.2, rounds=5, **ONE_BATCH),
     "nobody finishes": partial(scenario, participation=0.4, dropout_probability=0.7, rounds=6),
     FEWER: partial(scenario, splits=[2], average_fronts_every=1, **SHARED),
-    "fewer devices than processes, one batch": partial(scenario, splits=[2, 1], weighting="samples", **SHARED, **ONE_BATCH),
+    "fewer devices than processes, one batch": partial(
+        scenario, splits=[2, 1], weighting="samples", **SHARED, **ONE_BATCH
+    ),
     "fronts averaged": partial(scenario, average_fronts_every=2, weighting="samples", rounds=4),
     "whole numbers": partial(scenario, average_fronts_every=3, rounds=6, **NORM),
     "boundary moves": moving_with_norm,
@@ -70,9 +99,24 @@ IN_THREE: dict[str, Callable[[], Scenario]] = {
 ERROR = {"metric": f"{tiny.__name__}:part_wrong", "metric_goal": "min"}
 IN_TWO: dict[str, Callable[[], Scenario]] = {
     "everything averaged": partial(scenario, algorithm="fedavg", **NORM, **ERROR),
-    "everything averaged, one batch": partial(scenario, algorithm="splitfed-v1", weighting="samples", **ONE_BATCH),
-    "dropout": partial(scenario, model="dropout_mlp", splits=[1, 3, 2, 1, 4], model__arguments={"front": 0.3, "back": 0.3}),
-    "adam, some evaluated": partial(scenario, rounds=4, evaluate_every=2, evaluate_devices=2, evaluate_samples=9, **ADAM, **ERROR),
+    "everything averaged, one batch": partial(
+        scenario, algorithm="splitfed-v1", weighting="samples", **ONE_BATCH
+    ),
+    "dropout": partial(
+        scenario,
+        model="dropout_mlp",
+        splits=[1, 3, 2, 1, 4],
+        model__arguments={"front": 0.3, "back": 0.3},
+    ),
+    "adam, some evaluated": partial(
+        scenario,
+        rounds=4,
+        evaluate_every=2,
+        evaluate_devices=2,
+        evaluate_samples=9,
+        **ADAM,
+        **ERROR,
+    ),
     "boundary moves, one batch": partial(moving, **ONE_BATCH),
     "numbers": partial(scenario, splits=[2, 1], **NUMBERS),
     "unused": partial(scenario, model="unused", splits=[1, 2, 1, 2, 1], **ONE_BATCH),
@@ -147,20 +191,32 @@ def stopped_by(ranks: list[int], folder: Path) -> list[int]:
 
 def huge(**changes: Any) -> Scenario:
     """The second of two devices diverges."""
-    return scenario(kind="float32", model="linear", data="parted_with_huge", splits=[3, 3], **changes)
+    return scenario(
+        kind="float32", model="linear", data="parted_with_huge", splits=[3, 3], **changes
+    )
 
 
 OTHERS: dict[str, Callable[[Path], Any]] = {
     "the last diverges": lambda out: rounds_of(huge(**ONE_BATCH), out),
-    "all diverge": lambda out: rounds_of(scenario(model="rooted", splits=[2] * 5, **ONE_BATCH, fast_paths=False), out),
+    "all diverge": lambda out: rounds_of(
+        scenario(model="rooted", splits=[2] * 5, **ONE_BATCH, fast_paths=False), out
+    ),
     "in turns": lambda out: rounds_of(scenario(algorithm="split-learning"), out),
     "other settings in each": lambda out: rounds_of(scenario(learning_rate=0.1 + RANK / 10), out),
-    "other data in each": lambda out: rounds_of(scenario(**SHARED).replace(**{"training.dataset": f"{__name__}:other_in_each"}), out),
-    "a mistake in the last": lambda out: rounds_of(scenario(model="all_frozen") if RANK == SIZE - 1 else scenario(), out),
+    "other data in each": lambda out: rounds_of(
+        scenario(**SHARED).replace(**{"training.dataset": f"{__name__}:other_in_each"}), out
+    ),
+    "a mistake in the last": lambda out: rounds_of(
+        scenario(model="all_frozen") if RANK == SIZE - 1 else scenario(), out
+    ),
     "begun": lambda out: rounds_of(scenario(), out),
     "begun again": lambda out: rounds_of(scenario(), out.parent / "begun"),
-    "resumed with other settings": lambda out: rounds_of(scenario(learning_rate=0.1), out.parent / "begun", resume=True),
-    "a folder that cannot be": lambda out: rounds_of(scenario(), out.parent / "begun/scenario.toml/run"),
+    "resumed with other settings": lambda out: rounds_of(
+        scenario(learning_rate=0.1), out.parent / "begun", resume=True
+    ),
+    "a folder that cannot be": lambda out: rounds_of(
+        scenario(), out.parent / "begun/scenario.toml/run"
+    ),
     "no folder": lambda out: rounds_of(scenario(), None),
     "a folder in the first only": lambda out: rounds_of(scenario(), out if RANK == 0 else None),
     "the first has enough": lambda out: stopped_by([0], out),
@@ -173,7 +229,10 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
 def taken_up(out: Path) -> list[list[int]]:
     """Two rounds of one device, and a third from where they stopped: two of three processes have nobody."""
     wanted = IN_THREE[FEWER]()
-    return [rounds_of(wanted.replace(**{"training.rounds": 2}), out), rounds_of(wanted, out, resume=True)]
+    return [
+        rounds_of(wanted.replace(**{"training.rounds": 2}), out),
+        rounds_of(wanted, out, resume=True),
+    ]
 
 
 def spoken() -> dict[str, Any]:
@@ -182,7 +241,10 @@ def spoken() -> dict[str, Any]:
         turned, row = torch.tensor([1.0 + RANK * 1j]), torch.full((2, 3), float(RANK)).t()
         ranks.add_up([turned])
         ranks.spread([row, torch.empty(0)], source=SIZE - 1)
-        found: dict[str, Any] = {"sum": [turned.real.item(), turned.imag.item()], "spread": row.tolist()}
+        found: dict[str, Any] = {
+            "sum": [turned.real.item(), turned.imag.item()],
+            "spread": row.tolist(),
+        }
         found["same"] = seen(partial(ranks.require_same, "the rank", str(RANK)))
         found["without a word"] = seen(partial(_fail_in_the_last, ranks))
         return found
@@ -198,7 +260,15 @@ def commands(out: Path) -> dict[str, tuple[int, str, str]]:
     """What a process answers to the words of a command line: exit code, stdout, stderr."""
     file = out.parent / "scenario.toml"
     words = {
-        "run": ["run", file, "--out", out / "run", "--set", f"training.dataset={__name__}:talkative", "--json"],
+        "run": [
+            "run",
+            file,
+            "--out",
+            out / "run",
+            "--set",
+            f"training.dataset={__name__}:talkative",
+            "--json",
+        ],
         "run again": ["run", file, "--out", out / "run"],
         "the last diverges": ["run", out.parent / "huge.toml", "--out", out / "huge"],
         "no such option": ["run", file, "--no-such-option"],
@@ -208,7 +278,10 @@ def commands(out: Path) -> dict[str, tuple[int, str, str]]:
 
 
 def _said(words: list[str]) -> tuple[int, str, str]:
-    with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as stdout,
+        contextlib.redirect_stderr(io.StringIO()) as stderr,
+    ):
         code = command(words)
     return code, stdout.getvalue(), stderr.getvalue()
 
@@ -217,13 +290,17 @@ def write_scenarios(folder: Path) -> None:
     """What `commands` runs."""
     (folder / "scenario.toml").write_text(scenario(**SHARED).to_toml())
     (folder / "huge.toml").write_text(huge(fast_paths=False).to_toml())
-    (folder / "deadly.toml").write_text(deadly_scenario().to_toml().replace("training.ranked:", "__main__:"))
+    (folder / "deadly.toml").write_text(
+        deadly_scenario().to_toml().replace("training.ranked:", "__main__:")
+    )
 
 
 @contextlib.contextmanager
 def as_on_a_gpu() -> Any:
     usual = engine.accelerator_of
-    engine.accelerator_of = lambda settings, _=0: Accelerator(torch.device("cpu"), settings.precision, stacks=True)
+    engine.accelerator_of = lambda settings, _=0: Accelerator(
+        torch.device("cpu"), settings.precision, stacks=True
+    )
     try:
         yield
     finally:
@@ -250,7 +327,9 @@ def main(folder: Path) -> None:
         train(folder)
         Step.dead = dead
     if SIZE == 2:
-        last = _said(["run", str(folder / "deadly.toml"), "--out", str(folder / "deadly"), "--json"])
+        last = _said(
+            ["run", str(folder / "deadly.toml"), "--out", str(folder / "deadly"), "--json"]
+        )
         (folder / f"last-{RANK}.json").write_text(json.dumps(last))
 
 

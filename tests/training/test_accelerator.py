@@ -31,13 +31,34 @@ def test_devices_that_there_are(device: str) -> None:
     assert TrainingSettings(device=device).device == device
 
 
-@pytest.mark.parametrize("device", ["gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "mps", "", " cpu", "cuda\n", "cuda:0,1", "cuda0"])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "gpu",
+        "CUDA",
+        "cuda:",
+        "cuda:-1",
+        "cuda:x",
+        "cpu:0",
+        "mps",
+        "",
+        " cpu",
+        "cuda\n",
+        "cuda:0,1",
+        "cuda0",
+    ],
+)
 def test_devices_that_there_are_not(device: str) -> None:
-    with pytest.raises(air.InvalidValue, match=r'training\.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got '):
+    with pytest.raises(
+        air.InvalidValue,
+        match=r'training\.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got ',
+    ):
         TrainingSettings(device=device)
 
 
-@pytest.mark.parametrize("device", ["cuda:01", "cuda:128", "cuda:255", "cuda:256", "cuda:999", "cuda:٣"])
+@pytest.mark.parametrize(
+    "device", ["cuda:01", "cuda:128", "cuda:255", "cuda:256", "cuda:999", "cuda:٣"]
+)
 def test_numbers_of_gpus_that_torch_takes_for_others_are_refused(device: str) -> None:
     """torch.device("cuda:256") is GPU 0."""  # BUG: these were let through
     with pytest.raises(air.InvalidValue, match=r"training\.device must be"):
@@ -48,30 +69,54 @@ def test_numbers_of_gpus_that_torch_takes_for_others_are_refused(device: str) ->
     ("settings", "told"),
     [
         ({"device": 0}, r"training\.device must be text in quotes, got 0"),
-        ({"precision": "fp16"}, r"training\.precision 'fp16' is not known; did you mean 'bf16'\? Known: bf16, fp32"),
+        (
+            {"precision": "fp16"},
+            r"training\.precision 'fp16' is not known; did you mean 'bf16'\? Known: bf16, fp32",
+        ),
         ({"precision": "float32"}, r"training\.precision 'float32' is not known"),
         ({"precision": 32}, r"training\.precision must be text in quotes, got 32"),
-        ({"compile": True}, r'training\.compile needs training\.device = "cuda": on a CPU there is nothing to compile; leave it out'),
+        (
+            {"compile": True},
+            r'training\.compile needs training\.device = "cuda": on a CPU there is nothing to compile; leave it out',
+        ),
         ({"compile": True, "device": "cpu"}, r'training\.compile needs training\.device = "cuda"'),
-        ({"compile": "yes", "device": "cuda"}, r"training\.compile must be true or false, got 'yes'"),
+        (
+            {"compile": "yes", "device": "cuda"},
+            r"training\.compile must be true or false, got 'yes'",
+        ),
         ({"compile": 1, "device": "cuda"}, r"training\.compile must be true or false, got 1"),
         ({"evaluate_samples": 0}, r"training\.evaluate_samples must be a whole number"),
         ({"evaluate_samples": 1.5}, r"training\.evaluate_samples must be a whole number, got 1\.5"),
-        ({"evaluate_all_at_end": "true"}, r"training\.evaluate_all_at_end must be true or false, got 'true'"),
+        (
+            {"evaluate_all_at_end": "true"},
+            r"training\.evaluate_all_at_end must be true or false, got 'true'",
+        ),
     ],
     ids=str,
 )
-def test_settings_that_make_no_sense_are_told_in_one_line(settings: dict[str, Any], told: str) -> None:
+def test_settings_that_make_no_sense_are_told_in_one_line(
+    settings: dict[str, Any], told: str
+) -> None:
     with pytest.raises(air.AirsplitError, match=told) as error:
         TrainingSettings(**settings)
     assert "\n" not in str(error.value)
 
 
 def test_what_may_be_asked_for_is_written_and_read_again() -> None:
-    wanted = tiny.scenario(device="cuda:1", precision="bf16", compile=True, evaluate_samples=7, evaluate_all_at_end=True)
+    wanted = tiny.scenario(
+        device="cuda:1",
+        precision="bf16",
+        compile=True,
+        evaluate_samples=7,
+        evaluate_all_at_end=True,
+    )
     again = air.Scenario.from_toml(wanted.to_toml())
     assert again.training == wanted.training
-    assert (again.training.device, again.training.precision, again.training.compile) == ("cuda:1", "bf16", True)
+    assert (again.training.device, again.training.precision, again.training.compile) == (
+        "cuda:1",
+        "bf16",
+        True,
+    )
 
 
 # ---- what is there -----------------------------------------------------------------------------------------------------------
@@ -80,7 +125,9 @@ def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
-def test_without_a_gpu_this_is_said_before_any_work(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_this_is_said_before_any_work(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_gpus(0, monkeypatch)
     told = f'^training.device "{device}" needs a GPU, but torch .* sees none; set it to "cpu"$'
     with pytest.raises(air.InvalidValue, match=told):
@@ -89,37 +136,64 @@ def test_without_a_gpu_this_is_said_before_any_work(device: str, monkeypatch: py
         Training(tiny.scenario(device=device, dataset="no.such:data"))
 
 
-def test_a_gpu_that_is_not_there_is_told_with_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there_is_told_with_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with_gpus(2, monkeypatch)
     for device in ("cuda:7", "cuda:2"):
-        with pytest.raises(air.InvalidValue, match=f'^training.device "{device}" must be one of 2, counted from 0; set it to "cuda:0"$'):
+        with pytest.raises(
+            air.InvalidValue,
+            match=f'^training.device "{device}" must be one of 2, counted from 0; set it to "cuda:0"$',
+        ):
             accelerator_of(TrainingSettings(device=device))
     assert accelerator_of(TrainingSettings(device="cuda:1")).device == torch.device("cuda", 1)
 
 
-def test_each_process_has_a_gpu_of_its_own_as_far_as_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_has_a_gpu_of_its_own_as_far_as_there_are_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with_gpus(2, monkeypatch)
-    assert [accelerator_of(TrainingSettings(device="cuda"), rank).device.index for rank in range(5)] == [0, 1, 0, 1, 0]
-    assert [accelerator_of(TrainingSettings(device="cuda:1"), rank).device.index for rank in range(3)] == [1, 1, 1]
+    assert [
+        accelerator_of(TrainingSettings(device="cuda"), rank).device.index for rank in range(5)
+    ] == [0, 1, 0, 1, 0]
+    assert [
+        accelerator_of(TrainingSettings(device="cuda:1"), rank).device.index for rank in range(3)
+    ] == [1, 1, 1]
 
 
 def test_an_accelerator_is_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = accelerator_of(TrainingSettings(precision="bf16"), 3)
-    assert (plain.device, plain.precision, plain.compiles, plain.stacks) == (torch.device("cpu"), "bf16", False, False)
+    assert (plain.device, plain.precision, plain.compiles, plain.stacks) == (
+        torch.device("cpu"),
+        "bf16",
+        False,
+        False,
+    )
     with_gpus(1, monkeypatch)
     fast = accelerator_of(TrainingSettings(device="cuda", precision="bf16", compile=True))
-    assert (fast.device, fast.precision, fast.compiles, fast.stacks) == (torch.device("cuda", 0), "bf16", True, True)
+    assert (fast.device, fast.precision, fast.compiles, fast.stacks) == (
+        torch.device("cuda", 0),
+        "bf16",
+        True,
+        True,
+    )
 
 
 # ---- room --------------------------------------------------------------------------------------------------------------------
-def test_on_a_cpu_there_is_room_for_what_fits_into_its_available_memory_and_never_for_more_than_its_caches_like() -> None:
+def test_on_a_cpu_there_is_room_for_what_fits_into_its_available_memory_and_never_for_more_than_its_caches_like() -> (
+    None
+):
     available = available_bytes()
     assert available is not None
-    assert [CPU.room(size, on_cpu=16) for size in (1, available // 1000, available // 5, 10**15)] == [16, 16, 2, 1]
+    assert [
+        CPU.room(size, on_cpu=16) for size in (1, available // 1000, available // 5, 10**15)
+    ] == [16, 16, 2, 1]
     assert CPU.room(1, on_cpu=16, besides=10**15) == 1
 
 
-def test_processes_beside_each_other_have_a_share_each_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_beside_each_other_have_a_share_each_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Eight that begin at the same moment all see the same memory as free."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80_000, 80_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
@@ -134,13 +208,20 @@ def test_processes_beside_each_other_have_a_share_each_of_the_memory(monkeypatch
     assert accelerator_of(TrainingSettings(device="cuda:1"), 0, ranks).processes == 4
 
 
-def test_on_a_gpu_there_is_room_for_what_fits_into_its_free_memory_and_always_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_there_is_room_for_what_fits_into_its_free_memory_and_always_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (6000, 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5000)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
     gpu = Accelerator(torch.device("cuda", 0))
     free = USED_MEMORY * (6000 + 5000 - 1000)  # what torch keeps without using it is free to us
-    assert [gpu.room(size, on_cpu=16) for size in (1, 100, 3000, 10**9)] == [free, free // 100, max(1, free // 3000), 1]
+    assert [gpu.room(size, on_cpu=16) for size in (1, 100, 3000, 10**9)] == [
+        free,
+        free // 100,
+        max(1, free // 3000),
+        1,
+    ]
 
 
 # ---- recorded steps ----------------------------------------------------------------------------------------------------------
@@ -158,7 +239,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def step(weights: list[Tensor], buffers: dict[str, Tensor], x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+def step(
+    weights: list[Tensor], buffers: dict[str, Tensor], x: Tensor
+) -> tuple[Tensor, list[Tensor | None]]:
     """Something with a backward pass, a parameter that is not used, and a buffer that changes."""
     leaves = [weight.detach().requires_grad_() for weight in weights]
     buffers["seen"].add_(x.sum())
@@ -166,13 +249,24 @@ def step(weights: list[Tensor], buffers: dict[str, Tensor], x: Tensor) -> tuple[
     return lost.detach(), list(torch.autograd.grad(lost, leaves, allow_unused=True))
 
 
-def given(samples: int = 3, dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], dict[str, Tensor], Tensor]:
+def given(
+    samples: int = 3, dtype: torch.dtype = torch.float64
+) -> tuple[list[Tensor], dict[str, Tensor], Tensor]:
     drawn = torch.Generator().manual_seed(samples)
-    weights = [torch.randn(4, 2, generator=drawn).to(dtype), torch.randn(3, generator=drawn).to(dtype)]
-    return weights, {"seen": torch.ones((), dtype=dtype)}, torch.randn(samples, 4, generator=drawn).to(dtype)
+    weights = [
+        torch.randn(4, 2, generator=drawn).to(dtype),
+        torch.randn(3, generator=drawn).to(dtype),
+    ]
+    return (
+        weights,
+        {"seen": torch.ones((), dtype=dtype)},
+        torch.randn(samples, 4, generator=drawn).to(dtype),
+    )
 
 
-def assert_steps_alike(one: Callable[..., Any], other: Callable[..., Any], times: int = 3, **how: Any) -> None:
+def assert_steps_alike(
+    one: Callable[..., Any], other: Callable[..., Any], times: int = 3, **how: Any
+) -> None:
     """The same numbers out of both, and the same changes."""
     mine, its = given(**how), given(**how)
     for _ in range(times):
@@ -181,8 +275,12 @@ def assert_steps_alike(one: Callable[..., Any], other: Callable[..., Any], times
         torch.testing.assert_close(gradients[0], expected[0], rtol=1e-12, atol=1e-12)
         assert gradients[1] is None
         assert expected[1] is None
-        torch.testing.assert_close(mine[1], its[1], rtol=1e-12, atol=1e-12)  # changed once, not once more by recording
-        assert all(torch.equal(a, b) for a, b in zip((*mine[0], mine[2]), (*its[0], its[2]), strict=True))
+        torch.testing.assert_close(
+            mine[1], its[1], rtol=1e-12, atol=1e-12
+        )  # changed once, not once more by recording
+        assert all(
+            torch.equal(a, b) for a, b in zip((*mine[0], mine[2]), (*its[0], its[2]), strict=True)
+        )
 
 
 def test_a_recorded_step_is_the_step_and_changes_once_what_it_changes(recorded: list[Any]) -> None:
@@ -245,12 +343,22 @@ def images_net() -> nn.Module:
     C = LEAST_CHANNELS
     first = (nn.Conv2d(1, C, 3, padding=1), nn.BatchNorm2d(C), nn.Tanh(), nn.MaxPool2d(2))
     return nn.Sequential(
-        *first, nn.Conv2d(C, 4, 3, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, tiny.CLASSES)
+        *first,
+        nn.Conv2d(C, 4, 3, padding=1),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, tiny.CLASSES),
     )
 
 
 def run(**settings: Any) -> Run:
-    settings = {"rounds": 2, "evaluate_every": 1000, "kind": "float64", "splits": [1, 2, 3, 1, 2]} | settings
+    settings = {
+        "rounds": 2,
+        "evaluate_every": 1000,
+        "kind": "float64",
+        "splits": [1, 2, 3, 1, 2],
+    } | settings
     training = Training(tiny.scenario(**settings))
     return training, list(training.rounds())
 
@@ -259,27 +367,48 @@ def tensors(training: Training) -> dict[str, Tensor]:
     return training.state.common | training.state.personal
 
 
-IMAGES = {"model__name": f"{HERE}:images_net", "data": "parted_images", "model__input_shape": [1, 6, 6]}
+IMAGES = {
+    "model__name": f"{HERE}:images_net",
+    "data": "parted_images",
+    "model__input_shape": [1, 6, 6],
+}
 COMPILED: dict[str, tuple[int, dict[str, Any]]] = {
     "one batch": (2, {"iterations_per_round": 1, "momentum": 0.5}),
-    "unused": (2, {"iterations_per_round": 3, "model": "unused", "splits": [1, 2, 1, 2, 1], "optimiser": "adam", "learning_rate": 0.01}),
+    "unused": (
+        2,
+        {
+            "iterations_per_round": 3,
+            "model": "unused",
+            "splits": [1, 2, 1, 2, 1],
+            "optimizer": "adam",
+            "learning_rate": 0.01,
+        },
+    ),
     "images": (2, {"iterations_per_round": 3, **IMAGES}),
     "images, one batch": (2, {"iterations_per_round": 1, "splits": [3, 2, 3, 2, 3], **IMAGES}),
 }
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_training_with_recorded_steps_is_training(name: str, recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_with_recorded_steps_is_training(
+    name: str, recorded: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Recorded for devices with batches of four and for the one with two samples; never for a round or an iteration."""
     times, settings = COMPILED[name]
     slow, _ = run(fast_paths=False, **settings)
-    monkeypatch.setattr(engine, "accelerator_of", lambda *_: Accelerator(torch.device("cpu"), compiles=True, stacks=True))
+    monkeypatch.setattr(
+        engine,
+        "accelerator_of",
+        lambda *_: Accelerator(torch.device("cpu"), compiles=True, stacks=True),
+    )
     fast, _ = run(**settings)
     assert fast._crew.obstacles[stacked.STACKED] is None
     assert all(isinstance(each, Compiled) for each in fast._crew.made.values())
     assert len(recorded) == times
     for key, tensor in tensors(slow).items():
-        torch.testing.assert_close(tensors(fast)[key], tensor, rtol=1e-9, atol=1e-9, msg=lambda text, n=key: f"{n}: {text}")
+        torch.testing.assert_close(
+            tensors(fast)[key], tensor, rtol=1e-9, atol=1e-9, msg=lambda text, n=key: f"{n}: {text}"
+        )
 
 
 # ---- mixed precision ---------------------------------------------------------------------------------------------------------
@@ -292,9 +421,20 @@ def test_only_in_mixed_precision_are_products_in_bfloat16() -> None:
     assert layer(x).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("algorithm", "E", "fast"), [("sfl", 2, False), ("sfl", 1, True), ("fedavg", 2, False), ("splitfed-v2", 2, False)])
-def test_mixed_precision_trains_and_differs_by_its_rounding(algorithm: str, E: int, fast: bool) -> None:
-    settings = {"algorithm": algorithm, "iterations_per_round": E, "kind": "float32", "rounds": 12, "learning_rate": 0.2}
+@pytest.mark.parametrize(
+    ("algorithm", "E", "fast"),
+    [("sfl", 2, False), ("sfl", 1, True), ("fedavg", 2, False), ("splitfed-v2", 2, False)],
+)
+def test_mixed_precision_trains_and_differs_by_its_rounding(
+    algorithm: str, E: int, fast: bool
+) -> None:
+    settings = {
+        "algorithm": algorithm,
+        "iterations_per_round": E,
+        "kind": "float32",
+        "rounds": 12,
+        "learning_rate": 0.2,
+    }
     settings |= {"evaluate_every": 1, "fast_paths": fast}
     (mixed, rough), (full, exact) = run(precision="bf16", **settings), run(**settings)
     assert {tensor.dtype for tensor in tensors(mixed).values()} == {torch.float32}
@@ -311,12 +451,16 @@ def test_mixed_precision_trains_and_differs_by_its_rounding(algorithm: str, E: i
 @pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
 def test_in_mixed_precision_each_device_is_evaluated_by_itself(algorithm: str) -> None:
     """Each model rebuilt from the state."""  # BUG: torch.autocast keeps its copies of weights, so all were evaluated as the first
-    training, records = run(precision="bf16", algorithm=algorithm, kind="float32", rounds=6, evaluate_every=1)
+    training, records = run(
+        precision="bf16", algorithm=algorithm, kind="float32", rounds=6, evaluate_every=1
+    )
     _, (inputs, labels) = tiny.parted()
     lost, right = [], []
     for k in range(5):
         model = tiny.mlp()
-        model.load_state_dict({name.removeprefix("model:"): tensor for name, tensor in training.state.of(k).items()})
+        model.load_state_dict(
+            {name.removeprefix("model:"): tensor for name, tensor in training.state.of(k).items()}
+        )
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             scores = model(inputs)
             lost.append(float(nn.functional.cross_entropy(scores, labels)))
@@ -329,10 +473,18 @@ def test_in_mixed_precision_each_device_is_evaluated_by_itself(algorithm: str) -
 
 def test_in_mixed_precision_a_loss_of_the_users_own_is_evaluated_as_it_is_trained_with() -> None:
     """In float32, as torch.autocast has it."""  # BUG: it was outside of autocast, and so in bfloat16
-    settings = {"model": "line", "data": "two_classes", "splits": [1, 2, 1], "loss": f"{tiny.__name__}:yes_or_no", "algorithm": "fedavg"}
+    settings = {
+        "model": "line",
+        "data": "two_classes",
+        "splits": [1, 2, 1],
+        "loss": f"{tiny.__name__}:yes_or_no",
+        "algorithm": "fedavg",
+    }
     training, records = run(precision="bf16", kind="float32", rounds=1, **settings)
     model, (_, (inputs, labels)) = tiny.line(), tiny.two_classes()
-    model.load_state_dict({name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()})
+    model.load_state_dict(
+        {name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()}
+    )
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         lost = tiny.yes_or_no(model(inputs), labels)
     assert lost.dtype == torch.float32

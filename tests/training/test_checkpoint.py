@@ -39,8 +39,13 @@ def trained(folder: Path, **settings: Any) -> Training:
 MODELS = ["norm_mlp", "tied", "frozen_norm", "unused", "overlapping", "scaled"]
 
 
-@pytest.mark.parametrize(("model", "algorithm"), [("mlp", each) for each in ALGORITHMS] + [(each, "sfl") for each in MODELS])
-def test_a_devices_state_is_what_was_trained_under_the_names_of_the_model(tmp_path: Path, model: str, algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "algorithm"),
+    [("mlp", each) for each in ALGORITHMS] + [(each, "sfl") for each in MODELS],
+)
+def test_a_devices_state_is_what_was_trained_under_the_names_of_the_model(
+    tmp_path: Path, model: str, algorithm: str
+) -> None:
     again = trained(tmp_path / "run", model=model, splits=[1, 2, 1, 2, 1], algorithm=algorithm)
     fresh = getattr(tiny, model)()
     for k in range(5):
@@ -49,15 +54,26 @@ def test_a_devices_state_is_what_was_trained_under_the_names_of_the_model(tmp_pa
         fresh.load_state_dict(state, strict=True)
         wanted = again.state.of(k)
         for name, tensor in (*fresh.named_parameters(), *fresh.named_buffers()):
-            kept = wanted[f"model:{name}"] if f"model:{name}" in wanted else again.replica.fixed[f"model:{name}"]
+            kept = (
+                wanted[f"model:{name}"]
+                if f"model:{name}" in wanted
+                else again.replica.fixed[f"model:{name}"]
+            )
             assert torch.equal(tensor, kept), name
     if algorithm == "sfl":
-        assert not torch.equal(*(air.load_state(tmp_path / "run", device=k)[personal_of(model)] for k in (0, 1)))
+        assert not torch.equal(
+            *(air.load_state(tmp_path / "run", device=k)[personal_of(model)] for k in (0, 1))
+        )
 
 
 def personal_of(model: str) -> str:
     """A tensor that every device has for itself where all are cut at the first or second layer."""
-    return {"mlp": "0.weight", "norm_mlp": "0.weight", "frozen_norm": "0.weight", "tied": "stem.weight"}.get(model, "one.weight")
+    return {
+        "mlp": "0.weight",
+        "norm_mlp": "0.weight",
+        "frozen_norm": "0.weight",
+        "tied": "stem.weight",
+    }.get(model, "one.weight")
 
 
 def test_a_state_predicts_what_was_recorded(tmp_path: Path) -> None:
@@ -86,13 +102,21 @@ def test_the_average_of_all_devices_is_the_mean_of_their_states(tmp_path: Path) 
     mean = air.load_state(tmp_path / "run", average=True)
     states = [air.load_state(tmp_path / "run", device=k) for k in range(5)]
     for name, tensor in mean.items():
-        torch.testing.assert_close(tensor, torch.stack([state[name] for state in states]).mean(dim=0))
+        torch.testing.assert_close(
+            tensor, torch.stack([state[name] for state in states]).mean(dim=0)
+        )
 
 
 @pytest.mark.parametrize("moment", ["before its tensors are read", "before it is read at all"])
-def test_a_model_of_a_run_that_goes_on_is_that_of_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_a_model_of_a_run_that_goes_on_is_that_of_one_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     """Each checkpoint replaces the one before it, and whoever reads may be in between."""
-    records = iter(air.simulate(tiny.scenario(splits=SPLITS, rounds=3, checkpoints_kept=1), out=tmp_path / "run"))
+    records = iter(
+        air.simulate(
+            tiny.scenario(splits=SPLITS, rounds=3, checkpoints_kept=1), out=tmp_path / "run"
+        )
+    )
     next(records)
     first, load = air.load_state(tmp_path / "run", device=2), checkpoint.read_tensors
     left = 2
@@ -109,14 +133,23 @@ def test_a_model_of_a_run_that_goes_on_is_that_of_one_round(tmp_path: Path, monk
     assert written.round == 3
     with safe_open(written.file, framework="pt") as stored:
         assert stored.metadata()["round"] == "3"
-        assert any(not torch.equal(stored.get_tensor(name), tensor) for name, tensor in first.items())
+        assert any(
+            not torch.equal(stored.get_tensor(name), tensor) for name, tensor in first.items()
+        )
         last = air.load_state(tmp_path / "run", device=2)
         assert all(torch.equal(stored.get_tensor(name), tensor) for name, tensor in last.items())
 
 
 def test_a_state_is_asked_for_by_a_device_that_exists_or_by_their_average(tmp_path: Path) -> None:
     trained(tmp_path / "run")
-    for bad in ({"device": 5}, {"device": -1}, {"device": 1.0}, {"device": True}, {}, {"device": 0, "average": True}):
+    for bad in (
+        {"device": 5},
+        {"device": -1},
+        {"device": 1.0},
+        {"device": True},
+        {},
+        {"device": 0, "average": True},
+    ):
         with pytest.raises(InvalidValue, match="device"):
             air.load_state(tmp_path / "run", **bad)  # type: ignore[arg-type]
 
@@ -140,8 +173,14 @@ def test_an_exported_model_can_be_trained_on(tmp_path: Path, model: str) -> None
     assert done.tensors == len(state)
     with safe_open(done.file, "pt") as file:
         about = file.metadata()
-    assert (about["model"], about["device"], about["round"]) == (f"{tiny.__name__}:{model}", "1", "2")
-    training = Training(tiny.scenario(model=model, splits=[1, 2, 1, 2, 1], model__weights=str(done.file)))
+    assert (about["model"], about["device"], about["round"]) == (
+        f"{tiny.__name__}:{model}",
+        "1",
+        "2",
+    )
+    training = Training(
+        tiny.scenario(model=model, splits=[1, 2, 1, 2, 1], model__weights=str(done.file))
+    )
     for name, tensor in training.replica.model.state_dict().items():
         assert torch.equal(tensor, state[name])
     (first, *_) = training.rounds()
@@ -159,7 +198,10 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     state = tiny.mlp().state_dict()
     file = tmp_path / "w.safetensors"
     cases: list[tuple[dict[str, torch.Tensor], str]] = [
-        ({name: t for name, t in state.items() if name != "2.bias"}, "'2.bias' is only in the model"),
+        (
+            {name: t for name, t in state.items() if name != "2.bias"},
+            "'2.bias' is only in the model",
+        ),
         (state | {"extra": torch.zeros(1)}, "'extra' is only in the file"),
         (state | {"2.bias": torch.zeros(4)}, r"2\.bias must have shape \(5,\), got \(4,\)"),
     ]
@@ -175,8 +217,13 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 # ---- save and restore --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimiser": "adam"}, {"kind": "bfloat16"}, {"model": "norm_mlp"}])
-def test_what_is_restored_is_what_was_saved_bit_for_bit(tmp_path: Path, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"momentum": 0.9}, {"optimizer": "adam"}, {"kind": "bfloat16"}, {"model": "norm_mlp"}],
+)
+def test_what_is_restored_is_what_was_saved_bit_for_bit(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
     training = Training(tiny.scenario(splits=SPLITS, rounds=2, **settings))
     for _ in training.rounds():
         pass
@@ -184,9 +231,15 @@ def test_what_is_restored_is_what_was_saved_bit_for_bit(tmp_path: Path, settings
     other = Training(tiny.scenario(splits=SPLITS, rounds=2, **settings))
     assert other.restore(tmp_path)
     assert other.state.boundary == training.state.boundary
-    for one, two in ((training.state.common, other.state.common), (training.state.personal, other.state.personal)):
+    for one, two in (
+        (training.state.common, other.state.common),
+        (training.state.personal, other.state.personal),
+    ):
         assert one.keys() == two.keys()
-        assert all(torch.equal(tensor, two[name]) and tensor.dtype == two[name].dtype for name, tensor in one.items())
+        assert all(
+            torch.equal(tensor, two[name]) and tensor.dtype == two[name].dtype
+            for name, tensor in one.items()
+        )
     assert (other.round, other.virtual_time_s) == (training.round, training.virtual_time_s)
     assert other.splits.tolist() == training.splits.tolist()
     assert other.shares.tolist() == training.shares.tolist()
@@ -198,8 +251,14 @@ def test_as_many_checkpoints_are_kept_as_were_asked_for(tmp_path: Path, kept: in
     for _ in training.rounds():
         training.save(tmp_path)
     rounds = range(5 - kept, 5)
-    wanted = {"checkpoint.json", "fixed.safetensors", *(f"round-00000{n}.safetensors" for n in rounds)}
-    assert {file.name for file in tmp_path.iterdir()} == wanted | ({f"round-00000{n}.json" for n in rounds} if kept > 1 else set())
+    wanted = {
+        "checkpoint.json",
+        "fixed.safetensors",
+        *(f"round-00000{n}.safetensors" for n in rounds),
+    }
+    assert {file.name for file in tmp_path.iterdir()} == wanted | (
+        {f"round-00000{n}.json" for n in rounds} if kept > 1 else set()
+    )
 
 
 def resumed(folder: Path, rounds: int) -> dict[str, torch.Tensor]:
@@ -216,8 +275,12 @@ def damage(file: Path) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["round-000003.safetensors", "checkpoint.json", "nothing left of checkpoint.json"])
-def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_said(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["round-000003.safetensors", "checkpoint.json", "nothing left of checkpoint.json"]
+)
+def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_said(
+    tmp_path: Path, name: str
+) -> None:
     trained(tmp_path / "wanted", rounds=4)
     trained(tmp_path / "run", rounds=3)
     before = air.load_state(tmp_path / "run", device=1)
@@ -236,19 +299,29 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_said(
     wanted = air.load_state(tmp_path / "wanted", device=1)
     assert all(torch.equal(found[each], wanted[each]) for each in wanted)
     assert len((tmp_path / "run/rounds.jsonl").read_text().splitlines()) == 4
-    assert (tmp_path / "run/rounds.jsonl").read_bytes() == (tmp_path / "wanted/rounds.jsonl").read_bytes()
+    assert (tmp_path / "run/rounds.jsonl").read_bytes() == (
+        tmp_path / "wanted/rounds.jsonl"
+    ).read_bytes()
 
 
 def test_where_every_checkpoint_is_damaged_it_is_told_in_one_line(tmp_path: Path) -> None:
     trained(tmp_path / "run", rounds=3)
     for file in (tmp_path / "run/checkpoint").glob("round-*.safetensors"):
         damage(file)
-    for call in (lambda: air.load_state(tmp_path / "run", device=1), lambda: resumed(tmp_path / "run", 4)):
-        with pytest.raises(FileProblem, match=r"round-000003.safetensors' is damaged: its checksum .* begin anew in another folder$"):
+    for call in (
+        lambda: air.load_state(tmp_path / "run", device=1),
+        lambda: resumed(tmp_path / "run", 4),
+    ):
+        with pytest.raises(
+            FileProblem,
+            match=r"round-000003.safetensors' is damaged: its checksum .* begin anew in another folder$",
+        ):
             call()
 
 
-def test_tensors_that_are_not_finite_are_told_although_their_checksum_is_right(tmp_path: Path) -> None:
+def test_tensors_that_are_not_finite_are_told_although_their_checksum_is_right(
+    tmp_path: Path,
+) -> None:
     training, _ = saved(tmp_path)
     whole = read_checkpoint(tmp_path)
     assert whole is not None
@@ -305,7 +378,9 @@ def test_what_a_killed_process_left_beside_the_checkpoint_is_cleared_away(tmp_pa
 def test_what_others_keep_in_the_folder_is_no_reason_to_fail(tmp_path: Path) -> None:
     training = Training(tiny.scenario(splits=SPLITS, rounds=1))
     (_,) = training.rounds()
-    tmp_path.joinpath(".ipynb_checkpoints").mkdir()  # BUG: save unlinks everything that begins with a dot, also folders
+    tmp_path.joinpath(
+        ".ipynb_checkpoints"
+    ).mkdir()  # BUG: save unlinks everything that begins with a dot, also folders
     training.save(tmp_path)
     assert training.restore(tmp_path)
 
@@ -322,10 +397,14 @@ def test_constants_of_every_kind_are_restored(tmp_path: Path, model: str) -> Non
 def test_constants_are_those_of_the_checkpoint_and_not_those_of_a_new_model(tmp_path: Path) -> None:
     training, _ = saved(tmp_path, model="overlapping", splits=[1, 2, 1, 2, 1])
     kept = load_file(tmp_path / "fixed.safetensors")
-    write_tensors(tmp_path / "fixed.safetensors", {name: tensor + 1 for name, tensor in kept.items()})
+    write_tensors(
+        tmp_path / "fixed.safetensors", {name: tensor + 1 for name, tensor in kept.items()}
+    )
     altered(tmp_path, checksums=...)
     assert training.restore(tmp_path)
-    assert training.replica.model.table.tolist() == pytest.approx((tiny.overlapping().table + 1).tolist())
+    assert training.replica.model.table.tolist() == pytest.approx(
+        (tiny.overlapping().table + 1).tolist()
+    )
     training.replica.require_constants()
 
 
@@ -340,7 +419,9 @@ def saved(folder: Path, **settings: Any) -> tuple[Training, Progress]:
 
 def altered(folder: Path, **changes: Any) -> None:
     file = folder / "checkpoint.json"
-    data = json.loads(file.read_text()) | {"checksum": ...} | changes  # as by older versions: none is there to be wrong
+    data = (
+        json.loads(file.read_text()) | {"checksum": ...} | changes
+    )  # as by older versions: none is there to be wrong
     file.write_text(json.dumps({key: value for key, value in data.items() if value is not ...}))
     for copy in folder.glob("round-*.json"):
         copy.unlink()  # nothing to go back to
@@ -431,21 +512,33 @@ def test_names_that_were_altered_are_told(tmp_path: Path) -> None:
         ("", "is not JSON"),
         ("[]", r"must be a JSON object, got \[\]"),
         ("{}", "is not whole: KeyError"),
-        ('{"run": "a", "device": 1}', "is not that of device 0 in this run, but of device 1 in this run"),
-        ('{"run": "b", "device": 0}', "is not that of device 0 in this run, but of device 0 in another run"),
+        (
+            '{"run": "a", "device": 1}',
+            "is not that of device 0 in this run, but of device 1 in this run",
+        ),
+        (
+            '{"run": "b", "device": 0}',
+            "is not that of device 0 in this run, but of device 0 in another run",
+        ),
         ('{"run": "a", "device": 0}', r"after round 2: there is no front-000002-1\.safetensors"),
     ],
 )
-def test_a_devices_folder_that_is_not_its_own_or_not_whole_is_told(tmp_path: Path, text: str, told: str) -> None:
-    for _ in air.simulate(tiny.scenario(splits=SPLITS, rounds=2, algorithm="fedavg"), out=tmp_path / "run"):
+def test_a_devices_folder_that_is_not_its_own_or_not_whole_is_told(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    for _ in air.simulate(
+        tiny.scenario(splits=SPLITS, rounds=2, algorithm="fedavg"), out=tmp_path / "run"
+    ):
         pass
-    altered(tmp_path / "run" / "checkpoint", network={"run": "a", "versions": [2] * 5})  # as a server writes it
+    altered(
+        tmp_path / "run" / "checkpoint", network={"run": "a", "versions": [2] * 5}
+    )  # as a server writes it
     tmp_path.joinpath("device.json").write_text(text)
     with pytest.raises(FileProblem, match=told):
         air.load_state(tmp_path / "run", device=0, front=tmp_path)
 
 
-def test_a_checkpoint_of_another_model_or_optimiser_does_not_fit(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_or_optimizer_does_not_fit(tmp_path: Path) -> None:
     saved(tmp_path)
     for settings, message in (
         ({"momentum": 0.9}, "momentum:.*nothing"),

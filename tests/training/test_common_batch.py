@@ -18,7 +18,12 @@ SAID = "the devices are trained one after the other, not as one batch, because"
 
 
 def run(fast: bool, **settings: Any) -> tuple[Training, list[RoundRecord]]:
-    settings = {"splits": SPLITS, "rounds": 5, "iterations_per_round": 1, "evaluate_every": 1000} | settings
+    settings = {
+        "splits": SPLITS,
+        "rounds": 5,
+        "iterations_per_round": 1,
+        "evaluate_every": 1000,
+    } | settings
     training = Training(tiny.scenario(fast_paths=fast, **settings))
     return training, list(training.rounds())
 
@@ -42,14 +47,22 @@ def assert_same(one: Training, other: Training, rel: float = 1e-12) -> None:
     found, wanted = tensors(one), tensors(other)
     assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=rel, atol=rel, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            found[name], tensor, rtol=rel, atol=rel, msg=lambda text, n=name: f"{n}: {text}"
+        )
 
 
 # ---- the same --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"momentum": 0.5, "weight_decay": 0.1}], ids=["sgd", "momentum", "decay"])
-def test_one_batch_trains_what_one_device_after_the_other_does(algorithm: str, weighting: str, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"momentum": 0.9}, {"momentum": 0.5, "weight_decay": 0.1}],
+    ids=["sgd", "momentum", "decay"],
+)
+def test_one_batch_trains_what_one_device_after_the_other_does(
+    algorithm: str, weighting: str, settings: dict[str, float]
+) -> None:
     """Devices with 13, 8, 4, 2 and 9 samples and batches of four: one has fewer than a batch."""
     settings = {"algorithm": algorithm, "weighting": weighting, "kind": "float64", **settings}
     (fast, one), (slow, other) = quick(**settings), plain(**settings)
@@ -64,21 +77,38 @@ def test_in_float32_the_difference_is_rounding() -> None:
 
 
 def test_in_bfloat16_the_first_round_agrees_to_its_rounding() -> None:
-    (fast, (one,)), (slow, (other,)) = (path(kind="bfloat16", rounds=1, weighting="samples") for path in (quick, plain))
+    (fast, (one,)), (slow, (other,)) = (
+        path(kind="bfloat16", rounds=1, weighting="samples") for path in (quick, plain)
+    )
     assert_same(fast, slow, rel=2e-2)
-    assert one.train_loss == pytest.approx(other.train_loss, rel=1e-6)  # which is computed in float32
+    assert one.train_loss == pytest.approx(
+        other.train_loss, rel=1e-6
+    )  # which is computed in float32
 
 
 def test_devices_that_are_absent_or_drop_out_are_left_out() -> None:
-    settings = {"participation": 0.6, "dropout_probability": 0.3, "kind": "float64", "rounds": 8, "weighting": "samples"}
+    settings = {
+        "participation": 0.6,
+        "dropout_probability": 0.3,
+        "kind": "float64",
+        "rounds": 8,
+        "weighting": "samples",
+    }
     (fast, one), (slow, other) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
-    assert [(r.participants, r.dropped) for r in one] == [(r.participants, r.dropped) for r in other]
+    assert [(r.participants, r.dropped) for r in one] == [
+        (r.participants, r.dropped) for r in other
+    ]
     assert any(r.dropped for r in one)
 
 
 def test_batch_norm_in_the_personal_part_keeps_its_statistics() -> None:
-    settings = {"model": "front_norm_mlp", "splits": [2, 3, 2, 2, 3], "kind": "float64", "momentum": 0.5}
+    settings = {
+        "model": "front_norm_mlp",
+        "splits": [2, 3, 2, 2, 3],
+        "kind": "float64",
+        "momentum": 0.5,
+    }
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
     assert int(fast.state.personal["model:1.num_batches_tracked"][3]) == 5
@@ -86,14 +116,28 @@ def test_batch_norm_in_the_personal_part_keeps_its_statistics() -> None:
 
 
 def test_dropout_in_the_personal_part_draws_the_same_masks() -> None:
-    settings = {"model": "dropout_mlp", "splits": [3, 3, 2, 2, 3], "kind": "float64", "model__arguments": {"front": 0.4}}
+    settings = {
+        "model": "dropout_mlp",
+        "splits": [3, 3, 2, 2, 3],
+        "kind": "float64",
+        "model__arguments": {"front": 0.4},
+    }
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
 
 
-def test_dropout_that_is_on_the_device_for_some_and_on_the_server_for_others_is_trained_one_after_the_other() -> None:
-    settings = {"model": "dropout_mlp", "splits": [3, 3, 2, 1, 3], "kind": "float64", "model__arguments": {"front": 0.4}}
-    with pytest.warns(UserWarning, match="some devices have themselves and the server has for others"):
+def test_dropout_that_is_on_the_device_for_some_and_on_the_server_for_others_is_trained_one_after_the_other() -> (
+    None
+):
+    settings = {
+        "model": "dropout_mlp",
+        "splits": [3, 3, 2, 1, 3],
+        "kind": "float64",
+        "model__arguments": {"front": 0.4},
+    }
+    with pytest.warns(
+        UserWarning, match="some devices have themselves and the server has for others"
+    ):
         fast, _ = run(True, **settings)
     assert_same(fast, plain(**settings)[0])
 
@@ -120,17 +164,30 @@ def test_models_of_every_kind_are_the_same_on_both_paths(model: str, splits: lis
 @pytest.mark.parametrize("layer", [0, 2, 4])
 @pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
 def test_frozen_layers_on_either_side_are_left_alone(algorithm: str, layer: int) -> None:
-    settings = {"model": "frozen", "algorithm": algorithm, "kind": "float64", "weight_decay": 0.1, "model__arguments": {"layer": layer}}
+    settings = {
+        "model": "frozen",
+        "algorithm": algorithm,
+        "kind": "float64",
+        "weight_decay": 0.1,
+        "model__arguments": {"layer": layer},
+    }
     settings["splits"] = [1, 2, 1, 2, 1]
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
     before = tiny.frozen(kind="float64", layer=layer).state_dict()
-    assert torch.equal(fast.replica.model.state_dict()[f"{layer}.weight"], before[f"{layer}.weight"])
+    assert torch.equal(
+        fast.replica.model.state_dict()[f"{layer}.weight"], before[f"{layer}.weight"]
+    )
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_an_output_with_several_tensors_goes_through_as_one_batch(named: bool) -> None:
-    settings = {"model": "several", "splits": [1, 2, 1, 2, 1], "kind": "float64", "model__arguments": {"named": named}}
+    settings = {
+        "model": "several",
+        "splits": [1, 2, 1, 2, 1],
+        "kind": "float64",
+        "model__arguments": {"named": named},
+    }
     (fast, _), (slow, _) = quick(**settings), plain(**settings)
     assert_same(fast, slow)
 
@@ -160,7 +217,9 @@ def test_a_boundary_that_moves_is_looked_at_anew() -> None:
     }
     (fast, records), (slow, _) = run(True, **settings), plain(**settings)
     assert_same(fast, slow)
-    assert len(fast._crew.obstacles) == len({(min(s), max(s)) for s in (fast.plan.splits, *(r.splits for r in records if r.splits))})
+    assert len(fast._crew.obstacles) == len(
+        {(min(s), max(s)) for s in (fast.plan.splits, *(r.splits for r in records if r.splits))}
+    )
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------------
@@ -174,9 +233,18 @@ def test_a_boundary_that_moves_is_looked_at_anew() -> None:
         ("yes_or_no", "line", "two_classes", [1, 2, 1]),
     ],
 )
-def test_a_loss_of_the_users_own_is_the_same_on_both_paths(loss: str, model: str, data: str, splits: list[int]) -> None:
+def test_a_loss_of_the_users_own_is_the_same_on_both_paths(
+    loss: str, model: str, data: str, splits: list[int]
+) -> None:
     arguments = {"model__arguments": {"flat": True}} if loss == "flat_loss" else {}
-    settings = {"loss": f"{tiny.__name__}:{loss}", "model": model, "data": data, "splits": splits, "learning_rate": 0.05, **arguments}
+    settings = {
+        "loss": f"{tiny.__name__}:{loss}",
+        "model": model,
+        "data": data,
+        "splits": splits,
+        "learning_rate": 0.05,
+        **arguments,
+    }
     (slow, other) = plain(**settings)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=SAID)
@@ -189,19 +257,51 @@ def test_a_loss_of_the_users_own_is_the_same_on_both_paths(loss: str, model: str
 @pytest.mark.parametrize(
     ("why", "settings"),
     [
-        ("common layers keep statistics of their batches", {"model": "norm_mlp", "data": "parted_evenly", "splits": [1, 2, 3, 1]}),
-        ("common layers keep statistics of their batches", {"model": "front_norm_mlp", "data": "parted_evenly", "splits": [1, 1, 1, 1]}),
-        ("common layers keep statistics of their batches", {"model": "norm_mlp", "algorithm": "fedavg"}),
-        ("common layers draw random numbers", {"model": "dropout_mlp", "splits": [1, 2, 3, 1, 2], "model__arguments": {"back": 0.3}}),
-        ("common layers draw random numbers", {"model": "dropout_mlp", "algorithm": "fedavg", "model__arguments": {"front": 0.3}}),
-        ("the optimiser's mean step is not its step on the mean gradient", {"optimiser": "adam", "learning_rate": 0.01}),
-        ("common layers mix the samples of a batch", {"model": "mixing", "splits": [1, 2, 1, 2, 1]}),
-        ("what crosses the cut is not a row for each sample", {"model": "sideways", "splits": [2, 2, 2, 2, 2]}),
-        ("common layers mix the samples of a batch", {"model": "mixing", "algorithm": "fedavg", "splits": [1, 2, 1, 2, 1]}),
-        ("the model's output is not a row for each sample", {"model": "judging", "splits": [1] * 5, "loss": f"{tiny.__name__}:as_judged"}),
+        (
+            "common layers keep statistics of their batches",
+            {"model": "norm_mlp", "data": "parted_evenly", "splits": [1, 2, 3, 1]},
+        ),
+        (
+            "common layers keep statistics of their batches",
+            {"model": "front_norm_mlp", "data": "parted_evenly", "splits": [1, 1, 1, 1]},
+        ),
+        (
+            "common layers keep statistics of their batches",
+            {"model": "norm_mlp", "algorithm": "fedavg"},
+        ),
+        (
+            "common layers draw random numbers",
+            {"model": "dropout_mlp", "splits": [1, 2, 3, 1, 2], "model__arguments": {"back": 0.3}},
+        ),
+        (
+            "common layers draw random numbers",
+            {"model": "dropout_mlp", "algorithm": "fedavg", "model__arguments": {"front": 0.3}},
+        ),
+        (
+            "the optimizer's mean step is not its step on the mean gradient",
+            {"optimizer": "adam", "learning_rate": 0.01},
+        ),
+        (
+            "common layers mix the samples of a batch",
+            {"model": "mixing", "splits": [1, 2, 1, 2, 1]},
+        ),
+        (
+            "what crosses the cut is not a row for each sample",
+            {"model": "sideways", "splits": [2, 2, 2, 2, 2]},
+        ),
+        (
+            "common layers mix the samples of a batch",
+            {"model": "mixing", "algorithm": "fedavg", "splits": [1, 2, 1, 2, 1]},
+        ),
+        (
+            "the model's output is not a row for each sample",
+            {"model": "judging", "splits": [1] * 5, "loss": f"{tiny.__name__}:as_judged"},
+        ),
     ],
 )
-def test_where_one_batch_would_differ_the_plain_path_is_taken_and_this_is_said_once(why: str, settings: dict[str, Any]) -> None:
+def test_where_one_batch_would_differ_the_plain_path_is_taken_and_this_is_said_once(
+    why: str, settings: dict[str, Any]
+) -> None:
     with pytest.warns(UserWarning, match=why) as said:
         fast, one = run(True, **settings)
     slow, other = plain(**settings)
@@ -211,7 +311,12 @@ def test_where_one_batch_would_differ_the_plain_path_is_taken_and_this_is_said_o
 
 
 def test_a_mixing_model_whose_head_begins_at_zero_is_found_out() -> None:
-    settings = {"model": "mixing", "splits": [1, 2, 1, 2, 1], "model__arguments": {"zero": True}, "kind": "float64"}
+    settings = {
+        "model": "mixing",
+        "splits": [1, 2, 1, 2, 1],
+        "model__arguments": {"zero": True},
+        "kind": "float64",
+    }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=SAID)
         fast, _ = run(True, **settings)

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from airsplit.scenario.settings import COMPRESSIONS
-from airsplit.training.compression import VALUES, along, applies, carried, channel_axis, coded, decoded, scale_count
+from airsplit.training.compression import (
+    VALUES,
+    along,
+    applies,
+    carried,
+    channel_axis,
+    coded,
+    decoded,
+    scale_count,
+)
 from airsplit.training.coordinator import Training
 from training.tiny import scenario
 
@@ -41,7 +50,9 @@ def sent_and_found(tensor: Tensor, compression: str) -> tuple[Tensor, Tensor]:
 # ---- how far a number may move -------------------------------------------------------------------------------------------------
 @settings(deadline=None)
 @given(shapes, seeds, powers, st.floats(0, 6))
-def test_bf16_keeps_eight_digits(shape: tuple[int, ...], seed: int, power: int, spread: float) -> None:
+def test_bf16_keeps_eight_digits(
+    shape: tuple[int, ...], seed: int, power: int, spread: float
+) -> None:
     sent, found = sent_and_found(drawn(shape, seed, power, spread), "bf16")
     bound = 2.0**-8 * sent.abs() + SMALLEST * 2.0**-7
     assert bool(((found - sent).abs() <= bound).all())
@@ -61,7 +72,9 @@ def test_fp16_keeps_eleven_digits_down_to_where_its_small_numbers_begin(
 
 @settings(deadline=None)
 @given(shapes, seeds, st.integers(-140, 127), st.floats(0, 3))
-def test_the_scale_of_fp16_is_a_power_of_two_that_uses_its_range(shape: tuple[int, ...], seed: int, power: int, spread: float) -> None:
+def test_the_scale_of_fp16_is_a_power_of_two_that_uses_its_range(
+    shape: tuple[int, ...], seed: int, power: int, spread: float
+) -> None:
     tensor = drawn(shape, seed, power, spread)
     sent = coded(tensor, "fp16")
     assert math.frexp(float(sent.scales))[0] == 0.5
@@ -72,7 +85,9 @@ def test_the_scale_of_fp16_is_a_power_of_two_that_uses_its_range(shape: tuple[in
 
 @settings(deadline=None)
 @given(shapes, seeds, st.integers(-150, 120), st.floats(0, 6))
-def test_int8_moves_a_number_by_half_a_step_of_its_channel_at_most(shape: tuple[int, ...], seed: int, power: int, spread: float) -> None:
+def test_int8_moves_a_number_by_half_a_step_of_its_channel_at_most(
+    shape: tuple[int, ...], seed: int, power: int, spread: float
+) -> None:
     tensor = drawn(shape, seed, power, spread)
     sent, found = sent_and_found(tensor, "int8")
     axis = channel_axis(tensor.dim())
@@ -89,7 +104,9 @@ def test_every_floating_type_is_carried_as_itself(dtype: torch.dtype, compressio
     found = carried(tensor, compression)
     assert found.dtype == dtype
     assert found.shape == tensor.shape
-    torch.testing.assert_close(found.double(), tensor.double(), rtol=2.0**-8, atol=0.02 if compression == "int8" else 0)
+    torch.testing.assert_close(
+        found.double(), tensor.double(), rtol=2.0**-8, atol=0.02 if compression == "int8" else 0
+    )
 
 
 # ---- what must not move --------------------------------------------------------------------------------------------------------
@@ -103,7 +120,14 @@ def test_zeros_stay_zero(compression: str, largest: float) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", *WAYS])
-@pytest.mark.parametrize("tensor", [torch.arange(12).reshape(3, 4), torch.ones(3, 4).bool(), torch.zeros(2, 3, dtype=torch.complex64)])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12).reshape(3, 4),
+        torch.ones(3, 4).bool(),
+        torch.zeros(2, 3, dtype=torch.complex64),
+    ],
+)
 def test_what_is_no_float_is_untouched(compression: str, tensor: Tensor) -> None:
     assert not applies(tensor, compression)
     assert torch.equal(carried(tensor, compression), tensor)
@@ -118,7 +142,9 @@ def test_one_number_and_none_cross_as_they_are(compression: str, tensor: Tensor)
 
 @settings(deadline=None)
 @given(st.sampled_from(FLOATS), shapes, seeds, st.sampled_from(WAYS))
-def test_what_would_not_get_smaller_crosses_as_it_is(dtype: torch.dtype, shape: tuple[int, ...], seed: int, compression: str) -> None:
+def test_what_would_not_get_smaller_crosses_as_it_is(
+    dtype: torch.dtype, shape: tuple[int, ...], seed: int, compression: str
+) -> None:
     tensor = drawn(shape, seed).to(dtype)
     size = tensor.numel() * VALUES[compression].itemsize + 4 * scale_count(shape, compression)
     assert applies(tensor, compression) == (size < tensor.numel() * dtype.itemsize)
@@ -128,7 +154,9 @@ def test_what_would_not_get_smaller_crosses_as_it_is(dtype: torch.dtype, shape: 
 
 @pytest.mark.parametrize("compression", ["fp16", "bf16"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_numbers_of_sixteen_bits_lose_nothing_to_sixteen_bits(dtype: torch.dtype, compression: str) -> None:
+def test_numbers_of_sixteen_bits_lose_nothing_to_sixteen_bits(
+    dtype: torch.dtype, compression: str
+) -> None:
     tensor = drawn((20, 30), 3, spread=12).to(dtype)
     assert torch.equal(carried(tensor, compression), tensor)
 
@@ -146,7 +174,9 @@ def test_what_is_carried_lies_in_one_piece_and_has_no_graph(compression: str) ->
 @pytest.mark.parametrize("compression", WAYS)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_seen_after_it_has_crossed(compression: str, dtype: torch.dtype, bad: float) -> None:
+def test_what_is_not_finite_is_seen_after_it_has_crossed(
+    compression: str, dtype: torch.dtype, bad: float
+) -> None:
     tensor = drawn((4, 3, 2, 2), 5).to(dtype)
     tensor[1, 2, 0, 1] = bad
     found = carried(tensor, compression)
@@ -159,7 +189,9 @@ def test_what_is_not_finite_is_seen_after_it_has_crossed(compression: str, dtype
 @pytest.mark.parametrize("largest", [1.7e38, 1.8e38, 3.38e38])
 def test_the_largest_numbers_stay_finite(compression: str, largest: float) -> None:
     tensor = torch.tensor([[largest, -largest / 3, largest / 100]] * 2)
-    torch.testing.assert_close(carried(tensor, compression), tensor, rtol=2.0**-8, atol=largest / 250)
+    torch.testing.assert_close(
+        carried(tensor, compression), tensor, rtol=2.0**-8, atol=largest / 250
+    )
 
 
 @pytest.mark.parametrize("units", [1, 100, 127, 180, 254, 1000, 10**6])
@@ -197,14 +229,18 @@ def test_carrying_floats_twice_is_carrying_them_once(
 
 @settings(deadline=None)
 @given(shapes, seeds, powers)
-def test_carrying_whole_numbers_twice_moves_them_by_a_rounding_error_only(shape: tuple[int, ...], seed: int, power: int) -> None:
+def test_carrying_whole_numbers_twice_moves_them_by_a_rounding_error_only(
+    shape: tuple[int, ...], seed: int, power: int
+) -> None:
     once = carried(drawn(shape, seed, power), "int8")
     torch.testing.assert_close(carried(once, "int8"), once, rtol=2.0**-22, atol=0)
 
 
 # ---- training --------------------------------------------------------------------------------------------------------------------
 def test_every_compression_of_a_scenario_is_known_here() -> None:
-    assert {name: 8 * dtype.itemsize for name, dtype in VALUES.items()} == {name: b for name, b in COMPRESSIONS.items() if name != "none"}
+    assert {name: 8 * dtype.itemsize for name, dtype in VALUES.items()} == {
+        name: b for name, b in COMPRESSIONS.items() if name != "none"
+    }
 
 
 def losses(**changes: Any) -> list[float]:
@@ -213,7 +249,9 @@ def losses(**changes: Any) -> list[float]:
 
 
 @pytest.mark.parametrize(("model", "data"), [("mlp", "parted"), ("cnn", "parted_images")])
-def test_the_simulator_trains_with_every_compression_almost_as_without(model: str, data: str) -> None:
+def test_the_simulator_trains_with_every_compression_almost_as_without(
+    model: str, data: str
+) -> None:
     wanted = losses(model=model, data=data)
     assert wanted[-1] < 0.8 * wanted[0]
     for compression, bound in (("fp16", 1e-3), ("bf16", 2e-2), ("int8", 3e-2)):
@@ -224,11 +262,18 @@ def test_the_simulator_trains_with_every_compression_almost_as_without(model: st
 
 @pytest.mark.filterwarnings("ignore:the devices are trained one after the other")
 @pytest.mark.parametrize("compression", WAYS)
-def test_compression_of_one_iteration_a_round_does_not_depend_on_fast_paths(compression: str) -> None:
-    fast, plain = (losses(iterations_per_round=1, fast_paths=fast, network__compression=compression) for fast in (True, False))
+def test_compression_of_one_iteration_a_round_does_not_depend_on_fast_paths(
+    compression: str,
+) -> None:
+    fast, plain = (
+        losses(iterations_per_round=1, fast_paths=fast, network__compression=compression)
+        for fast in (True, False)
+    )
     assert fast == plain
 
 
 @pytest.mark.parametrize("compression", WAYS)
 def test_federated_averaging_has_nothing_to_compress(compression: str) -> None:
-    assert losses(algorithm="fedavg", network__compression=compression) == losses(algorithm="fedavg")
+    assert losses(algorithm="fedavg", network__compression=compression) == losses(
+        algorithm="fedavg"
+    )

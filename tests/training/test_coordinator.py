@@ -21,7 +21,7 @@ from airsplit.training.coordinator import Training
 from airsplit.training.local_steps import Crew, Task
 from training import tiny
 from training.bare import Copies, Data, names_behind, step, weights_of
-from training.test_algorithms import OPTIMISERS, assert_device
+from training.test_algorithms import OPTIMIZERS, assert_device
 
 MOVING: dict[str, Any] = {
     "splits": None,
@@ -52,33 +52,56 @@ def finishing(record: RoundRecord) -> list[int]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_round_tells_how_far_it_is(algorithm: str, iterations: int, fast_paths: bool) -> None:
     told = list[str]()
-    settings = {"rounds": 2, "iterations_per_round": iterations, "fast_paths": fast_paths, "algorithm": algorithm}
+    settings = {
+        "rounds": 2,
+        "iterations_per_round": iterations,
+        "fast_paths": fast_paths,
+        "algorithm": algorithm,
+    }
     for _ in Training(tiny.scenario(**settings), tell=told.append).rounds():
         trained = [float(text.split()[4]) for text in told if "tested" not in text]
         tested = [float(text.split()[5]) for text in told if "tested" in text]
         assert trained == sorted(trained)
         assert tested == sorted(tested)
         assert (trained[-1], tested[-1]) == (100, 100)
-        assert all(text.startswith("round 1 of 2: ") for text in told) or all(text.startswith("round 2 of 2: ") for text in told)
-        assert told.index("round 1 of 2: 100 % trained" if "round 1" in told[0] else "round 2 of 2: 100 % trained") == len(trained) - 1
+        assert all(text.startswith("round 1 of 2: ") for text in told) or all(
+            text.startswith("round 2 of 2: ") for text in told
+        )
+        assert (
+            told.index(
+                "round 1 of 2: 100 % trained"
+                if "round 1" in told[0]
+                else "round 2 of 2: 100 % trained"
+            )
+            == len(trained) - 1
+        )
         told.clear()
 
 
 def test_devices_that_drop_out_do_not_make_a_round_more_than_whole() -> None:
     told = list[str]()
-    wanted = tiny.scenario(rounds=6, iterations_per_round=4, algorithm="splitfed-v2", dropout_probability=0.6)
+    wanted = tiny.scenario(
+        rounds=6, iterations_per_round=4, algorithm="splitfed-v2", dropout_probability=0.6
+    )
     list(Training(wanted, tell=told.append).rounds())
     assert {float(text.split()[4]) for text in told if "tested" not in text} <= set(range(101))
 
 
 # ---- absent, dropped ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("optimiser", ["sgd", "both", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "both", "adam"])
 @pytest.mark.parametrize("algorithm", ["sfl", "fedavg"])
-def test_only_who_finishes_is_averaged_and_the_others_keep_their_own_layers(algorithm: str, optimiser: str, weighting: str) -> None:
-    settings, make = OPTIMISERS[optimiser]
+def test_only_who_finishes_is_averaged_and_the_others_keep_their_own_layers(
+    algorithm: str, optimizer: str, weighting: str
+) -> None:
+    settings, make = OPTIMIZERS[optimizer]
     splits = [1, 2, 3, 1, 2]
-    settings = settings | {"participation": 0.7, "dropout_probability": 0.4, "weighting": weighting, "algorithm": algorithm}
+    settings = settings | {
+        "participation": 0.7,
+        "dropout_probability": 0.4,
+        "weighting": weighting,
+        "algorithm": algorithm,
+    }
     training, records = run(splits=splits, kind="float64", rounds=6, **settings)
     data, model = Data(tiny.parted()[0]), tiny.mlp(kind="float64")
     copies = Copies(model, make, 5)
@@ -88,43 +111,80 @@ def test_only_who_finishes_is_averaged_and_the_others_keep_their_own_layers(algo
         weights, loss = weights_of(data, there, weighting == "samples"), 0.0
         for k in there:
             for e in range(2):
-                loss += weights[k] / 2 * step(copies.models[k], copies.optimisers[k], *data.batch(k, number * 2 + e))
+                loss += (
+                    weights[k]
+                    / 2
+                    * step(copies.models[k], copies.optimizers[k], *data.batch(k, number * 2 + e))
+                )
         if there:
             copies.average(common, weights)
             assert record.train_loss == pytest.approx(loss, rel=1e-12)
         else:
             assert record.train_loss is None
     for k in range(5):
-        assert_device(training, k, copies.models[k], copies.optimisers[k] if optimiser == "sgd" else None)
+        assert_device(
+            training, k, copies.models[k], copies.optimizers[k] if optimizer == "sgd" else None
+        )
     assert any(record.dropped for record in records)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "E"),
-    [("sfl", 2), ("fedavg", 2), ("split-learning", 2), ("splitfed-v1", 2), ("sfl", 1), ("split-learning", 1), ("splitfed-v2", 1)],
+    [
+        ("sfl", 2),
+        ("fedavg", 2),
+        ("split-learning", 2),
+        ("splitfed-v1", 2),
+        ("sfl", 1),
+        ("split-learning", 1),
+        ("splitfed-v2", 1),
+    ],
 )
 def test_a_round_that_nobody_finishes_changes_nothing(algorithm: str, E: int) -> None:
-    settings = {"algorithm": algorithm, "iterations_per_round": E, "dropout_probability": 0.8, "rounds": 1, "momentum": 0.5}
+    settings = {
+        "algorithm": algorithm,
+        "iterations_per_round": E,
+        "dropout_probability": 0.8,
+        "rounds": 1,
+        "momentum": 0.5,
+    }
     for seed in range(30):
         training = Training(tiny.scenario(splits=[1, 2, 3], data="flat", seed=seed, **settings))
-        before = {name: tensor.clone() for name, tensor in (training.state.common | training.state.personal).items()}
+        before = {
+            name: tensor.clone()
+            for name, tensor in (training.state.common | training.state.personal).items()
+        }
         (record,) = training.rounds()
         if len(record.dropped) == 3:
             break
     assert record.train_loss is None
     assert record.participants == record.dropped == (0, 1, 2)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in (training.state.common | training.state.personal).items())
+    assert all(
+        torch.equal(tensor, before[name])
+        for name, tensor in (training.state.common | training.state.personal).items()
+    )
     assert record.to_json() == RoundRecord.from_json(record.to_json()).to_json()
     assert record.test_accuracy is not None  # the models are there, and are evaluated
 
 
 def test_in_splitfed_v2_a_round_that_nobody_finishes_moves_the_servers_model_alone() -> None:
     for seed in range(30):
-        settings = {"dropout_probability": 0.9, "iterations_per_round": 4, "rounds": 1, "seed": seed}
-        training = Training(tiny.scenario(splits=[1, 2, 3], data="flat", algorithm="splitfed-v2", **settings))
+        settings = {
+            "dropout_probability": 0.9,
+            "iterations_per_round": 4,
+            "rounds": 1,
+            "seed": seed,
+        }
+        training = Training(
+            tiny.scenario(splits=[1, 2, 3], data="flat", algorithm="splitfed-v2", **settings)
+        )
         before = {name: tensor.clone() for name, tensor in training.state.common.items()}
         (record,) = training.rounds()
-        moved = {name for name, tensor in training.state.common.items() if not torch.equal(tensor, before[name])}
+        moved = {
+            name
+            for name, tensor in training.state.common.items()
+            if not torch.equal(tensor, before[name])
+        }
         if len(record.dropped) == 3 and moved:
             break
     assert record.train_loss is None
@@ -149,7 +209,7 @@ def test_in_splitfed_v2_a_device_that_drops_out_has_moved_the_servers_model_unti
     model, data = tiny.mlp(kind="float64"), Data(tiny.parted()[0])
     behind = names_behind(model, 3)
     fronts = [name for name in model.state_dict() if name not in behind]
-    copies = Copies(model, OPTIMISERS["sgd"][1], 5)
+    copies = Copies(model, OPTIMIZERS["sgd"][1], 5)
     some_in_between = False
     for number in range(1, 5):
         runs = training._task(number).iterations
@@ -157,7 +217,9 @@ def test_in_splitfed_v2_a_device_that_drops_out_has_moved_the_servers_model_unti
         for e in range(E):
             for k in generator(0, "server order", number, e).permutation(5).tolist():
                 if e < runs[k]:
-                    step(copies.models[k], copies.optimisers[k], *data.batch(k, (number - 1) * E + e))
+                    step(
+                        copies.models[k], copies.optimizers[k], *data.batch(k, (number - 1) * E + e)
+                    )
                     copies.average(behind, {k: 1.0})
         there = np.flatnonzero(runs == E).tolist()
         assert there
@@ -173,48 +235,58 @@ def test_so_many_devices_take_part_as_were_asked_for() -> None:
         _, records = run(splits=[2] * 5, participation=participation, rounds=3)
         assert {len(r.participants) for r in records} == {wanted}
         assert all(r.participants == tuple(sorted(r.participants)) for r in records)
-        assert all(r.sent_bytes[k] == 0 for r in records for k in range(5) if k not in r.participants)
+        assert all(
+            r.sent_bytes[k] == 0 for r in records for k in range(5) if k not in r.participants
+        )
 
 
 def test_every_device_gets_its_turn_and_drops_out_as_often_as_said() -> None:
-    training = Training(tiny.scenario(splits=[2] * 5, participation=0.4, dropout_probability=0.25, iterations_per_round=3))
+    training = Training(
+        tiny.scenario(
+            splits=[2] * 5, participation=0.4, dropout_probability=0.25, iterations_per_round=3
+        )
+    )
     tasks = [training._task(n) for n in range(1, 2001)]
     took = np.array([task.asked for task in tasks])
     assert np.abs(took.mean(axis=0) - 0.4).max() < 4 * np.sqrt(0.24 / 2000)
     ran = np.array([task.iterations for task in tasks])
     lost = (ran < 3)[took]
     assert abs(lost.mean() - 0.25) < 4 * np.sqrt(0.1875 / lost.size)
-    assert np.bincount(ran[took & (ran < 3)], minlength=3).min() > 0.25 * lost.sum()  # at any moment before the end
+    assert (
+        np.bincount(ran[took & (ran < 3)], minlength=3).min() > 0.25 * lost.sum()
+    )  # at any moment before the end
     assert all(task.weights.sum() == pytest.approx(1) for task in tasks if task.finishing)
     assert all((task.weights > 0).nonzero()[0].tolist() == task.finishing for task in tasks)
 
 
 # ---- re-planning -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("optimiser", ["sgd", "both", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "both", "adam"])
 def test_when_the_deepest_split_moves_layers_become_common_by_their_mean_and_personal_by_the_common_value(
-    optimiser: str, weighting: str
+    optimizer: str, weighting: str
 ) -> None:
-    settings, make = OPTIMISERS[optimiser]
+    settings, make = OPTIMIZERS[optimizer]
     training, records = run(kind="float64", weighting=weighting, **MOVING, **settings)
     data, model = Data(tiny.parted()[0]), tiny.mlp(kind="float64")
     copies, boundary = Copies(model, make, 5), 0
     everybody = weights_of(data, range(5), weighting == "samples")
     boundaries = []
     for number, record in enumerate(records):
-        boundary = max(record.splits) if record.splits else max(training.plan.splits)  # the first plan is not in a record
+        boundary = (
+            max(record.splits) if record.splits else max(training.plan.splits)
+        )  # the first plan is not in a record
         if boundaries and boundary < boundaries[-1]:
             copies.average(names_behind(model, boundary), everybody)
         boundaries.append(boundary)
         for k in range(5):
             for e in range(2):
-                step(copies.models[k], copies.optimisers[k], *data.batch(k, number * 2 + e))
+                step(copies.models[k], copies.optimizers[k], *data.batch(k, number * 2 + e))
         copies.average(names_behind(model, boundary), everybody)
     assert len(set(boundaries)) > 1
     assert any(later > sooner for sooner, later in itertools.pairwise(boundaries))
     assert any(later < sooner for sooner, later in itertools.pairwise(boundaries))
     for k in range(5):
-        assert_device(training, k, copies.models[k], copies.optimisers[k])
+        assert_device(training, k, copies.models[k], copies.optimizers[k])
     assert training.state.boundary == boundaries[-1]
 
 
@@ -232,7 +304,9 @@ def test_a_round_is_timed_with_the_channels_of_its_own_round() -> None:
     for record in records:
         rates = fleet.redrawn(0, record.round).rate_bps(training.plan.shares)
         elements = np.array([[7, 7, 5, 5, 3][s - 1] for s in training.plan.splits])
-        assert record.transmit_s == pytest.approx(2 * 4 * 32 * elements / rates, rel=1e-5)  # two iterations of four samples
+        assert record.transmit_s == pytest.approx(
+            2 * 4 * 32 * elements / rates, rel=1e-5
+        )  # two iterations of four samples
     assert len({r.transmit_s for r in records}) == 4
 
 
@@ -242,11 +316,15 @@ def test_fedavg_shares_the_band_for_the_channels_that_were_planned_for() -> None
     training, records = run(**settings)
     fleet, bits = training.fleet, 32 * (49 + 40 + 18)
     work = 4 * training.profile.macs[-1]  # of an iteration; there are two
-    ends = 2 * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation) + np.array(records[0].transmit_s)
+    ends = 2 * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation) + np.array(
+        records[0].transmit_s
+    )
     assert ends == pytest.approx(np.full(5, ends[0]), rel=1e-5)
     shares = bits / (fleet.redrawn(0, 1).rate_bps(1.0) * np.array(records[0].transmit_s))
     for record in records:
-        assert record.transmit_s == pytest.approx(bits / fleet.redrawn(0, record.round).rate_bps(shares), rel=1e-4)
+        assert record.transmit_s == pytest.approx(
+            bits / fleet.redrawn(0, record.round).rate_bps(shares), rel=1e-4
+        )
 
 
 def test_rates_are_replayed_from_a_trace_at_the_virtual_time(tmp_path: Path) -> None:
@@ -258,7 +336,9 @@ def test_rates_are_replayed_from_a_trace_at_the_virtual_time(tmp_path: Path) -> 
     for record in records:
         rate = np.array([1e6, 1e6]) if before < 0.0005 else np.array([2e6, 4e6])
         rates.add(tuple(rate))
-        assert record.transmit_s[0] == pytest.approx(2 * 4 * 7 * 32 / (rate[0] * share_of(records, 0)), rel=1e-3)
+        assert record.transmit_s[0] == pytest.approx(
+            2 * 4 * 7 * 32 / (rate[0] * share_of(records, 0)), rel=1e-3
+        )
         before = record.virtual_time_s
     assert len(rates) == 2
 
@@ -271,10 +351,14 @@ def share_of(records: list[RoundRecord], device: int) -> float:
 def test_virtual_time_is_the_sum_of_the_latencies_and_bytes_are_splits_times_elements() -> None:
     splits = [1, 2, 3, 4, 2]
     _, records = run(splits=splits, rounds=4)
-    assert [r.virtual_time_s for r in records] == pytest.approx(np.cumsum([r.latency_s for r in records]), rel=1e-12)
+    assert [r.virtual_time_s for r in records] == pytest.approx(
+        np.cumsum([r.latency_s for r in records]), rel=1e-12
+    )
     elements = [[7, 7, 5, 5, 3][split - 1] for split in splits]
     for record in records:
-        assert record.sent_bytes == tuple(2 * 4 * each * 4 for each in elements)  # E · B · elements · 4 bytes
+        assert record.sent_bytes == tuple(
+            2 * 4 * each * 4 for each in elements
+        )  # E · B · elements · 4 bytes
         assert record.received_bytes == record.sent_bytes
     macs = np.array([2 * 4 * work for work in (42, 42 + 7, 42 + 7 + 35, 42 + 7 + 35 + 5, 42 + 7)])
     assert records[0].macs == tuple(macs.astype(float))
@@ -282,11 +366,26 @@ def test_virtual_time_is_the_sum_of_the_latencies_and_bytes_are_splits_times_ele
 
 # ---- averaging fronts --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_fronts_are_averaged_among_those_who_hold_a_layer_and_among_those_for_whom_the_server_does(optimiser: str, weighting: str) -> None:
-    settings, make = OPTIMISERS[optimiser]
-    splits = [1, 3, 3, 1, 4]  # layer 2 of the mlp is on devices 1, 2 and 4; the server holds it for 0 and 3
-    training, records = run(splits=splits, kind="float64", weighting=weighting, average_fronts_every=2, rounds=5, **settings)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_fronts_are_averaged_among_those_who_hold_a_layer_and_among_those_for_whom_the_server_does(
+    optimizer: str, weighting: str
+) -> None:
+    settings, make = OPTIMIZERS[optimizer]
+    splits = [
+        1,
+        3,
+        3,
+        1,
+        4,
+    ]  # layer 2 of the mlp is on devices 1, 2 and 4; the server holds it for 0 and 3
+    training, records = run(
+        splits=splits,
+        kind="float64",
+        weighting=weighting,
+        average_fronts_every=2,
+        rounds=5,
+        **settings,
+    )
     data, model = Data(tiny.parted()[0]), tiny.mlp(kind="float64")
     copies = Copies(model, make, 5)
     counts = {k: data.sizes[k] if weighting == "samples" else 1 for k in range(5)}
@@ -298,14 +397,14 @@ def test_fronts_are_averaged_among_those_who_hold_a_layer_and_among_those_for_wh
     for number in range(5):
         for k in range(5):
             for e in range(2):
-                step(copies.models[k], copies.optimisers[k], *data.batch(k, number * 2 + e))
+                step(copies.models[k], copies.optimizers[k], *data.batch(k, number * 2 + e))
         mean_among(["4.weight", "4.bias"], [0, 1, 2, 3, 4])
         if (number + 1) % 2 == 0:
             mean_among(["0.weight", "0.bias"], [0, 1, 2, 3, 4])
             mean_among(["2.weight", "2.bias"], [1, 2, 4])
             mean_among(["2.weight", "2.bias"], [0, 3])
     for k in range(5):
-        assert_device(training, k, copies.models[k], copies.optimisers[k])
+        assert_device(training, k, copies.models[k], copies.optimizers[k])
     weights = np.array([6 * 7 + 7, 49 + 40, 49 + 40, 49, 49 + 40]) * 4
     extra = np.array(records[1].sent_bytes) - np.array(records[0].sent_bytes)
     assert extra.tolist() == weights.tolist()
@@ -313,7 +412,12 @@ def test_fronts_are_averaged_among_those_who_hold_a_layer_and_among_those_for_wh
 
 
 def test_a_device_that_drops_out_is_left_out_when_fronts_are_averaged() -> None:
-    settings = {"average_fronts_every": 1, "dropout_probability": 0.4, "kind": "float64", "rounds": 1}
+    settings = {
+        "average_fronts_every": 1,
+        "dropout_probability": 0.4,
+        "kind": "float64",
+        "rounds": 1,
+    }
     for seed in range(30):
         training = Training(tiny.scenario(splits=[2] * 5, **settings | {"seed": seed}))
         before = copy.deepcopy(training.state.personal)
@@ -330,11 +434,22 @@ def test_a_device_that_drops_out_is_left_out_when_fronts_are_averaged() -> None:
 # ---- not finite --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("E", [1, 3])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_learning_rate_that_is_too_high_is_told_with_device_round_and_way_out(algorithm: str, E: int) -> None:
+def test_a_learning_rate_that_is_too_high_is_told_with_device_round_and_way_out(
+    algorithm: str, E: int
+) -> None:
     training = Training(
-        tiny.scenario(model="linear", splits=[1, 2, 3, 1, 2], algorithm=algorithm, iterations_per_round=E, learning_rate=1e30, rounds=9)
+        tiny.scenario(
+            model="linear",
+            splits=[1, 2, 3, 1, 2],
+            algorithm=algorithm,
+            iterations_per_round=E,
+            learning_rate=1e30,
+            rounds=9,
+        )
     )
-    with pytest.raises(Diverged, match=r"round \d.*(finite|overflow).*lower training\.learning_rate, now 1e\+30"):
+    with pytest.raises(
+        Diverged, match=r"round \d.*(finite|overflow).*lower training\.learning_rate, now 1e\+30"
+    ):
         for _ in training.rounds():
             pass
 
@@ -342,11 +457,21 @@ def test_a_learning_rate_that_is_too_high_is_told_with_device_round_and_way_out(
 @pytest.mark.parametrize("fast", [True, False])
 def test_the_device_that_diverges_is_named(tmp_path: Path, fast: bool) -> None:
     fleet = tmp_path / "fleet.csv"
-    fleet.write_text("name,seconds_per_mac,fluctuation,distance_m\nanna,1e-9,2e9,100\nbert,1e-9,2e9,100\n")
-    settings = {"splits": [3, 3], "data": "parted_with_huge", "fleet__devices": None, "fleet__file": str(fleet)}
-    training = Training(tiny.scenario(**settings, iterations_per_round=1, model="linear", fast_paths=fast))
+    fleet.write_text(
+        "name,seconds_per_mac,fluctuation,distance_m\nanna,1e-9,2e9,100\nbert,1e-9,2e9,100\n"
+    )
+    settings = {
+        "splits": [3, 3],
+        "data": "parted_with_huge",
+        "fleet__devices": None,
+        "fleet__file": str(fleet),
+    }
+    training = Training(
+        tiny.scenario(**settings, iterations_per_round=1, model="linear", fast_paths=fast)
+    )
     with pytest.raises(
-        Diverged, match=r"device bert, round 1, iteration 1: the (loss is|activations are) not finite; its weights and inputs are finite"
+        Diverged,
+        match=r"device bert, round 1, iteration 1: the (loss is|activations are) not finite; its weights and inputs are finite",
     ):
         next(training.rounds())
 
@@ -362,18 +487,41 @@ def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:
     inputs, labels = tiny.drawn(8, 0, tiny.FEATURES)
     inputs[5, 1] = math.nan
     samples = Samples((inputs,), labels, as_it_is)
-    crew = Crew(training.replica, samples, [np.arange(4), np.arange(4, 8)], TrainingSettings(batch_size=4), ["a", "b"])
+    crew = Crew(
+        training.replica,
+        samples,
+        [np.arange(4), np.arange(4, 8)],
+        TrainingSettings(batch_size=4),
+        ["a", "b"],
+    )
     both = np.array([2, 2])
-    task = Task(number=3, splits=both, asked=both > 0, iterations=both, weights=both / 4, iterations_per_round=2)
+    task = Task(
+        number=3,
+        splits=both,
+        asked=both > 0,
+        iterations=both,
+        weights=both / 4,
+        iterations_per_round=2,
+    )
     crew.train(0, task)
-    with pytest.raises(Diverged, match="device b, round 3, iteration 1: the activations are not finite; its inputs are not finite either"):
+    with pytest.raises(
+        Diverged,
+        match="device b, round 3, iteration 1: the activations are not finite; its inputs are not finite either",
+    ):
         crew.train(1, task)
 
 
 def test_weights_that_are_not_finite_are_not_a_round() -> None:
     """The loss is finite and its gradient is not, so that only the weights tell."""
     training = Training(
-        tiny.scenario(model="rooted", splits=[2] * 5, iterations_per_round=1, fast_paths=False, evaluate_every=100, rounds=5)
+        tiny.scenario(
+            model="rooted",
+            splits=[2] * 5,
+            iterations_per_round=1,
+            fast_paths=False,
+            evaluate_every=100,
+            rounds=5,
+        )
     )
     with pytest.raises(Diverged):
         next(training.rounds())
@@ -385,7 +533,9 @@ def test_a_constant_that_changes_after_all_is_told() -> None:
     rounds = training.rounds()
     next(rounds)
     training.replica.model.table[7] += 1
-    with pytest.raises(InvalidValue, match=r"model buffer table must change in every training step or in none"):
+    with pytest.raises(
+        InvalidValue, match=r"model buffer table must change in every training step or in none"
+    ):
         next(rounds)
 
 
@@ -424,7 +574,14 @@ def test_data_for_another_number_of_devices_are_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_whole_numbers_can_be_learned_from(algorithm: str) -> None:
-    _, records = run(model="words", data="sequences", splits=[1, 2, 3], algorithm=algorithm, rounds=6, evaluate_every=1)
+    _, records = run(
+        model="words",
+        data="sequences",
+        splits=[1, 2, 3],
+        algorithm=algorithm,
+        rounds=6,
+        evaluate_every=1,
+    )
     assert records[-1].train_loss < records[0].train_loss
     assert records[-1].test_loss is not None
     assert records[-1].test_accuracy is None or 0 <= records[-1].test_accuracy <= 1
@@ -439,18 +596,29 @@ def test_a_model_without_anything_to_train_is_refused() -> None:
 @pytest.mark.parametrize("model", ["overlapping", "unused", "frozen_norm", "several", "tied_ends"])
 def test_odd_models_train(model: str, algorithm: str) -> None:
     arguments = {"model__arguments": {"named": True}} if model == "several" else {}
-    training, records = run(model=model, splits=[1, 2, 1, 2, 1], algorithm=algorithm, rounds=3, **arguments)
+    training, records = run(
+        model=model, splits=[1, 2, 1, 2, 1], algorithm=algorithm, rounds=3, **arguments
+    )
     assert records[-1].train_loss < records[0].train_loss
     if model == "frozen_norm":
         before = tiny.frozen_norm().state_dict()
         after = training.replica.model.state_dict()
-        assert all(torch.equal(after[name], before[name]) for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked"))
+        assert all(
+            torch.equal(after[name], before[name])
+            for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked")
+        )
 
 
 # ---- seeds -------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_same_seed_is_the_same_run_and_another_seed_another(algorithm: str) -> None:
-    settings = {"model": "dropout_mlp", "algorithm": algorithm, "splits": [2] * 5, "participation": 0.8, "dropout_probability": 0.2}
+    settings = {
+        "model": "dropout_mlp",
+        "algorithm": algorithm,
+        "splits": [2] * 5,
+        "participation": 0.8,
+        "dropout_probability": 0.2,
+    }
     settings |= {"model__arguments": {"front": 0.2, "back": 0.2}, "evaluate_every": 1}
     one, first = run(**settings)
     torch.manual_seed(123)
@@ -459,7 +627,9 @@ def test_the_same_seed_is_the_same_run_and_another_seed_another(algorithm: str) 
     _, third = run(**settings, seed=1)
     assert [r.to_json() for r in first] == [r.to_json() for r in second]
     for k in range(5):
-        assert all(torch.equal(tensor, two.state.of(k)[name]) for name, tensor in one.state.of(k).items())
+        assert all(
+            torch.equal(tensor, two.state.of(k)[name]) for name, tensor in one.state.of(k).items()
+        )
     assert [r.train_loss for r in first] != [r.train_loss for r in third]
     assert [r.latency_s for r in first] != [r.latency_s for r in third]
 
@@ -496,7 +666,9 @@ def test_every_step_of_every_device_draws_random_numbers_of_its_own() -> None:
 def test_weights_drawn_by_the_factory_depend_on_the_seed_alone() -> None:
     def first(seed: int) -> torch.Tensor:
         torch.manual_seed(seed + 100)
-        return Training(tiny.scenario(model="drawn_mlp", splits=[2] * 5, seed=seed)).state.of(0)["model:0.weight"]
+        return Training(tiny.scenario(model="drawn_mlp", splits=[2] * 5, seed=seed)).state.of(0)[
+            "model:0.weight"
+        ]
 
     torch.manual_seed(1)
     one = first(0)
@@ -505,10 +677,14 @@ def test_weights_drawn_by_the_factory_depend_on_the_seed_alone() -> None:
     assert not torch.equal(one, first(1))
 
 
-def test_a_data_set_drawn_by_its_factory_depends_on_the_seed_alone_and_leaves_the_generators_alone() -> None:
+def test_a_data_set_drawn_by_its_factory_depends_on_the_seed_alone_and_leaves_the_generators_alone() -> (
+    None
+):
     before = torch.get_rng_state()
     one, _ = run(data="drawn_anew", splits=[2, 2])
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(77)
     two, _ = run(data="drawn_anew", splits=[2, 2])
-    assert all(torch.equal(tensor, two.state.of(0)[name]) for name, tensor in one.state.of(0).items())
+    assert all(
+        torch.equal(tensor, two.state.of(0)[name]) for name, tensor in one.state.of(0).items()
+    )

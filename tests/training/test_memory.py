@@ -79,16 +79,22 @@ class Tight(nn.Module):
 
 
 @tiny.fixed_weights
-def tight_mlp(training: int = PLENTY, testing: int = PLENTY, models: int = PLENTY, spared: int = 0) -> nn.Module:
+def tight_mlp(
+    training: int = PLENTY, testing: int = PLENTY, models: int = PLENTY, spared: int = 0
+) -> nn.Module:
     """With statistics in front, which a forward pass changes."""
     Limited.spared = spared
     front = (nn.Linear(tiny.FEATURES, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 5))
-    return nn.Sequential(*front, nn.Tanh(), Tight(training, testing, models), nn.Linear(5, tiny.CLASSES))
+    return nn.Sequential(
+        *front, nn.Tanh(), Tight(training, testing, models), nn.Linear(5, tiny.CLASSES)
+    )
 
 
 def scenario(iterations: int = 1, **arguments: Any) -> air.Scenario:
     settings = {"splits": SPLITS, "rounds": 3, "iterations_per_round": iterations, "momentum": 0.9}
-    return tiny.scenario("tight_mlp", **settings, model__name=f"{HERE}:tight_mlp", model__arguments=arguments)
+    return tiny.scenario(
+        "tight_mlp", **settings, model__name=f"{HERE}:tight_mlp", model__arguments=arguments
+    )
 
 
 def trained(iterations: int = 1, **arguments: Any) -> tuple[Training, list[RoundRecord]]:
@@ -96,22 +102,31 @@ def trained(iterations: int = 1, **arguments: Any) -> tuple[Training, list[Round
     return training, list(training.rounds())
 
 
-def assert_equal(one: tuple[Training, list[RoundRecord]], other: tuple[Training, list[RoundRecord]]) -> None:
+def assert_equal(
+    one: tuple[Training, list[RoundRecord]], other: tuple[Training, list[RoundRecord]]
+) -> None:
     """Bit by bit."""
     (found, records), (wanted, others) = one, other
     assert records == others
-    for tensors, same in ((found.state.common, wanted.state.common), (found.state.personal, wanted.state.personal)):
+    for tensors, same in (
+        (found.state.common, wanted.state.common),
+        (found.state.personal, wanted.state.personal),
+    ):
         assert tensors.keys() == same.keys()
         assert all(torch.equal(tensor, same[name]) for name, tensor in tensors.items())
 
 
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "accelerator_of", lambda *_: Accelerator(torch.device("cpu"), stacks=True))
+    monkeypatch.setattr(
+        engine, "accelerator_of", lambda *_: Accelerator(torch.device("cpu"), stacks=True)
+    )
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------------
-def test_a_round_is_repeated_with_half_as_many_devices_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_repeated_with_half_as_many_devices_and_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Four devices with four samples each go at once; with memory for eight samples, two do."""
     said = "^memory ran out in round 1 with 4 devices at once; it was repeated with at most 2, which is the limit from now on$"
     with pytest.warns(UserWarning, match=said) as warned:
@@ -121,17 +136,25 @@ def test_a_round_is_repeated_with_half_as_many_devices_and_that_is_said_once(mon
     assert_equal(short, trained())
 
 
-def test_groups_that_were_trained_before_it_happened_are_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_were_trained_before_it_happened_are_trained_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first group goes through in the first round, and the second does not: of the first nothing may be left."""
     monkeypatch.setattr(common_batch, "SAMPLES_AT_ONCE", 8)
-    with pytest.warns(UserWarning, match="memory ran out in round 1 with 2 devices at once; it was repeated with at most 1"):
+    with pytest.warns(
+        UserWarning,
+        match="memory ran out in round 1 with 2 devices at once; it was repeated with at most 1",
+    ):
         short = trained(training=4, spared=TRIAL + 1)
     monkeypatch.setattr(common_batch, "SAMPLES_AT_ONCE", 4)
     assert_equal(short, trained())
 
 
 def test_it_may_happen_later_and_more_than_once() -> None:
-    with pytest.warns(UserWarning, match="memory ran out in round 2 with 4 devices at once; it was repeated with at most 1") as warned:
+    with pytest.warns(
+        UserWarning,
+        match="memory ran out in round 2 with 4 devices at once; it was repeated with at most 1",
+    ) as warned:
         trained(training=4, spared=TRIAL + 1)
     assert len(warned) == 1
 
@@ -139,13 +162,18 @@ def test_it_may_happen_later_and_more_than_once() -> None:
 @pytest.mark.usefixtures("_as_on_a_gpu")
 @pytest.mark.parametrize("spared", [0, 1], ids=["at once", "in the second group"])
 @pytest.mark.parametrize("iterations", [1, 2])
-def test_stacked_models_are_halved_as_well(iterations: int, spared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacked_models_are_halved_as_well(
+    iterations: int, spared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # with one iteration a round only fronts are stacked, and common layers see the samples of all
     tight = {"training": 4} if iterations == 1 else {"models": 1}
     limits = {"SAMPLES_AT_ONCE": (8, 4), "ON_CPU": (2, 1)}
     for module, name in ((common_batch, "SAMPLES_AT_ONCE"), (stacked, "ON_CPU")):
         monkeypatch.setattr(module, name, limits[name][0])
-    with pytest.warns(UserWarning, match="memory ran out in round 1 with 2 devices at once; it was repeated with at most 1"):
+    with pytest.warns(
+        UserWarning,
+        match="memory ran out in round 1 with 2 devices at once; it was repeated with at most 1",
+    ):
         short = trained(iterations, **tight, spared=TRIAL + spared)
     for module, name in ((common_batch, "SAMPLES_AT_ONCE"), (stacked, "ON_CPU")):
         monkeypatch.setattr(module, name, limits[name][1])
@@ -162,7 +190,8 @@ def test_without_room_for_two_models_one_comes_after_the_other() -> None:
 
 def test_where_one_device_is_too_many_it_is_told_in_one_line() -> None:
     with pytest.raises(
-        OutOfMemory, match=r"^training stopped at device 0, round 1, iteration 1: memory ran out: OutOfMemoryError: "
+        OutOfMemory,
+        match=r"^training stopped at device 0, round 1, iteration 1: memory ran out: OutOfMemoryError: ",
     ) as error:
         trained(training=3)
     assert "lower training.batch_size" in str(error.value)
@@ -170,7 +199,9 @@ def test_where_one_device_is_too_many_it_is_told_in_one_line() -> None:
 
 
 # ---- evaluation --------------------------------------------------------------------------------------------------------------
-def test_an_evaluation_is_repeated_with_half_as_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_is_repeated_with_half_as_many_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     count = len(tiny.parted()[1][1])
     said = f"^memory ran out in the evaluation of round 1 with {count} test samples at once; it was repeated with at most {count // 2}, "
     with pytest.warns(UserWarning, match=said) as warned:
@@ -181,7 +212,10 @@ def test_an_evaluation_is_repeated_with_half_as_many_samples(monkeypatch: pytest
 
 
 def test_an_evaluation_without_room_for_one_sample_is_told_in_one_line() -> None:
-    with pytest.raises(OutOfMemory, match=r"^evaluation on the test set stopped: memory ran out: OutOfMemoryError: "):
+    with pytest.raises(
+        OutOfMemory,
+        match=r"^evaluation on the test set stopped: memory ran out: OutOfMemoryError: ",
+    ):
         trained(testing=0)
 
 
@@ -198,7 +232,10 @@ def test_a_loss_of_the_user_s_that_runs_out_of_memory_does_so_too() -> None:
     def greedy() -> None:
         raise MemoryError("no more")
 
-    with pytest.raises(OutOfMemory, match=r"^round 1: memory ran out: MemoryError: no more; lower"), out_of_memory("round 1"):
+    with (
+        pytest.raises(OutOfMemory, match=r"^round 1: memory ran out: MemoryError: no more; lower"),
+        out_of_memory("round 1"),
+    ):
         guarded(greedy, "training.loss 'mine:greedy'")()
 
 

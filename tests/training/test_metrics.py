@@ -69,7 +69,9 @@ def records(metric: str = "wrong", **settings: Any) -> list[RoundRecord]:
     return list(Training(scenario(metric, **settings)).rounds())
 
 
-@pytest.mark.parametrize("algorithm", ["sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2"])
+@pytest.mark.parametrize(
+    "algorithm", ["sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2"]
+)
 def test_a_metric_is_in_the_records_beside_the_accuracy(algorithm: str) -> None:
     last = records(algorithm=algorithm, metric_goal="min")[-1]
     assert last.test_accuracy is not None
@@ -103,20 +105,35 @@ def test_a_metric_is_computed_only_where_models_are_evaluated() -> None:
 
 
 def test_arguments_reach_the_metric() -> None:
-    everything, nothing = (records("above", metric_arguments={"threshold": level})[-1].test_metric for level in (-1e9, 1e9))
+    everything, nothing = (
+        records("above", metric_arguments={"threshold": level})[-1].test_metric
+        for level in (-1e9, 1e9)
+    )
     assert (everything, nothing) == (1.0, 0.0)
 
 
 def test_labels_that_are_quantities_have_a_metric_too() -> None:
-    settings = {"model": "line", "data": "numbers", "splits": [1, 2, 1], "loss": f"{tiny.__name__}:squared_error", "rounds": 2}
-    (*_, last) = Training(tiny.scenario(**settings, metric=f"{tiny.__name__}:squared_error", metric_goal="min")).rounds()
+    settings = {
+        "model": "line",
+        "data": "numbers",
+        "splits": [1, 2, 1],
+        "loss": f"{tiny.__name__}:squared_error",
+        "rounds": 2,
+    }
+    (*_, last) = Training(
+        tiny.scenario(**settings, metric=f"{tiny.__name__}:squared_error", metric_goal="min")
+    ).rounds()
     assert last.test_accuracy is None
     assert last.test_metric == pytest.approx(last.test_loss, rel=1e-5)
 
 
 def test_a_metric_that_changes_what_it_is_given_spoils_nothing() -> None:
     for one, other in zip(records("spoiling"), records("wrong"), strict=True):
-        assert (one.test_loss, one.test_accuracy, one.train_loss) == (other.test_loss, other.test_accuracy, other.train_loss)
+        assert (one.test_loss, one.test_accuracy, one.train_loss) == (
+            other.test_loss,
+            other.test_accuracy,
+            other.train_loss,
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +154,8 @@ def test_a_metric_that_fails_is_told_before_any_round(metric: str, why: str) -> 
 def test_a_metric_that_fails_later_ends_the_run_in_one_line() -> None:
     training = Training(scenario("failing_later"))
     with pytest.raises(
-        InvalidValue, match=rf"^evaluation on the test set stopped: training\.metric '{HERE}:failing_later' failed: ValueError: too many "
+        InvalidValue,
+        match=rf"^evaluation on the test set stopped: training\.metric '{HERE}:failing_later' failed: ValueError: too many ",
     ):
         next(training.rounds())
 

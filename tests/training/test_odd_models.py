@@ -32,7 +32,9 @@ class Restless(nn.Sequential):
 
 
 def restless(kind: str = "float32") -> nn.Module:
-    return Restless(nn.Linear(tiny.FEATURES, 7), nn.Tanh(), nn.Linear(7, tiny.CLASSES)).to(getattr(torch, kind))
+    return Restless(nn.Linear(tiny.FEATURES, 7), nn.Tanh(), nn.Linear(7, tiny.CLASSES)).to(
+        getattr(torch, kind)
+    )
 
 
 def noisy_loss(output: Tensor, labels: Tensor) -> Tensor:
@@ -60,7 +62,11 @@ def records(wanted: Any) -> list[air.RoundRecord]:
 
 
 def test_a_loss_that_draws_random_numbers_is_the_same_every_time_and_on_both_paths() -> None:
-    settings: dict[str, Any] = {"loss": f"{HERE}:noisy_loss", "iterations_per_round": 1, "splits": [2] * 5}
+    settings: dict[str, Any] = {
+        "loss": f"{HERE}:noisy_loss",
+        "iterations_per_round": 1,
+        "splits": [2] * 5,
+    }
     with pytest.warns(UserWarning, match="the loss draws random numbers"):
         one = records(tiny.scenario(**settings))
     with pytest.warns(UserWarning, match="the loss draws random numbers"):
@@ -77,10 +83,20 @@ def test_a_model_that_draws_random_numbers_in_evaluation_is_the_same_every_time(
 
 @pytest.mark.parametrize("kind", ["float64", "bfloat16"])
 @pytest.mark.parametrize(("model", "data"), [("mlp", "parted"), ("digits_net", "digits")])
-def test_inputs_are_of_the_type_of_the_weights_where_none_is_said(kind: str, model: str, data: str) -> None:
+def test_inputs_are_of_the_type_of_the_weights_where_none_is_said(
+    kind: str, model: str, data: str
+) -> None:
     own = {} if data == "parted" else {"dataset": "digits", "samples_per_device": 8}
-    settings: dict[str, Any] = {"model": model, "data": data, "splits": [1] * 5, "kind": kind, **own}
-    assert records(tiny.scenario(**settings, model__input_dtype=None)) == records(tiny.scenario(**settings))
+    settings: dict[str, Any] = {
+        "model": model,
+        "data": data,
+        "splits": [1] * 5,
+        "kind": kind,
+        **own,
+    }
+    assert records(tiny.scenario(**settings, model__input_dtype=None)) == records(
+        tiny.scenario(**settings)
+    )
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
@@ -92,31 +108,51 @@ def test_inputs_are_of_the_type_of_the_weights_where_none_is_said(kind: str, mod
         ("failing_loss", "device 0, round 1, iteration 1.*KeyError"),
     ],
 )
-def test_a_loss_that_cannot_be_trained_with_is_one_line(loss: str, told: str, iterations: int) -> None:
+def test_a_loss_that_cannot_be_trained_with_is_one_line(
+    loss: str, told: str, iterations: int
+) -> None:
     with pytest.raises(InvalidValue, match=told):
-        records(tiny.scenario(loss=f"{HERE}:{loss}", splits=[2] * 5, iterations_per_round=iterations))
+        records(
+            tiny.scenario(loss=f"{HERE}:{loss}", splits=[2] * 5, iterations_per_round=iterations)
+        )
 
 
 def test_a_loss_that_fails_on_the_test_set_only_is_one_line() -> None:
-    with pytest.raises(InvalidValue, match=r"evaluation on the test set stopped: training.loss '.*:loss_of_four' failed: KeyError"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"evaluation on the test set stopped: training.loss '.*:loss_of_four' failed: KeyError",
+    ):
         records(tiny.scenario(loss=f"{HERE}:loss_of_four", data="flat", splits=[2]))
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_labels_beyond_the_models_classes_are_told_on_both_paths(iterations: int) -> None:
     with pytest.raises(InvalidValue, match="labels must be below the number of classes"):
-        records(tiny.scenario(model__arguments={"classes": 2}, splits=[2] * 4, data="parted_evenly", iterations_per_round=iterations))
+        records(
+            tiny.scenario(
+                model__arguments={"classes": 2},
+                splits=[2] * 4,
+                data="parted_evenly",
+                iterations_per_round=iterations,
+            )
+        )
 
 
 def test_a_run_that_failed_in_its_first_round_can_be_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="KeyError"):
-        list(air.simulate(tiny.scenario(loss=f"{HERE}:failing_loss", splits=[2] * 5), out=tmp_path / "run"))
+        list(
+            air.simulate(
+                tiny.scenario(loss=f"{HERE}:failing_loss", splits=[2] * 5), out=tmp_path / "run"
+            )
+        )
     found = list(air.simulate(tiny.scenario(splits=[2] * 5), out=tmp_path / "run"))
     assert [record.round for record in found] == [1, 2, 3]
     assert "failing_loss" not in (tmp_path / "run" / "scenario.toml").read_text()
 
 
-def test_what_a_run_left_that_never_finished_a_round_is_not_taken_for_the_next_ones(tmp_path: Path) -> None:
+def test_what_a_run_left_that_never_finished_a_round_is_not_taken_for_the_next_ones(
+    tmp_path: Path,
+) -> None:
     stale = tmp_path / "run" / "checkpoint" / "fixed.safetensors"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"of another model")
@@ -125,7 +161,10 @@ def test_what_a_run_left_that_never_finished_a_round_is_not_taken_for_the_next_o
 
 
 def test_fading_cannot_be_both_off_and_drawn_anew() -> None:
-    with pytest.raises(InvalidValue, match=r"fleet\.redraw_fading = true and fleet\.fading = false exclude each other"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"fleet\.redraw_fading = true and fleet\.fading = false exclude each other",
+    ):
         tiny.scenario(fleet__fading=False, fleet__redraw_fading=True)
 
 
@@ -142,12 +181,18 @@ def test_weights_that_are_not_finite_or_not_of_the_kind_are_refused(tmp_path: Pa
     from safetensors.torch import save_file
 
     model = build("alexnet32", width=0.02, channels=1)
-    changes = {"some that are not finite": lambda t: t * float("nan"), r"torch\.int32": lambda t: t.to(torch.int32)}
+    changes = {
+        "some that are not finite": lambda t: t * float("nan"),
+        r"torch\.int32": lambda t: t.to(torch.int32),
+    }
     for got, change in changes.items():
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         state["conv1.weight"] = change(state["conv1.weight"])
         save_file(state, tmp_path / "x.safetensors")
-        with pytest.raises(FileProblem, match=rf"conv1\.weight must be finite numbers of the kind of torch\.float32, got {got}$"):
+        with pytest.raises(
+            FileProblem,
+            match=rf"conv1\.weight must be finite numbers of the kind of torch\.float32, got {got}$",
+        ):
             load_weights(model, tmp_path / "x.safetensors")
 
 
@@ -158,10 +203,20 @@ def test_fedavg_in_very_many_blocks_is_as_good_as_a_band_that_divides_at_will() 
 
     def finish(blocks: int | None) -> float:
         cell = air.Cell(resource_blocks=blocks)
-        fleet = air.Fleet(seconds_per_mac=[1e-3, 2e-3, 3e-3], fluctuation=1e3, full_band_rate_bps=[1e3, 2e3, 9e3], cell=cell)
-        charges = whole_charges(Terms(profile, fleet, air.Clock(), np.ones(3, dtype=int), np.ones(3) / 3, 1, 32))
+        fleet = air.Fleet(
+            seconds_per_mac=[1e-3, 2e-3, 3e-3],
+            fluctuation=1e3,
+            full_band_rate_bps=[1e3, 2e3, 9e3],
+            cell=cell,
+        )
+        charges = whole_charges(
+            Terms(profile, fleet, air.Clock(), np.ones(3, dtype=int), np.ones(3) / 3, 1, 32)
+        )
         return float(
-            (charges.work * (fleet.seconds_per_mac + 1 / fleet.fluctuation) + charges.up_once_bits / fleet.rate_bps(charges.shares)).max()
+            (
+                charges.work * (fleet.seconds_per_mac + 1 / fleet.fluctuation)
+                + charges.up_once_bits / fleet.rate_bps(charges.shares)
+            ).max()
         )
 
     assert finish(None) <= finish(10**9) * (1 + 1e-9)
@@ -198,7 +253,9 @@ def talkative(piece: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
-def test_a_process_that_is_killed_is_told_and_what_one_prints_is_no_result(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_process_that_is_killed_is_told_and_what_one_prints_is_no_result(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(air.AirsplitError, match="a training process was killed"):
         list(in_parallel(killed, [1, 2], jobs=2))
     (*_, done) = in_parallel(talkative, [1, 2], jobs=2)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 import airsplit as air
 from airsplit import AirsplitError, InvalidValue
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.simulation import simulate as simulation
 from airsplit.training import ranks as module
@@ -39,8 +39,20 @@ RUNNING = "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_USE_AGENT_STORE"
 @contextmanager
 def torchrun(processes: int, *words: Any, restarts: int = 0) -> Iterator[None]:
     """A context while which processes do something; they must have ended well when it ends."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts), "-m"]
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+    launch = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(processes),
+        "--max-restarts",
+        str(restarts),
+        "-m",
+    ]
     command = [sys.executable, *launch, *(str(word) for word in words)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, cwd=TESTS, env=environment, **pipes) as started:
@@ -68,7 +80,7 @@ def tensors_in(run: Path) -> dict[str, torch.Tensor]:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What is not the same in two runs but for rounding: weights, whatever the optimiser remembers, records."""
+    """What is not the same in two runs but for rounding: weights, whatever the optimizer remembers, records."""
     found = []
     mine, yours = tensors_in(one), tensors_in(other)
     assert mine.keys() == yours.keys()
@@ -79,11 +91,16 @@ def differences(one: Path, other: Path) -> list[str]:
         else:
             same = torch.equal(tensor, yours[name])
         found += [] if same and tensor.dtype == yours[name].dtype else [f"{one.name}: {name}"]
-    records = [[json.loads(record.to_json()) for record in RunFolder(run).records()] for run in (one, other)]
+    records = [
+        [json.loads(record.to_json()) for record in RunFolder(run).records()]
+        for run in (one, other)
+    ]
     for a, b in zip(*records, strict=True):
         assert a.keys() == b.keys()
         found += [
-            f"{one.name}: {key} of round {a['round']}" for key in a if not np.allclose(a[key] or 0, b[key] or 0, rtol=1e-6, atol=1e-12)
+            f"{one.name}: {key} of round {a['round']}"
+            for key in a
+            if not np.allclose(a[key] or 0, b[key] or 0, rtol=1e-6, atol=1e-12)
         ]
     return found
 
@@ -103,26 +120,41 @@ def test_processes_train_together_what_one_trains_alone(tmp_path: Path) -> None:
         with torchrun(size, "training.ranked", folder, restarts=1 if size == 2 else 0):
             for name, make in ranked.TRAINED[size].items():
                 train_alone(make(), one / name)
-        seen[size] = [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(size)]
+        seen[size] = [
+            json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(size)
+        ]
     different = []
     for size, folder in ((3, three), (2, two)):
         for name, make in ranked.TRAINED[size].items():
             assert len(records_in(folder / name)) == make().training.rounds
-            assert [each[name] for each in seen[size]] == [{"result": records_in(folder / name)}] * size, name
+            assert [each[name] for each in seen[size]] == [
+                {"result": records_in(folder / name)}
+            ] * size, name
             different += differences(folder / name, one / name)
     for name, make in ranked.CUT.items():
         wanted = make()
         assert [each[name] for each in seen[3]] == [{"result": [1, 2]}] * 3, name
-        assert [each[name] for each in seen[2]] == [{"result": list(range(3, wanted.training.rounds + 1))}] * 2, name
+        assert [each[name] for each in seen[2]] == [
+            {"result": list(range(3, wanted.training.rounds + 1))}
+        ] * 2, name
         train_alone(wanted, one / name)
         train_alone(wanted, one / "resumed" / name, resume=True)
-        different += differences(two / name, one / name) + differences(one / "resumed" / name, one / name)
+        different += differences(two / name, one / name) + differences(
+            one / "resumed" / name, one / name
+        )
     different += differences(three / "taken up", one / ranked.FEWER)
     assert not different
     check_messages(seen[3])
-    boundaries = {max(record.splits) for record in RunFolder(three / "boundary moves").records() if record.splits}
+    boundaries = {
+        max(record.splits)
+        for record in RunFolder(three / "boundary moves").records()
+        if record.splits
+    }
     assert len(boundaries) > 1
-    for each in (*seen[3], *seen[2]):  # threads that torch leaves behind now and then abort Python at its end
+    for each in (
+        *seen[3],
+        *seen[2],
+    ):  # threads that torch leaves behind now and then abort Python at its end
         assert each["threads after"] == each["threads before"]
     check_mistakes(seen[2], two)
     check_early_ends(seen[2], two)
@@ -136,9 +168,19 @@ def check_messages(seen: list[dict[str, Any]]) -> None:
     for each in said:
         assert each["sum"] == [3.0, 0.0 + 1.0 + 2.0]
         assert each["spread"] == [[2.0, 2.0]] * 3
-    assert [each["same"]["error"] for each in said] == ["FailedElsewhere", "InvalidValue", "FailedElsewhere"]
-    assert {each["same"]["message"] for each in said} == {"the rank must be the same in all processes, but process 1 of 3 has another"}
-    assert [each["without a word"]["error"] for each in said] == ["FailedElsewhere", "FailedElsewhere", "AirsplitError"]
+    assert [each["same"]["error"] for each in said] == [
+        "FailedElsewhere",
+        "InvalidValue",
+        "FailedElsewhere",
+    ]
+    assert {each["same"]["message"] for each in said} == {
+        "the rank must be the same in all processes, but process 1 of 3 has another"
+    }
+    assert [each["without a word"]["error"] for each in said] == [
+        "FailedElsewhere",
+        "FailedElsewhere",
+        "AirsplitError",
+    ]
 
 
 FAILURES = {
@@ -146,7 +188,11 @@ FAILURES = {
     "all diverge": (0, "Diverged", "not finite"),
     "in turns": (0, "InvalidValue", "which 2 processes cannot share; run it without torchrun"),
     "other settings in each": (1, "InvalidValue", "the scenario must be the same in all processes"),
-    "other data in each": (1, "InvalidValue", "training.dataset gives must be the same in all processes"),
+    "other data in each": (
+        1,
+        "InvalidValue",
+        "training.dataset gives must be the same in all processes",
+    ),
     "a mistake in the last": (1, "InvalidValue", "a parameter to train"),
     "begun again": (0, "InvalidValue", "has a run in it already"),
     "resumed with other settings": (0, "InvalidValue", "only training.rounds may differ"),
@@ -160,7 +206,10 @@ def check_mistakes(seen: list[dict[str, Any]], folder: Path) -> None:
         assert message in seen[rank][name]["message"], name
         assert seen[rank][name]["error"] == error, name
         elsewhere = "DivergedElsewhere" if error == "Diverged" else "FailedElsewhere"
-        assert seen[1 - rank][name] == {"error": elsewhere, "message": seen[rank][name]["message"]}, name
+        assert seen[1 - rank][name] == {
+            "error": elsewhere,
+            "message": seen[rank][name]["message"],
+        }, name
         divergence = RunFolder(folder / name).divergence()
         assert (divergence is not None) == (error == "Diverged"), name
     assert not (folder / "in turns").exists()
@@ -170,7 +219,9 @@ def check_early_ends(seen: list[dict[str, Any]], folder: Path) -> None:
     """An iterator ends in all processes when one of them has had enough, and what was trained until then is kept."""
     for name in ("the first has enough", "the last has enough", "all have enough"):
         assert [each[name] for each in seen] == [{"result": [1, 2]}] * 2, name
-        assert json.loads((folder / name / "checkpoint/checkpoint.json").read_text())["round"] == 2, name
+        assert (
+            json.loads((folder / name / "checkpoint/checkpoint.json").read_text())["round"] == 2
+        ), name
         assert (folder / name / "report.html").exists()
     for name in ("no folder", "a folder in the first only"):
         assert [each[name] for each in seen] == [{"result": [1, 2, 3]}] * 2, name
@@ -195,7 +246,9 @@ def check_commands(said: list[dict[str, tuple[int, str, str]]]) -> None:
         lines = said[rank][name][2].splitlines()
         assert len(lines) == 1, name
         assert message in lines[0], name
-        assert [line for line in said[1 - rank][name][2].splitlines() if "processes, into" not in line] == [], name
+        assert [
+            line for line in said[1 - rank][name][2].splitlines() if "processes, into" not in line
+        ] == [], name
 
 
 # ---- processes that die --------------------------------------------------------------------------------------------------------
@@ -211,13 +264,21 @@ def check_restart(folder: Path) -> None:
     assert not differences(folder / "deadly", folder / "one" / "deadly")
 
 
-def test_only_a_run_that_torchrun_began_itself_is_taken_up_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_run_that_torchrun_began_itself_is_taken_up_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It starts processes again whatever they died of, also of a user's mistake, as when there is a run already."""
     ranks, wanted = Ranks(store=torch.distributed.HashStore()), ranked.scenario()
 
     def begin(name: str) -> list[int]:
-        records = simulation.simulate_among(ranks, wanted, out=tmp_path / name, resume=False, data=None)
-        return [next(records).round, next(records).round] if not RunFolder(tmp_path / name).exists else [each.round for each in records]
+        records = simulation.simulate_among(
+            ranks, wanted, out=tmp_path / name, resume=False, data=None
+        )
+        return (
+            [next(records).round, next(records).round]
+            if not RunFolder(tmp_path / name).exists
+            else [each.round for each in records]
+        )
 
     train_alone(wanted, tmp_path / "before")
     with pytest.raises(InvalidValue, match="already"):
@@ -231,7 +292,9 @@ def test_only_a_run_that_torchrun_began_itself_is_taken_up_by_itself(tmp_path: P
         begin("before")
 
 
-def test_the_package_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_package_is_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As torchrun -m starts it."""
     monkeypatch.setattr(sys, "argv", ["airsplit", "--version"])
     with pytest.raises(SystemExit) as ended:
@@ -256,7 +319,13 @@ def test_one_process_speaks_to_nobody() -> None:
     assert tensor.tolist() == [1, 1, 1]
     assert ALONE.gathered(tensor, 3) is tensor
     assert torch.equal(ALONE.scattered(tensor, tensor[0], 3), tensor)
-    assert (ALONE.total(2.5), ALONE.told("so"), ALONE.told(""), ALONE.any(True), ALONE.any(False)) == (2.5, "so", "", True, False)
+    assert (
+        ALONE.total(2.5),
+        ALONE.told("so"),
+        ALONE.told(""),
+        ALONE.any(True),
+        ALONE.any(False),
+    ) == (2.5, "so", "", True, False)
     assert ALONE.with_gpus(torch.device("cpu")) is ALONE
     ALONE.remember("name", "text")
     assert ALONE.remembered("name") == ""
@@ -274,9 +343,16 @@ def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> 
         assert not torch.distributed.is_initialized()
 
 
-def test_a_process_that_torchrun_started_alone_has_a_notice_board_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_torchrun_started_alone_has_a_notice_board_and_no_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     board = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    running = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(board.port)}
+    running = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(board.port),
+    }
     for name, value in (running | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
         monkeypatch.setenv(name, value)
     with joined(ranks_of()) as ranks:
@@ -344,23 +420,48 @@ def test_half_of_what_torchrun_sets_is_not_enough(monkeypatch: pytest.MonkeyPatc
         pass
 
 
-def test_small_tensors_travel_together_and_large_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_tensors_travel_together_and_large_ones_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MESSAGE_BYTES", 40)
     sizes = [4, 5, 0, 20, 1, 1]
     tensors = [torch.zeros(size) for size in sizes] + [torch.zeros(2, dtype=torch.float64)]
-    assert [[each.nbytes for each in several] for several in module._messages(tensors)] == [[16, 20], [80], [4, 4], [16]]
+    assert [[each.nbytes for each in several] for several in module._messages(tensors)] == [
+        [16, 20],
+        [80],
+        [4, 4],
+        [16],
+    ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.bool, torch.complex64, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.bfloat16,
+        torch.int64,
+        torch.int16,
+        torch.bool,
+        torch.complex64,
+        torch.uint8,
+    ],
+)
 def test_tensors_of_any_type_are_bytes_that_can_be_written(dtype: torch.dtype) -> None:
     source, target = torch.tensor([[1, 0], [3, 4]]).to(dtype), torch.zeros(2, 2, dtype=dtype)
     as_bytes(target).copy_(as_bytes(source))
     assert torch.equal(target, source)
-    for odd in (torch.tensor(3).to(dtype), torch.tensor([1, 2]).to(dtype)[:1].expand(1, 1), torch.zeros(0, dtype=dtype)):
+    for odd in (
+        torch.tensor(3).to(dtype),
+        torch.tensor([1, 2]).to(dtype)[:1].expand(1, 1),
+        torch.zeros(0, dtype=dtype),
+    ):
         assert as_bytes(odd.contiguous()).numel() == odd.nbytes
 
 
 def test_what_torch_says_of_a_lost_process_is_an_error_of_ours() -> None:
-    with pytest.raises(OutOfTouch, match=r"which may have died: Connection closed by peer$"), in_touch():
+    with (
+        pytest.raises(OutOfTouch, match=r"which may have died: Connection closed by peer$"),
+        in_touch(),
+    ):
         raise RuntimeError("[/gloo/pair.cc:553] Connection closed by peer. GLHF!")
     assert issubclass(OutOfTouch, AirsplitError)

@@ -37,9 +37,13 @@ def with_the_usual_void() -> Any:
     return (inputs, labels), test
 
 
-def scenario(data: str = f"{tiny.__name__}:pixels", *, last: bool = False, **changes: Any) -> Scenario:
+def scenario(
+    data: str = f"{tiny.__name__}:pixels", *, last: bool = False, **changes: Any
+) -> Scenario:
     training = {"rounds": 6, "iterations_per_round": 3, "learning_rate": 0.5, "dataset": data}
-    return tiny.scenario("segmenter", "pixels", [1, 1, 2], model__arguments={"last": last}, **training | changes)
+    return tiny.scenario(
+        "segmenter", "pixels", [1, 1, 2], model__arguments={"last": last}, **training | changes
+    )
 
 
 def records(data: str = f"{tiny.__name__}:pixels", **changes: Any) -> list[RoundRecord]:
@@ -67,7 +71,10 @@ def test_both_layouts_train_to_the_same_numbers(iterations: int) -> None:
 
 
 def test_both_layouts_have_the_loss_and_the_gradients_of_torch() -> None:
-    scores, labels = torch.randn(4, tiny.CLASSES, HEIGHT, WIDTH, dtype=torch.float64), torch.randint(tiny.CLASSES, (4, HEIGHT, WIDTH))
+    scores, labels = (
+        torch.randn(4, tiny.CLASSES, HEIGHT, WIDTH, dtype=torch.float64),
+        torch.randint(tiny.CLASSES, (4, HEIGHT, WIDTH)),
+    )
     labels[0, 0, 0] = -100
     gradients = []
     for moved, loss in (
@@ -79,7 +86,9 @@ def test_both_layouts_have_the_loss_and_the_gradients_of_torch() -> None:
         lost = loss(leaf, labels)
         lost.backward()
         assert leaf.grad is not None
-        gradients.append((lost.detach(), leaf.grad if moved is scores else leaf.grad.movedim(-1, 1)))
+        gradients.append(
+            (lost.detach(), leaf.grad if moved is scores else leaf.grad.movedim(-1, 1))
+        )
     wanted, *found = gradients
     for lost, gradient in found:
         torch.testing.assert_close(lost, wanted[0])
@@ -93,12 +102,20 @@ def test_accuracy_is_of_pixels_in_the_mean_over_the_devices_models() -> None:
     right = []
     for k in range(3):
         model = tiny.segmenter()
-        model.load_state_dict({name.removeprefix("model:"): tensor for name, tensor in training.state.of(k).items() if "model:" in name})
+        model.load_state_dict(
+            {
+                name.removeprefix("model:"): tensor
+                for name, tensor in training.state.of(k).items()
+                if "model:" in name
+            }
+        )
         with torch.no_grad():
             right.append(float((model(inputs).argmax(dim=1) == labels).double().mean()))
     assert last.test_accuracy == pytest.approx(sum(right) / 3, abs=1e-12)
     assert last.test_accuracy_worst == pytest.approx(min(right), abs=1e-12)
-    assert last.own_accuracy is None  # no device has one mix of classes that its samples are drawn by
+    assert (
+        last.own_accuracy is None
+    )  # no device has one mix of classes that its samples are drawn by
 
 
 def test_pixels_that_are_not_labelled_count_for_nothing() -> None:
@@ -133,7 +150,10 @@ def test_one_axis_that_fits_needs_no_note() -> None:
 # ---- refused before training -----------------------------------------------------------------------------------------------
 def test_scores_of_another_size_are_refused_with_the_shapes_found_and_wanted() -> None:
     wanted = r"scores of shape \(2, 3, 5, classes\) or \(2, classes, 3, 5\) for labels of shape \(2, 3, 5\), got \(2, 3, 6, 5\)"
-    with pytest.raises(InvalidValue, match=rf"^training\.dataset .*smaller_labels': training\.loss \"cross-entropy\" needs {wanted}"):
+    with pytest.raises(
+        InvalidValue,
+        match=rf"^training\.dataset .*smaller_labels': training\.loss \"cross-entropy\" needs {wanted}",
+    ):
         Training(scenario(f"{HERE}:smaller_labels"))
 
 
@@ -143,5 +163,8 @@ def smaller_labels() -> Any:
 
 
 def test_a_label_beyond_the_classes_says_how_pixels_of_no_class_are_written() -> None:
-    with pytest.raises(InvalidValue, match=r"below the number of classes .*, 3, got 255; .* or write -100 where a label is to count"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"below the number of classes .*, 3, got 255; .* or write -100 where a label is to count",
+    ):
         Training(scenario(f"{HERE}:with_the_usual_void"))

@@ -18,20 +18,30 @@ def samples(labels: torch.Tensor) -> Samples:
 def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
     replica, _ = replica_of(tiny.scenario())
     require_labels(replica, samples(torch.tensor([0, 1, 2, 2])), "mine:data")
-    with pytest.raises(InvalidValue, match=r"training\.dataset 'mine:data': labels must be below the number of classes"):
-        require_labels(replica, samples(torch.tensor([0, 1, 2, 3])), "mine:data")  # also where the samples that are tried have none
+    with pytest.raises(
+        InvalidValue,
+        match=r"training\.dataset 'mine:data': labels must be below the number of classes",
+    ):
+        require_labels(
+            replica, samples(torch.tensor([0, 1, 2, 3])), "mine:data"
+        )  # also where the samples that are tried have none
 
 
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
         (torch.full((4,), 1.0), "needs labels that are whole numbers, got float32"),
-        (torch.full((4, 2), 1), r"needs scores of shape \(2, 2, classes\) or \(2, classes, 2\) for labels of shape \(2, 2\), got \(2, 3\)"),
+        (
+            torch.full((4, 2), 1),
+            r"needs scores of shape \(2, 2, classes\) or \(2, classes, 2\) for labels of shape \(2, 2\), got \(2, 3\)",
+        ),
         (torch.tensor([0, 1, -1, 2]), "labels must be classes, numbered from 0, got -1"),
     ],
     ids=["numbers", "a row of them", "below zero"],
 )
-def test_labels_that_cross_entropy_cannot_compare_are_refused_before_any_round(labels: torch.Tensor, why: str) -> None:
+def test_labels_that_cross_entropy_cannot_compare_are_refused_before_any_round(
+    labels: torch.Tensor, why: str
+) -> None:
     replica, _ = replica_of(tiny.scenario())
     with pytest.raises(InvalidValue, match=rf"training\.dataset 'mine:data': .*{why}"):
         require_labels(replica, samples(labels), "mine:data")

@@ -20,9 +20,11 @@ from training import tiny
 LAYERS = {0: 6 * 7 + 7, 2: 7 * 5 + 5, 4: 5 * 3 + 3}
 
 
-def replica(model: str = "mlp", optimiser: Any = None) -> Replica:
+def replica(model: str = "mlp", optimizer: Any = None) -> Replica:
     made = getattr(tiny, model)().train()
-    return Replica(outline(made, (torch.zeros(2, tiny.FEATURES),)), optimiser or Sgd(0.1), cross_entropy)
+    return Replica(
+        outline(made, (torch.zeros(2, tiny.FEATURES),)), optimizer or Sgd(0.1), cross_entropy
+    )
 
 
 def elements(tensors: dict[str, torch.Tensor]) -> int:
@@ -34,16 +36,20 @@ def elements(tensors: dict[str, torch.Tensor]) -> int:
     [
         ("sfl", {}, 1),
         ("sfl", {"momentum": 0.9}, 2),
-        ("sfl", {"optimiser": "adam"}, 3),
+        ("sfl", {"optimizer": "adam"}, 3),
         *((name, {"momentum": 0.9}, 2) for name in ALGORITHMS if name != "sfl"),
     ],
 )
-def test_personal_tensors_exist_for_each_device_and_common_ones_once(algorithm: str, settings: dict[str, Any], copies: int) -> None:
-    training = Training(tiny.scenario(splits=[1, 2, 3, 1, 2], algorithm=algorithm, rounds=1, **settings))
+def test_personal_tensors_exist_for_each_device_and_common_ones_once(
+    algorithm: str, settings: dict[str, Any], copies: int
+) -> None:
+    training = Training(
+        tiny.scenario(splits=[1, 2, 3, 1, 2], algorithm=algorithm, rounds=1, **settings)
+    )
     for _ in training.rounds():
         pass
     state, counters = training.state, 0
-    if settings.get("optimiser") == "adam":  # and one number of steps for each tensor
+    if settings.get("optimizer") == "adam":  # and one number of steps for each tensor
         counters = 1
     front, back = LAYERS[0] + LAYERS[2] + 4 * counters / copies, LAYERS[4] + 2 * counters / copies
     if algorithm == "sfl":
@@ -54,12 +60,15 @@ def test_personal_tensors_exist_for_each_device_and_common_ones_once(algorithm: 
         assert elements(state.personal) == 0
         assert elements(state.common) == copies * (front + back)
     assert not state.common.keys() & state.personal.keys()
-    storages = {tensor.untyped_storage().data_ptr() for tensor in (*state.common.values(), *state.personal.values())}
+    storages = {
+        tensor.untyped_storage().data_ptr()
+        for tensor in (*state.common.values(), *state.personal.values())
+    }
     assert len(storages) == len(state.common) + len(state.personal)  # none lies in another's memory
 
 
 def test_every_device_begins_with_the_model_as_it_is() -> None:
-    one = replica(optimiser=Sgd(0.1, momentum=0.9))
+    one = replica(optimizer=Sgd(0.1, momentum=0.9))
     state = State.begun(one, 3, range(4))
     for k in range(4):
         of = state.of(k)
@@ -80,9 +89,9 @@ def test_what_a_device_keeps_is_its_own() -> None:
     assert state.own(1).keys() == {"model:0.bias", "model:0.weight"}
 
 
-def begun(optimiser: Any) -> tuple[Replica, State]:
+def begun(optimizer: Any) -> tuple[Replica, State]:
     """Four devices, cut at 3, each with tensors of its own."""
-    one = replica("norm_mlp", optimiser)
+    one = replica("norm_mlp", optimizer)
     state = State.begun(one, 4, range(4))
     rng = torch.Generator().manual_seed(0)
     for tensor in state.personal.values():
@@ -93,10 +102,12 @@ def begun(optimiser: Any) -> tuple[Replica, State]:
     return one, state
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(0.1, momentum=0.9), Adam(0.1)])
+@pytest.mark.parametrize("optimizer", [Sgd(0.1, momentum=0.9), Adam(0.1)])
 @pytest.mark.parametrize("weights", [[0.25] * 4, [0.1, 0.2, 0.3, 0.4]])
-def test_newly_common_layers_are_the_mean_of_the_copies_with_all_that_is_remembered(optimiser: Any, weights: list[float]) -> None:
-    one, state = begun(optimiser)
+def test_newly_common_layers_are_the_mean_of_the_copies_with_all_that_is_remembered(
+    optimizer: Any, weights: list[float]
+) -> None:
+    one, state = begun(optimizer)
     before = {name: tensor.clone() for name, tensor in state.personal.items()}
     state.move(one, 1, weights)
     assert {name for name in before if name.split(":")[1].startswith("0.")} == set(state.personal)

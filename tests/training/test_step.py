@@ -17,7 +17,14 @@ from airsplit.models.zoo.registry import build
 from airsplit.training.losses import cross_entropy
 from airsplit.training.optimizers import Adam, Sgd
 from airsplit.training.replica import Replica, state_names
-from airsplit.training.step import NonFinite, device_backward, device_forward, sent, server_step, split_step
+from airsplit.training.step import (
+    NonFinite,
+    device_backward,
+    device_forward,
+    sent,
+    server_step,
+    split_step,
+)
 from training import tiny
 
 Make = Callable[[], tuple[nn.Module, Tensor, Tensor]]
@@ -80,12 +87,14 @@ def scores(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def unsplit_step(model: nn.Module, optimiser: torch.optim.Optimizer, inputs: Tensor, labels: Tensor) -> float:
+def unsplit_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor
+) -> float:
     torch.manual_seed(11)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     loss = F.cross_entropy(scores(model(inputs)).flatten(0, -2), labels.flatten())
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     return loss.item()
 
 
@@ -93,7 +102,9 @@ def unsplit_step(model: nn.Module, optimiser: torch.optim.Optimizer, inputs: Ten
 def test_a_split_step_is_the_unsplit_step_bit_for_bit(name: str) -> None:
     model, inputs, labels = MODELS[name]()
     plain = copy.deepcopy(model).train()
-    bare = torch.optim.SGD([p for p in plain.parameters() if p.requires_grad], lr=0.1, momentum=0.9, weight_decay=0.01)
+    bare = torch.optim.SGD(
+        [p for p in plain.parameters() if p.requires_grad], lr=0.1, momentum=0.9, weight_decay=0.01
+    )
     losses = [unsplit_step(plain, bare, inputs, labels) for _ in range(2)]
     wanted, gradients = plain.state_dict(), {n: p.grad for n, p in plain.named_parameters()}
 
@@ -119,7 +130,7 @@ def test_a_split_step_is_the_unsplit_step_bit_for_bit(name: str) -> None:
 @pytest.mark.parametrize("decay", [0.0, 0.02])
 @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
-def test_the_optimisers_are_those_of_torch_bit_for_bit(name: str, kind: str, decay: float) -> None:
+def test_the_optimizers_are_those_of_torch_bit_for_bit(name: str, kind: str, decay: float) -> None:
     dtype, rng = getattr(torch, kind), torch.Generator().manual_seed(0)
     ours = [torch.randn(4, 3, generator=rng).to(dtype), torch.randn(5, generator=rng).to(dtype)]
     theirs = [nn.Parameter(tensor.clone()) for tensor in ours]
@@ -128,8 +139,17 @@ def test_the_optimisers_are_those_of_torch_bit_for_bit(name: str, kind: str, dec
         bare: torch.optim.Optimizer = torch.optim.Adam(theirs, lr=0.03, weight_decay=decay)
     else:
         mu = 0.9 if name == "momentum" else 0.0
-        made, bare = Sgd(0.03, mu, decay), torch.optim.SGD(theirs, lr=0.03, momentum=mu, weight_decay=decay)
-    kept = {s: [torch.zeros((), dtype=torch.float64) if s in made.counters else torch.zeros_like(t) for t in ours] for s in made.slots}
+        made, bare = (
+            Sgd(0.03, mu, decay),
+            torch.optim.SGD(theirs, lr=0.03, momentum=mu, weight_decay=decay),
+        )
+    kept = {
+        s: [
+            torch.zeros((), dtype=torch.float64) if s in made.counters else torch.zeros_like(t)
+            for t in ours
+        ]
+        for s in made.slots
+    }
     for _ in range(6):
         gradients = [torch.randn(t.shape, generator=rng).to(dtype) for t in ours]
         given = [g.clone() for g in gradients]
@@ -137,7 +157,9 @@ def test_the_optimisers_are_those_of_torch_bit_for_bit(name: str, kind: str, dec
         for parameter, gradient in zip(theirs, given, strict=True):
             parameter.grad = gradient.clone()
         bare.step()
-        assert all(torch.equal(g, h) for g, h in zip(gradients, given, strict=True)), "the gradients are the caller's"
+        assert all(torch.equal(g, h) for g, h in zip(gradients, given, strict=True)), (
+            "the gradients are the caller's"
+        )
         for one, other in zip(ours, theirs, strict=True):
             assert torch.equal(one, other.detach())
 
@@ -173,13 +195,21 @@ def test_nothing_comes_back_to_a_frozen_front() -> None:
     assert all(parameter.grad is None for parameter in front.parameters())
 
 
-@pytest.mark.parametrize(("value", "seen"), [(math.inf, "activations"), (math.nan, "activations"), (1e38, "loss")])
+@pytest.mark.parametrize(
+    ("value", "seen"), [(math.inf, "activations"), (math.nan, "activations"), (1e38, "loss")]
+)
 def test_a_number_that_is_not_finite_is_told_by_where_it_is_seen(value: float, seen: str) -> None:
     front, back = nn.Sequential(nn.Identity()), nn.Linear(2, 2)
     with torch.no_grad():
         back.weight.fill_(100.0)
     with pytest.raises(NonFinite, match=seen):
-        split_step(_OneTensor(front), back, lambda y, labels: y.sum(), (torch.full((1, 2), value),), torch.zeros(1))
+        split_step(
+            _OneTensor(front),
+            back,
+            lambda y, labels: y.sum(),
+            (torch.full((1, 2), value),),
+            torch.zeros(1),
+        )
 
 
 class _OneTensor(nn.Module):
@@ -192,8 +222,8 @@ class _OneTensor(nn.Module):
 
 
 # ---- the replica -----------------------------------------------------------------------------------------------------------
-def replica_of(model: nn.Module, inputs: Tensor, optimiser: Any = None) -> Replica:
-    return Replica(outline(model.train(), (inputs,)), optimiser or Sgd(0.1), cross_entropy)
+def replica_of(model: nn.Module, inputs: Tensor, optimizer: Any = None) -> Replica:
+    return Replica(outline(model.train(), (inputs,)), optimizer or Sgd(0.1), cross_entropy)
 
 
 def test_everything_that_a_training_step_changes_is_told_apart_from_what_it_does_not() -> None:
@@ -202,7 +232,9 @@ def test_everything_that_a_training_step_changes_is_told_apart_from_what_it_does
     replica = replica_of(model, inputs, Sgd(0.1, momentum=0.9))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     replica.step(2, (inputs,), labels)
-    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    changed = {
+        name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])
+    }
     assert {f"model:{name}" for name in changed} <= set(replica.tensors)
     assert set(replica.fixed) == {"model:0.weight"}
 
@@ -211,10 +243,18 @@ def test_front_keys_name_what_is_in_the_layers_up_to_a_split_and_what_is_remembe
     model, inputs, _ = MODELS["batch norm"]()
     replica = replica_of(model, inputs, Adam(0.1))
     assert replica.front_keys(0) == []
-    first = {f"{kind}:0.{name}" for kind in ("model", "first", "second", "steps") for name in ("weight", "bias")}
+    first = {
+        f"{kind}:0.{name}"
+        for kind in ("model", "first", "second", "steps")
+        for name in ("weight", "bias")
+    }
     assert set(replica.front_keys(1)) == first
     buffers = {f"model:1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
-    learned = {f"{kind}:1.{name}" for kind in ("model", "first", "second", "steps") for name in ("weight", "bias")}
+    learned = {
+        f"{kind}:1.{name}"
+        for kind in ("model", "first", "second", "steps")
+        for name in ("weight", "bias")
+    }
     assert set(replica.front_keys(2)) == first | buffers | learned
     assert set(replica.front_keys(6)) == set(replica.tensors)
 
@@ -226,7 +266,9 @@ def test_loading_tensors_makes_the_replica_another_device() -> None:
     replica.load(other)
     assert torch.equal(model[0].weight, other["model:0.weight"])
     assert all(torch.equal(replica.tensors[key], tensor) for key, tensor in other.items())
-    assert torch.equal(replica.taken(["momentum:2.bias"])["momentum:2.bias"], other["momentum:2.bias"])
+    assert torch.equal(
+        replica.taken(["momentum:2.bias"])["momentum:2.bias"], other["momentum:2.bias"]
+    )
 
 
 def test_tied_tensors_are_trained_once_and_named_as_often_as_the_state_dict_does() -> None:

@@ -14,7 +14,14 @@ from airsplit.training.algorithms import ALGORITHMS
 from airsplit.training.virtual_time import Charges, RoundCosts, Terms, draw_fluctuations, time_round
 
 # Layer a: 2 MAC, 4 numbers out, 5 weights.  Layer b: 3 MAC, 1 number out, 7 weights.
-PROFILE = Profile(["a", "b"], [2, 3], matmul_macs=[2, 5], activation_elements=[4, 1], parameters=[5, 7], backward_macs=[4, 10])
+PROFILE = Profile(
+    ["a", "b"],
+    [2, 3],
+    matmul_macs=[2, 5],
+    activation_elements=[4, 1],
+    parameters=[5, 7],
+    backward_macs=[4, 10],
+)
 X = np.array([[1.0, 0.0, 2.0], [9.0, 0.0, 4.0]])  # two iterations
 SPLITS, SHARES = np.array([1, 2, 1]), np.array([0.5, 0.25, 0.25])
 ALL = np.array([2, 2, 2])
@@ -31,15 +38,34 @@ def fleet(**more: Any) -> Fleet:
     )
 
 
-def charges(algorithm: str, clock: Clock, devices: Fleet | None = None, fronts: bool = False) -> Charges:
-    terms = Terms(PROFILE, devices or fleet(), clock.replace(iterations_per_round=2), SPLITS, SHARES, 2, 8, fronts_averaged=fronts)
+def charges(
+    algorithm: str, clock: Clock, devices: Fleet | None = None, fronts: bool = False
+) -> Charges:
+    terms = Terms(
+        PROFILE,
+        devices or fleet(),
+        clock.replace(iterations_per_round=2),
+        SPLITS,
+        SHARES,
+        2,
+        8,
+        fronts_averaged=fronts,
+    )
     return ALGORITHMS[algorithm].charges(terms)
 
 
-def costs(algorithm: str, iterations: Any = ALL, fronts: bool = False, devices: Fleet | None = None, **clock: Any) -> RoundCosts:
+def costs(
+    algorithm: str,
+    iterations: Any = ALL,
+    fronts: bool = False,
+    devices: Fleet | None = None,
+    **clock: Any,
+) -> RoundCosts:
     """Two samples a batch, eight bits a number."""
     made = Clock(**clock)
-    return time_round(charges(algorithm, made, devices, fronts), devices or fleet(), made, X, np.array(iterations))
+    return time_round(
+        charges(algorithm, made, devices, fronts), devices or fleet(), made, X, np.array(iterations)
+    )
 
 
 # In each iteration, for splits a, b, a: work 2·2, 2·5, 2·2 MAC; a·c + (c/ε)·X = 4 + 4 X, 20 + 5 X, 4 + X seconds.
@@ -115,20 +141,30 @@ def test_splitfed_is_sfl_and_the_fronts_weights_once_a_round(algorithm: str) -> 
 
 def test_split_learning_takes_turns_with_the_whole_band() -> None:
     """Up 64/64, 16/64, 64/256 s an iteration; then 40/64, 96/64, 40/256 s for the front."""
-    found = costs("split-learning", server_seconds_per_mac=0.5, server_parallel=1)  # alone with the server, too
+    found = costs(
+        "split-learning", server_seconds_per_mac=0.5, server_parallel=1
+    )  # alone with the server, too
     busy = [48 + 2 + 6 + 0.625, 40 + 0.5 + 1.5, 14 + 0.5 + 6 + 0.15625]
     assert found.latency_s == sum(busy)
     assert found.transmit_s.tolist() == [2.625, 2.0, 0.65625]
     assert found.idle_s.tolist() == [sum(busy) - each for each in busy]
     assert found.sent_bytes.tolist() == [21, 16, 21]
-    down = costs("split-learning", downlink=True)  # down 64/128, 16/64, 64/512 s, and 40/128, 96/64, 40/512 s
-    assert down.transmit_s.tolist() == [2.625 + 1 + 0.3125, 2.0 + 0.5 + 1.5, 0.65625 + 0.25 + 0.078125]
+    down = costs(
+        "split-learning", downlink=True
+    )  # down 64/128, 16/64, 64/512 s, and 40/128, 96/64, 40/512 s
+    assert down.transmit_s.tolist() == [
+        2.625 + 1 + 0.3125,
+        2.0 + 0.5 + 1.5,
+        0.65625 + 0.25 + 0.078125,
+    ]
 
 
 def test_fedavg_computes_everything_and_sends_all_weights_once() -> None:
     """2·5 MAC an iteration: 10 + 10 X, 20 + 5 X, 10 + 2.5 X; its own shares let the means 40, 50, 25 s + air time be one."""
     found = costs("fedavg")
-    finish = brentq(lambda t: 1.5 / (t - 40) + 1.5 / (t - 50) + 0.375 / (t - 25) - 1, 50.1, 100, xtol=1e-13)
+    finish = brentq(
+        lambda t: 1.5 / (t - 40) + 1.5 / (t - 50) + 0.375 / (t - 25) - 1, 50.1, 100, xtol=1e-13
+    )
     air = [finish - 40, finish - 50, finish - 25]
     assert found.compute_s.tolist() == [20.0 + 100, 20.0 + 20, 15.0 + 20]
     assert found.transmit_s.tolist() == pytest.approx(air, rel=1e-9)
@@ -137,15 +173,25 @@ def test_fedavg_computes_everything_and_sends_all_weights_once() -> None:
     assert found.received_bytes.tolist() == [12, 12, 12]
     assert found.macs.tolist() == [20.0, 20.0, 20.0]
     assert found.server_s.tolist() == [0.0, 0.0, 0.0]
-    assert found.latency_s == costs("fedavg", barrier="round").latency_s  # nobody waits within a round either way
+    assert (
+        found.latency_s == costs("fedavg", barrier="round").latency_s
+    )  # nobody waits within a round either way
 
 
 @pytest.mark.parametrize("downlink", [False, True])
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
-def test_fedavgs_own_shares_let_everybody_finish_together_on_average(noise: dict[str, float], downlink: bool) -> None:
+def test_fedavgs_own_shares_let_everybody_finish_together_on_average(
+    noise: dict[str, float], downlink: bool
+) -> None:
     devices = Fleet.sample(12, seed=3, distance_spread=0.6, cell=Cell(**noise))
     clock = Clock(iterations_per_round=4, downlink=downlink, backward_macs_ratio=1.0)
-    profile = Profile(["a", "b"], [10**6, 10**6], matmul_macs=[1, 2], activation_elements=[9, 9], parameters=[10**6, 10**5])
+    profile = Profile(
+        ["a", "b"],
+        [10**6, 10**6],
+        matmul_macs=[1, 2],
+        activation_elements=[9, 9],
+        parameters=[10**6, 10**5],
+    )
     terms = Terms(profile, devices, clock, np.ones(12, dtype=int), np.full(12, 1 / 12), 8, 32)
     made = ALGORITHMS["fedavg"].charges(terms)
     assert made.shares.sum() <= 1
@@ -169,9 +215,19 @@ def test_fedavgs_shares_are_whole_blocks_where_the_band_comes_in_blocks() -> Non
 
 def test_a_block_that_is_left_goes_to_whoever_would_be_last() -> None:
     # three devices alike need three blocks of ten each; of three with 64, 64 and 256 bit/s and two seconds more, the first
-    same = Fleet(seconds_per_mac=1.0, fluctuation=1.0, full_band_rate_bps=[64.0] * 3, cell=Cell(resource_blocks=10))
+    same = Fleet(
+        seconds_per_mac=1.0,
+        fluctuation=1.0,
+        full_band_rate_bps=[64.0] * 3,
+        cell=Cell(resource_blocks=10),
+    )
     assert charges("fedavg", Clock(), same).shares * 10 == pytest.approx([4, 3, 3], rel=1e-9)
-    slow = Fleet(seconds_per_mac=[1.0, 1.1, 1.0], fluctuation=1.0, full_band_rate_bps=[64.0] * 3, cell=Cell(resource_blocks=10))
+    slow = Fleet(
+        seconds_per_mac=[1.0, 1.1, 1.0],
+        fluctuation=1.0,
+        full_band_rate_bps=[64.0] * 3,
+        cell=Cell(resource_blocks=10),
+    )
     assert charges("fedavg", Clock(), slow).shares * 10 == pytest.approx([3, 4, 3], rel=1e-9)
 
 
@@ -201,7 +257,16 @@ def test_a_device_that_drops_out_counts_in_every_kind_of_round() -> None:
 def test_nobody_there_takes_no_time(algorithm: str) -> None:
     found = costs(algorithm, [0, 0, 0], downlink=True, server_seconds_per_mac=1.0)
     assert found.latency_s == 0
-    for column in ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "received_bytes", "macs", "energy_j"):
+    for column in (
+        "compute_s",
+        "transmit_s",
+        "server_s",
+        "idle_s",
+        "sent_bytes",
+        "received_bytes",
+        "macs",
+        "energy_j",
+    ):
         assert getattr(found, column).tolist() == [0, 0, 0], column
 
 
@@ -221,23 +286,43 @@ def test_every_device_is_busy_or_waiting_all_the_time(algorithm: str) -> None:
 # ---- long runs -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("barrier", ["iteration", "round"])
 @pytest.mark.parametrize(
-    "more", [{}, {"downlink": True, "backward_macs_ratio": 1.0, "server_seconds_per_mac": 1e-11, "server_parallel": 2}]
+    "more",
+    [
+        {},
+        {
+            "downlink": True,
+            "backward_macs_ratio": 1.0,
+            "server_seconds_per_mac": 1e-11,
+            "server_parallel": 2,
+        },
+    ],
 )
-def test_in_the_long_run_an_iteration_takes_what_the_plan_says(barrier: str, more: dict[str, Any]) -> None:
+def test_in_the_long_run_an_iteration_takes_what_the_plan_says(
+    barrier: str, more: dict[str, Any]
+) -> None:
     E, rounds = 3, 1500
     profile = Profile(
-        ["a", "b", "c"], [10**6, 3 * 10**6, 10**6], matmul_macs=[1, 2, 3], activation_elements=[3000, 900, 10], parameters=[9, 9, 9]
+        ["a", "b", "c"],
+        [10**6, 3 * 10**6, 10**6],
+        matmul_macs=[1, 2, 3],
+        activation_elements=[3000, 900, 10],
+        parameters=[9, 9, 9],
     )
     devices = Fleet.sample(5, seed=2, distance_spread=0.5)
     clock = Clock(barrier=barrier, iterations_per_round=E, **more)
     made = plan(profile, devices, batch_size=4, clock=clock, method="equal")
     terms = Terms(profile, devices, clock, made.splits, made.shares, 4, 32)
     asked, all_of_them = ALGORITHMS["sfl"].charges(terms), np.full(5, E)
-    drawn = [time_round(asked, devices, clock, draw_fluctuations(0, n, E, 5), all_of_them) for n in range(1, rounds + 1)]
+    drawn = [
+        time_round(asked, devices, clock, draw_fluctuations(0, n, E, 5), all_of_them)
+        for n in range(1, rounds + 1)
+    ]
     latency = np.array([each.latency_s for each in drawn]) / E
     assert abs(latency.mean() - made.expected_latency_s) < 4 * latency.std() / np.sqrt(rounds)
     compute = np.array([each.compute_s for each in drawn]) / E
-    assert (np.abs(compute.mean(axis=0) - made.compute_s) < 4 * compute.std(axis=0) / np.sqrt(rounds)).all()
+    assert (
+        np.abs(compute.mean(axis=0) - made.compute_s) < 4 * compute.std(axis=0) / np.sqrt(rounds)
+    ).all()
     assert drawn[0].transmit_s / E == pytest.approx(made.transmit_s, rel=1e-12)
 
 

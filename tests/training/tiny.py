@@ -35,24 +35,48 @@ def fixed_weights(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 # ---- models ----------------------------------------------------------------------------------------------------------------
 @fixed_weights
 def mlp(classes: int = CLASSES) -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, classes))
+    return nn.Sequential(
+        nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, classes)
+    )
 
 
 @fixed_weights
 def norm_mlp() -> nn.Module:
     """BatchNorm on both sides of the middle."""
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES))
+    return nn.Sequential(
+        nn.Linear(FEATURES, 7),
+        nn.BatchNorm1d(7),
+        nn.Tanh(),
+        nn.Linear(7, 5),
+        nn.BatchNorm1d(5),
+        nn.Linear(5, CLASSES),
+    )
 
 
 @fixed_weights
 def front_norm_mlp() -> nn.Module:
     """BatchNorm up to split 2 only."""
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+    return nn.Sequential(
+        nn.Linear(FEATURES, 7),
+        nn.BatchNorm1d(7),
+        nn.Tanh(),
+        nn.Linear(7, 5),
+        nn.Tanh(),
+        nn.Linear(5, CLASSES),
+    )
 
 
 @fixed_weights
 def dropout_mlp(front: float = 0.0, back: float = 0.0) -> nn.Module:
-    layers = (nn.Linear(FEATURES, 7), nn.Dropout(front), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Dropout(back), nn.Linear(5, CLASSES))
+    layers = (
+        nn.Linear(FEATURES, 7),
+        nn.Dropout(front),
+        nn.Tanh(),
+        nn.Linear(7, 5),
+        nn.Tanh(),
+        nn.Dropout(back),
+        nn.Linear(5, CLASSES),
+    )
     return nn.Sequential(*layers)
 
 
@@ -60,7 +84,14 @@ def dropout_mlp(front: float = 0.0, back: float = 0.0) -> nn.Module:
 def cnn(norm: bool = False) -> nn.Module:
     between = (nn.BatchNorm2d(3),) if norm else ()
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3), *between, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, CLASSES)
+        nn.Conv2d(1, 3, 3),
+        *between,
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, 6),
+        nn.ReLU(),
+        nn.Linear(6, CLASSES),
     )
 
 
@@ -107,7 +138,13 @@ tied = fixed_weights(Tied)
 @fixed_weights
 def tied_ends() -> nn.Module:
     """The first layer and the last but one share a weight: no cut between them is legal."""
-    model = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh(), nn.Linear(FEATURES, FEATURES), nn.Tanh(), nn.Linear(FEATURES, CLASSES))
+    model = nn.Sequential(
+        nn.Linear(FEATURES, FEATURES),
+        nn.Tanh(),
+        nn.Linear(FEATURES, FEATURES),
+        nn.Tanh(),
+        nn.Linear(FEATURES, CLASSES),
+    )
     model[2].weight = model[0].weight
     return model
 
@@ -126,13 +163,17 @@ def all_frozen() -> nn.Module:
 
 def drawn_mlp(kind: str = "float32") -> nn.Module:
     """Weights by torch's generator, as most factories have them."""
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+    return nn.Sequential(
+        nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, CLASSES)
+    )
 
 
 @fixed_weights
 def linear() -> nn.Module:
     """Nothing that holds large numbers back."""
-    model = nn.Sequential(nn.Linear(FEATURES, 7), nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, CLASSES))
+    model = nn.Sequential(
+        nn.Linear(FEATURES, 7), nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, CLASSES)
+    )
     with torch.no_grad():
         model[1].weight.mul_(30)
     return model
@@ -176,7 +217,11 @@ class Mixing(nn.Module):
 
     def __init__(self, zero: bool = False) -> None:
         super().__init__()
-        self.one, self.two, self.head = nn.Linear(FEATURES, 5), nn.Linear(5, 5), nn.Linear(5, CLASSES)
+        self.one, self.two, self.head = (
+            nn.Linear(FEATURES, 5),
+            nn.Linear(5, 5),
+            nn.Linear(5, CLASSES),
+        )
         if zero:
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
@@ -196,7 +241,11 @@ class Unused(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.aside, self.two = nn.Linear(FEATURES, 5), nn.Linear(4, 4), nn.Linear(5, CLASSES)
+        self.one, self.aside, self.two = (
+            nn.Linear(FEATURES, 5),
+            nn.Linear(4, 4),
+            nn.Linear(5, CLASSES),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.two(torch.tanh(self.one(x)))
@@ -221,7 +270,15 @@ def squeezed() -> nn.Module:
 @fixed_weights
 def digits_net() -> nn.Module:
     """For the built-in digits, at their own size."""
-    layers = (nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
+    layers = (
+        nn.Conv2d(1, 8, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+    )
     return nn.Sequential(*layers, nn.Linear(32, 10))
 
 
@@ -230,7 +287,12 @@ class Words(nn.Module):
 
     def __init__(self, flat: bool = False) -> None:
         super().__init__()
-        self.table, self.one, self.two, self.flat = nn.Embedding(9, 5), nn.Linear(5, 5), nn.Linear(5, 9), flat
+        self.table, self.one, self.two, self.flat = (
+            nn.Embedding(9, 5),
+            nn.Linear(5, 5),
+            nn.Linear(5, 9),
+            flat,
+        )
 
     def forward(self, words: Tensor) -> Tensor:
         x: Tensor = self.two(torch.tanh(self.one(self.table(words))))
@@ -245,7 +307,11 @@ class Segmenter(nn.Module):
 
     def __init__(self, classes: int = CLASSES, last: bool = False) -> None:
         super().__init__()
-        self.one, self.two, self.last = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, classes, 3, padding=1), last
+        self.one, self.two, self.last = (
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.Conv2d(8, classes, 3, padding=1),
+            last,
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         scores: Tensor = self.two(torch.relu(self.one(image)))
@@ -331,7 +397,9 @@ class Turned(nn.Module):
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.one, self.two = nn.Linear(FEATURES, 5, dtype=dtype), nn.Linear(5, CLASSES, dtype=dtype)
-        self.phase = nn.Parameter(torch.polar(torch.ones(5, dtype=dtype), torch.linspace(0, 1, 5, dtype=dtype)))
+        self.phase = nn.Parameter(
+            torch.polar(torch.ones(5, dtype=dtype), torch.linspace(0, 1, 5, dtype=dtype))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.two((torch.tanh(self.one(x)) * self.phase).real)
@@ -501,7 +569,14 @@ def parted_images() -> Any:
 SHAPES = {"cnn": [1, 6, 6], "segmenter": [1, 6, 5], "words": [4], "digits_net": [1, 8, 8]}
 
 
-def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind: str = "float32", **changes: Any) -> Scenario:
+def scenario(
+    model: str = "mlp",
+    data: str = "parted",
+    splits: Any = 2,
+    *,
+    kind: str = "float32",
+    **changes: Any,
+) -> Scenario:
     """A scenario of one of the models here on one of the data sets here.
 
     splits   one for each device
@@ -509,13 +584,25 @@ def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind:
     changes  with two underscores in place of the dot; what has none is of [training]
     """
     devices = (
-        len(splits) if isinstance(splits, list) else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)
+        len(splits)
+        if isinstance(splits, list)
+        else {"parted": 5, "parted_images": 5, "parted_evenly": 4}.get(data, 1)
     )  # as many as the data are for
-    training = {"dataset": f"{__name__}:{data}", "rounds": 3, "iterations_per_round": 2, "batch_size": 4, "learning_rate": 0.3}
+    training = {
+        "dataset": f"{__name__}:{data}",
+        "rounds": 3,
+        "iterations_per_round": 2,
+        "batch_size": 4,
+        "learning_rate": 0.3,
+    }
     if data.startswith("parted"):
         training["partition"] = "given"
     settings: dict[str, dict[str, Any]] = {
-        "model": {"name": f"{__name__}:{model}", "input_shape": SHAPES.get(model, [FEATURES]), "arguments": {"kind": kind}},
+        "model": {
+            "name": f"{__name__}:{model}",
+            "input_shape": SHAPES.get(model, [FEATURES]),
+            "arguments": {"kind": kind},
+        },
         "fleet": {"devices": devices},
         "plan": {"method": "fixed", "split": splits},
         "training": training,
@@ -524,7 +611,9 @@ def scenario(model: str = "mlp", data: str = "parted", splits: Any = 2, *, kind:
     for name, value in changes.items():
         table, dot, key = name.rpartition("__")
         settings.setdefault(table if dot else "training", {})[key] = value
-    settings["training"] = {key: value for key, value in settings["training"].items() if value is not None}
+    settings["training"] = {
+        key: value for key, value in settings["training"].items() if value is not None
+    }
     if "model__arguments" in changes:
         settings["model"]["arguments"] = {"kind": kind} | changes["model__arguments"]
     return Scenario(**settings)

@@ -36,7 +36,9 @@ def started(name: str, kind: str, url: str) -> Any:
 
 
 def asked(cell: Any, payload: Any) -> Any:
-    return cell.send_request(target="server", request=Message(payload=payload), timeout=PATIENCE_S, **ADDRESS).payload
+    return cell.send_request(
+        target="server", request=Message(payload=payload), timeout=PATIENCE_S, **ADDRESS
+    ).payload
 
 
 def connect(cell: Any) -> None:
@@ -71,12 +73,17 @@ def main() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"{job['driver']}://localhost:{port}"
-    server = subprocess.Popen([sys.executable, "-m", "peers.workloads.cells", job["kind"], url], stdin=subprocess.PIPE)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "peers.workloads.cells", job["kind"], url], stdin=subprocess.PIPE
+    )
     try:
         cell = started("client", job["kind"], url)
         connect(cell)
         numbers = np.random.default_rng(0).standard_normal(job["bytes"] // 4, dtype=np.float32)
-        tell(array_s=seconds_of(cell, numbers, job["steps"]), bytes_s=seconds_of(cell, bytes(job["bytes"]), job["steps"]))
+        tell(
+            array_s=seconds_of(cell, numbers, job["steps"]),
+            bytes_s=seconds_of(cell, bytes(job["bytes"]), job["steps"]),
+        )
     finally:
         server.kill()
     os._exit(0)  # its threads would go on

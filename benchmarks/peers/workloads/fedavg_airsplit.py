@@ -15,10 +15,25 @@ from peers.workloads.job import SHAPES, Laps, outcome
 
 def scenario() -> Scenario:
     asked, here = given(), "peers.workloads.job"
-    changes = {"model.name": f"{here}:model", "model.input_shape": list(SHAPES[asked["model"]]), "fleet.devices": asked["clients"]}
-    changes |= {"training.algorithm": "fedavg", "training.dataset": f"{here}:dealt", "training.partition": "given"}
-    changes |= {"training.batch_size": asked["batch"], "training.iterations_per_round": asked["steps"]}
-    changes |= {"training.learning_rate": asked["rate"], "training.rounds": 10**6, "training.evaluate_every": 10**6}
+    changes = {
+        "model.name": f"{here}:model",
+        "model.input_shape": list(SHAPES[asked["model"]]),
+        "fleet.devices": asked["clients"],
+    }
+    changes |= {
+        "training.algorithm": "fedavg",
+        "training.dataset": f"{here}:dealt",
+        "training.partition": "given",
+    }
+    changes |= {
+        "training.batch_size": asked["batch"],
+        "training.iterations_per_round": asked["steps"],
+    }
+    changes |= {
+        "training.learning_rate": asked["rate"],
+        "training.rounds": 10**6,
+        "training.evaluate_every": 10**6,
+    }
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 

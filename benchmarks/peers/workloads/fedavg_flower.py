@@ -39,7 +39,12 @@ class Timed(FedAvg):
 @server.main()
 def main_of_server(grid: Grid, _: Context) -> None:
     asked, laps = given(), Laps()
-    strategy = Timed(laps, fraction_evaluate=0.0, min_train_nodes=asked["clients"], min_available_nodes=asked["clients"])
+    strategy = Timed(
+        laps,
+        fraction_evaluate=0.0,
+        min_train_nodes=asked["clients"],
+        min_available_nodes=asked["clients"],
+    )
     done = strategy.start(grid, ArrayRecord(model().state_dict()), num_rounds=asked["rounds"])
     found.update(laps.told(), **outcome(done.arrays.to_torch_state_dict()))
 

@@ -67,10 +67,22 @@ def main() -> None:
     trained = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     clients = FederatedDataset(data_of, MinimizeReuseUserSampler(list(range(asked["clients"]))))
     params = NNAlgorithmParams(
-        central_num_iterations=asked["rounds"], evaluation_frequency=10**6, train_cohort_size=asked["clients"], val_cohort_size=0
+        central_num_iterations=asked["rounds"],
+        evaluation_frequency=10**6,
+        train_cohort_size=asked["clients"],
+        val_cohort_size=0,
     )
-    local = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=asked["rate"], local_batch_size=asked["batch"])
-    Training().run(params, SimulatedBackend(clients, clients), trained, local, callbacks=[Clock(laps, net)], send_metrics_to_platform=False)
+    local = NNTrainHyperParams(
+        local_num_epochs=1, local_learning_rate=asked["rate"], local_batch_size=asked["batch"]
+    )
+    Training().run(
+        params,
+        SimulatedBackend(clients, clients),
+        trained,
+        local,
+        callbacks=[Clock(laps, net)],
+        send_metrics_to_platform=False,
+    )
     if get_framework_module().distributed.global_rank == 0:
         tell(**laps.told(), **outcome(net.inner.state_dict()))
     if torch.distributed.is_initialized():  # leave together

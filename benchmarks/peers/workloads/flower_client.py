@@ -26,11 +26,18 @@ def own_model() -> nn.Module:
 def train(message: Message, context: Context) -> Message:
     asked, net = given(), own_model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimiser = torch.optim.SGD(net.parameters(), lr=asked["rate"])
-    inputs, labels = in_order(int(context.node_config["partition-id"]), int(message.content["config"]["server-round"]))
-    for some, theirs in zip(inputs.split(asked["batch"]), labels.split(asked["batch"]), strict=True):
-        optimiser.zero_grad()
+    optimizer = torch.optim.SGD(net.parameters(), lr=asked["rate"])
+    inputs, labels = in_order(
+        int(context.node_config["partition-id"]), int(message.content["config"]["server-round"])
+    )
+    for some, theirs in zip(
+        inputs.split(asked["batch"]), labels.split(asked["batch"]), strict=True
+    ):
+        optimizer.zero_grad()
         nn.functional.cross_entropy(net(some), theirs).backward()
-        optimiser.step()
-    content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(labels)})}
+        optimizer.step()
+    content = {
+        "arrays": ArrayRecord(net.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(labels)}),
+    }
     return Message(content=RecordDict(content), reply_to=message)

@@ -61,7 +61,9 @@ def _batches() -> Batches:
 def in_order(client: int, number: int) -> tuple[Tensor, Tensor]:
     """What a client trains on in a round, counted from one, as one long batch."""
     steps = given()["steps"]
-    rows = np.concatenate([_batches().rows(client, (number - 1) * steps + step) for step in range(steps)])
+    rows = np.concatenate(
+        [_batches().rows(client, (number - 1) * steps + step) for step in range(steps)]
+    )
     inputs, labels = of_client(client)
     return inputs[rows], labels[rows]
 
@@ -76,13 +78,19 @@ class Laps:
     def round(self, weights: Callable[[], dict[str, Tensor]]) -> None:
         self._ends.append(time.time())
         if len(self._ends) == COMPARED:
-            self._early = {name: tensor.detach().numpy().copy() for name, tensor in weights().items()}
+            self._early = {
+                name: tensor.detach().numpy().copy() for name, tensor in weights().items()
+            }
 
     def told(self) -> dict[str, Any]:
         """The median of a round without the first; what came before the end of the first, less a round.  Early weights go to a file."""
         np.savez(given()["weights"], **self._early)
         usual = float(np.median(np.diff(self._ends)))
-        return {"round_s": usual, "start_s": self._ends[0] - float(os.environ["PEERS_STARTED"]) - usual, "rounds": len(self._ends)}
+        return {
+            "round_s": usual,
+            "start_s": self._ends[0] - float(os.environ["PEERS_STARTED"]) - usual,
+            "rounds": len(self._ends),
+        }
 
 
 @torch.no_grad()

@@ -41,15 +41,26 @@ def reference(model: nn.Module, sample: Sample) -> int:
 def fvcore(model: nn.Module, sample: Sample) -> int:
     from fvcore.nn import FlopCountAnalysis
 
-    found = FlopCountAnalysis(model, sample).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    found = (
+        FlopCountAnalysis(model, sample)
+        .unsupported_ops_warnings(False)
+        .uncalled_modules_warnings(False)
+    )
     return int(found.total())
 
 
 def ptflops(model: nn.Module, sample: Sample, backend: str) -> int:
     from ptflops import get_model_complexity_info
 
-    told = {"as_strings": False, "print_per_layer_stat": False, "verbose": False, "backend": backend}
-    macs, _ = get_model_complexity_info(model, tuple(sample.shape[1:]), input_constructor=lambda _: sample, **told)
+    told = {
+        "as_strings": False,
+        "print_per_layer_stat": False,
+        "verbose": False,
+        "backend": backend,
+    }
+    macs, _ = get_model_complexity_info(
+        model, tuple(sample.shape[1:]), input_constructor=lambda _: sample, **told
+    )
     if macs is None:
         raise ValueError("it gives no count")
     return int(macs)
@@ -106,7 +117,11 @@ def counted(tool: str, name: str, device: str) -> dict[str, Any]:
             times.append(time.perf_counter() - start)
     except Exception as error:  # whatever a tool raises is what the table says of it
         return {"reason": f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"}
-    return {"macs": macs, "seconds": min(times), "device": device} if macs > 0 else {"reason": "it counts nothing"}
+    return (
+        {"macs": macs, "seconds": min(times), "device": device}
+        if macs > 0
+        else {"reason": "it counts nothing"}
+    )
 
 
 def main() -> None:
@@ -114,8 +129,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     tool, found = asked["tool"], {}
-    with contextlib.redirect_stdout(io.StringIO()), sdpa_kernel(SDPBackend.MATH):  # fused attention would be overlooked
-        for device in ("cpu", "meta"):  # first the one where nothing fails: a tool may leave things behind
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        sdpa_kernel(SDPBackend.MATH),
+    ):  # fused attention would be overlooked
+        for device in (
+            "cpu",
+            "meta",
+        ):  # first the one where nothing fails: a tool may leave things behind
             counted(tool, "alexnet32", device)  # what is imported at the first use
             found[device] = {name: counted(tool, name, device) for name in asked["models"]}
     tell(**found)

@@ -42,10 +42,21 @@ def joint(busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
 
     K, rows = busy.shape
     unit = float(np.median(busy))
-    x, b, s, tau = cp.Variable((K, rows), boolean=True), cp.Variable(K), cp.Variable(K), cp.Variable()
+    x, b, s, tau = (
+        cp.Variable((K, rows), boolean=True),
+        cp.Variable(K),
+        cp.Variable(K),
+        cp.Variable(),
+    )
     root = cp.sum(cp.multiply(np.sqrt(K * air / unit), x), axis=1)
     cones = [cp.SOC(b[k] + s[k], cp.hstack([2 * root[k], b[k] - s[k]])) for k in range(K)]
-    limits = [cp.sum(x, axis=1) == 1, cp.sum(b) <= K, b >= 0, s >= 0, cp.sum(cp.multiply(busy / unit, x), axis=1) + s <= tau]
+    limits = [
+        cp.sum(x, axis=1) == 1,
+        cp.sum(b) <= K,
+        b >= 0,
+        s >= 0,
+        cp.sum(cp.multiply(busy / unit, x), axis=1) + s <= tau,
+    ]
     return solved(cp.Problem(cp.Minimize(tau), [*limits, *cones]), "SCIP", options, unit)
 
 
@@ -54,7 +65,12 @@ def solved(problem: Any, solver: str, options: dict[str, Any], unit: float) -> d
     problem.solve(solver=solver, **options)
     in_all = time.perf_counter() - start
     alone = problem.solver_stats.solve_time or in_all
-    return {"objective_s": problem.value * unit, "in_all_s": in_all, "solver_s": alone, "status": problem.status}
+    return {
+        "objective_s": problem.value * unit,
+        "in_all_s": in_all,
+        "solver_s": alone,
+        "status": problem.status,
+    }
 
 
 def work(solver: str, busy: Any, air: Any, limit_s: float) -> dict[str, Any]:
@@ -63,7 +79,12 @@ def work(solver: str, busy: Any, air: Any, limit_s: float) -> dict[str, Any]:
     if solver == "clarabel":
         return shares("CLARABEL", busy, air, {"time_limit": limit_s})
     if solver == "scs":
-        return shares("SCS", busy, air, {"time_limit_secs": limit_s, "eps_abs": 1e-6, "eps_rel": 1e-6, "max_iters": 10**6})
+        return shares(
+            "SCS",
+            busy,
+            air,
+            {"time_limit_secs": limit_s, "eps_abs": 1e-6, "eps_rel": 1e-6, "max_iters": 10**6},
+        )
     return joint(busy, air, {"scip_params": {"limits/time": limit_s, "limits/gap": 1e-6}})
 
 

@@ -27,7 +27,9 @@ from airsplit.core.plugins import error_line, place_in_user_code
 UNEXPECTED, PIPE_CLOSED = 1, 141
 TRACEBACK = "--traceback"
 
-app = typer.Typer(name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 class NotShared(InvalidValue):
@@ -36,17 +38,24 @@ class NotShared(InvalidValue):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from airsplit import __version__
+        from airsplit.runs.provenance import VERSION
 
-        print(f"airsplit {__version__}")
+        print(f"airsplit {VERSION}")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def start(
     context: typer.Context,
-    _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
-    _traceback: Annotated[bool, typer.Option(TRACEBACK, help="Show the Python traceback of an error; goes anywhere.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    _traceback: Annotated[
+        bool, typer.Option(TRACEBACK, help="Show the Python traceback of an error; goes anywhere.")
+    ] = False,
 ) -> None:
     """Where to cut a neural network for each of many wireless devices, and how to share the radio.
 
@@ -71,7 +80,9 @@ def start(
         print(context.get_help())
     elif context.invoked_subcommand != "run" and _one_of_several() is not None:
         way = "airsplit run does; start this one without torchrun"
-        raise NotShared(f"airsplit {context.invoked_subcommand} does not share its work among processes, only {way}")
+        raise NotShared(
+            f"airsplit {context.invoked_subcommand} does not share its work among processes, only {way}"
+        )
 
 
 def _one_of_several() -> int | None:
@@ -103,23 +114,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
             _forgive_encoding()
-            code = typer.main.get_command(app).main(args=words, prog_name="airsplit", standalone_mode=False)
+            code = typer.main.get_command(app).main(
+                args=words, prog_name="airsplit", standalone_mode=False
+            )
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
-            if isinstance(error, typer.TyperException | NotShared) and _one_of_several():  # the first one here says the same
+            if (
+                isinstance(error, typer.TyperException | NotShared) and _one_of_several()
+            ):  # the first one here says the same
                 from airsplit.cli.progress import linger
 
                 linger()
             else:
-                _print_error(error, _usage(error) if isinstance(error, typer.TyperException) else str(error), wants_traceback)
+                _print_error(
+                    error,
+                    _usage(error) if isinstance(error, typer.TyperException) else str(error),
+                    wants_traceback,
+                )
             return USER_MISTAKE
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except (BrokenPipeError, SystemExit):  # typer exits by itself when a pipe closes, and only then
+        except (
+            BrokenPipeError,
+            SystemExit,
+        ):  # typer exits by itself when a pipe closes, and only then
             return _pipe_closed()
         except Exception as error:
-            place = place_in_user_code(error) or "{0.filename}:{0.lineno}".format(traceback.extract_tb(error.__traceback__)[-1])
-            _print_error(error, f"unexpected {error_line(error)} ({place}); please report it as a bug", wants_traceback)
+            place = place_in_user_code(error) or "{0.filename}:{0.lineno}".format(
+                traceback.extract_tb(error.__traceback__)[-1]
+            )
+            _print_error(
+                error,
+                f"unexpected {error_line(error)} ({place}); please report it as a bug",
+                wants_traceback,
+            )
             return UNEXPECTED
     if code == INTERRUPTED:  # typer's for every KeyboardInterrupt
         return interruption.exit_code

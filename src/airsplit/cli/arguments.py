@@ -38,11 +38,15 @@ def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") 
     return key, table["value"] if len(table) == 1 else value
 
 
-def scenario(name: str, method: str | None, settings: list[str], *, trust_run: bool = False) -> Scenario:
+def scenario(
+    name: str, method: str | None, settings: list[str], *, trust_run: bool = False
+) -> Scenario:
     """The scenario of a command: a preset or file, with what the command line changes."""
     changes = dict(setting(text) for text in settings)
     if method is not None and "plan.method" in changes:
-        raise InvalidValue(f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out")
+        raise InvalidValue(
+            f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out"
+        )
     if method == "all" and changes.get("plan.split") is not None:
         changes["plan.method"] = "fixed"
     elif method not in (None, "all"):
@@ -63,7 +67,13 @@ def resumable(
     return _changed(name, given, before, folder, trust_run), dict(before) | given
 
 
-def _changed(name: str, given: Mapping[str, Any], before: Mapping[str, Any], folder: Path | None, trust_run: bool) -> Scenario:
+def _changed(
+    name: str,
+    given: Mapping[str, Any],
+    before: Mapping[str, Any],
+    folder: Path | None,
+    trust_run: bool,
+) -> Scenario:
     """Load a scenario and change it; code by path must be named on the command line or in a scenario that is no run's own."""
     from airsplit.core.plugins import find_code_paths
     from airsplit.scenario.scenario import Scenario, require_named_code, run_folder_of
@@ -104,7 +114,9 @@ class Model:
         from airsplit.models.loading import profile_of
 
         if self.is_file:
-            self._require_alone("--input" if self.inputs else "--model-arg" if self.arguments else "")
+            self._require_alone(
+                "--input" if self.inputs else "--model-arg" if self.arguments else ""
+            )
             return _read_profile(self.name)
         with what_is_printed_as_notes():
             return profile_of(self.name, self.inputs, self.arguments)
@@ -120,7 +132,9 @@ class Model:
 
     def _require_alone(self, option: str) -> None:
         if option:
-            raise InvalidValue(f"{option} does not go with a profile file, got it with {self.name!r}; leave it out, or name the model")
+            raise InvalidValue(
+                f"{option} does not go with a profile file, got it with {self.name!r}; leave it out, or name the model"
+            )
 
 
 def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
@@ -128,7 +142,9 @@ def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
     >>> model("gpt", ["32"], ["layers=12"])
     Model(name='gpt', inputs=(InputSpec(shape=(32,), dtype=''),), arguments={'layers': 12})
     """
-    return Model(name, tuple(input_spec(text, "--input") for text in inputs) or None, _arguments(arguments))
+    return Model(
+        name, tuple(input_spec(text, "--input") for text in inputs) or None, _arguments(arguments)
+    )
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:

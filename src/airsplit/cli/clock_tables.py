@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _LAST = {"iteration": "last", "round": "last", "turns": "longest"}
-WAITS = {"iteration": "waiting after every iteration", "round": "waiting after every round", "turns": "one device after the other"}
+WAITS = {
+    "iteration": "waiting after every iteration",
+    "round": "waiting after every round",
+    "turns": "one device after the other",
+}
 MOST_ROWS = 5  # devices that are named
 FEW_ROUNDS = 100  # with fewer, the outer quantiles are not worth much
 QUIET_S = 2.0  # nobody needs to be told how far something quick is
@@ -30,8 +34,13 @@ QUIET_S = 2.0  # nobody needs to be told how far something quick is
 
 def clock_report(found: ClockRun) -> list[Text | Table]:
     """Everything about a run that was not trained."""
-    parts: list[Text | Table] = [Text(headline(found, f"batch of {found.batch_size:,}"), style="bold")]
-    parts += [Text(f"Latency of a round of {_content(found)}, over {counted(found.rounds, 'round')}"), latency_table(found)]
+    parts: list[Text | Table] = [
+        Text(headline(found, f"batch of {found.batch_size:,}"), style="bold")
+    ]
+    parts += [
+        Text(f"Latency of a round of {_content(found)}, over {counted(found.rounds, 'round')}"),
+        latency_table(found),
+    ]
     parts += [Text("Where the devices' time goes, mean over the devices"), time_table(found)]
     if len(found.devices) > 1 and found.devices.last.max() > 1:
         parts += [Text(_last_in_words(found)), last_table(found)]
@@ -42,14 +51,24 @@ def short_devices(found: ClockRun) -> str | None:
     """Return what is to be said of devices that hold less than a batch, as far as that is known without the data."""
     fleet = found.schedule.fleet
     held = sizes_without_data(found.schedule.settings, len(fleet))
-    return None if held is None else describe_short_devices(held, found.batch_size, fleet.device_name)
+    return (
+        None if held is None else describe_short_devices(held, found.batch_size, fleet.device_name)
+    )
 
 
 def headline(found: ClockRun, what: str) -> str:
     """What was stepped through, on one line; `what` says how much of it."""
     schedule = found.schedule
-    limit = [] if found.algorithm == "fedavg" else [split_limit(schedule.scenario, schedule.profile)]
-    parts = [*who_and_where(schedule.scenario, schedule.profile, schedule.fleet), found.algorithm, *limit, what, WAITS[found.waits]]
+    limit = (
+        [] if found.algorithm == "fedavg" else [split_limit(schedule.scenario, schedule.profile)]
+    )
+    parts = [
+        *who_and_where(schedule.scenario, schedule.profile, schedule.fleet),
+        found.algorithm,
+        *limit,
+        what,
+        WAITS[found.waits],
+    ]
     return " · ".join(parts)
 
 
@@ -60,7 +79,10 @@ def _content(found: ClockRun) -> str:
 
 def latency_table(found: ClockRun) -> Table:
     """The distribution of the round's latency."""
-    levels = {"median" if level == 0.5 else f"{100 * level:g} %": latency for level, latency in found.latency_quantiles_s.items()}
+    levels = {
+        "median" if level == 0.5 else f"{100 * level:g} %": latency
+        for level, latency in found.latency_quantiles_s.items()
+    }
     columns = {"min": found.latency_min_s} | levels | {"max": found.latency_max_s}
     made = table(*columns)
     made.add_row(*map(seconds, columns.values()))
@@ -69,7 +91,11 @@ def latency_table(found: ClockRun) -> Table:
 
 def kinds_of_time(found: ClockRun) -> list[str]:
     """What the devices spend time with; what there is none of is left out."""
-    return [kind for kind, share in found.mean_time_shares.items() if kind in ("compute", "idle") or share > 5e-4]
+    return [
+        kind
+        for kind, share in found.mean_time_shares.items()
+        if kind in ("compute", "idle") or share > 5e-4
+    ]
 
 
 def time_table(found: ClockRun) -> Table:
@@ -84,12 +110,23 @@ def last_table(found: ClockRun) -> Table:
     """The devices that were last most often, and what they were busy with."""
     kinds, schedule = kinds_of_time(found), found.schedule
     cut = found.algorithm != "fedavg" and schedule.settings.replan_every is None
-    made = table("device", *(["split", "name"] if cut else []), _LAST[found.waits], *(TIME[kind] for kind in kinds), words=("name",))
+    made = table(
+        "device",
+        *(["split", "name"] if cut else []),
+        _LAST[found.waits],
+        *(TIME[kind] for kind in kinds),
+        words=("name",),
+    )
     for k in _last_most_often(found):
         split = int(schedule.agreed.splits[k])
         where = [str(split), schedule.profile.names[split - 1]] if cut else []
         shares = [percent(float(found.time_shares[kind][k])) for kind in kinds]
-        made.add_row(schedule.fleet.device_name(k), *where, percent(found.devices.last[k] / found.steps), *shares)
+        made.add_row(
+            schedule.fleet.device_name(k),
+            *where,
+            percent(found.devices.last[k] / found.steps),
+            *shares,
+        )
     return made
 
 
@@ -109,43 +146,73 @@ def _last_in_words(found: ClockRun) -> str:
 
 def _conclusions(found: ClockRun) -> Iterator[tuple[str, str]]:
     totals = found.totals
-    yield "virtual time", f"{seconds(found.virtual_time_s)} for {counted(found.rounds, 'round')} of {_content(found)}"
-    yield "mean", f"{seconds(found.latency_mean_s)} for a round of {_content(found)}; standard deviation {seconds(found.latency_spread_s)}"
+    yield (
+        "virtual time",
+        f"{seconds(found.virtual_time_s)} for {counted(found.rounds, 'round')} of {_content(found)}",
+    )
+    yield (
+        "mean",
+        f"{seconds(found.latency_mean_s)} for a round of {_content(found)}; standard deviation {seconds(found.latency_spread_s)}",
+    )
     yield from _planned(found)
     if found.steps and len(found.devices) > 1 and found.waits != "turns":
         late = int(np.count_nonzero(found.devices.last))
-        yield "last", f"{late:,} of {counted(len(found.devices), 'device')} at least once, in {counted(found.steps, found.waits)}"
-    yield "sent", f"{quantity(totals['sent_bytes'], 'B')} up, {quantity(totals['received_bytes'], 'B')} down, by all devices"
+        yield (
+            "last",
+            f"{late:,} of {counted(len(found.devices), 'device')} at least once, in {counted(found.steps, found.waits)}",
+        )
+    yield (
+        "sent",
+        f"{quantity(totals['sent_bytes'], 'B')} up, {quantity(totals['received_bytes'], 'B')} down, by all devices",
+    )
     yield "devices' work", quantity(totals["macs"], "MAC")
     whole = found.schedule.fleet.joules_per_mac is not None
     yield "energy", f"{quantity(totals['energy_j'], 'J')}, of all devices" if whole else NO_ENERGY
     plan, profile = found.schedule.plan, found.schedule.profile
-    little = little_averaged(found.schedule.scenario, plan.averaged_parameters, int(profile.parameters.sum()))
+    little = little_averaged(
+        found.schedule.scenario, plan.averaged_parameters, int(profile.parameters.sum())
+    )
     if little is not None:
         yield "averaged", little
     if found.rounds < FEW_ROUNDS:
-        yield "note", f"{counted(found.rounds, 'round')} say little about the outer quantiles; --rounds 1000 says more"
+        yield (
+            "note",
+            f"{counted(found.rounds, 'round')} say little about the outer quantiles; --rounds 1000 says more",
+        )
 
 
 def _planned(found: ClockRun) -> Iterator[tuple[str, str]]:
     """What the plan said of a round, and how that compares."""
     mean_s, expected_s = found.planned_mean_latency_s, found.planned_expected_latency_s
     if mean_s is None:
-        yield "planned", f"nothing that could be compared: a plan is for sfl, and this is {found.algorithm}"
+        yield (
+            "planned",
+            f"nothing that could be compared: a plan is for sfl, and this is {found.algorithm}",
+        )
         return
     if expected_s is not None:
         said = f"{seconds(expected_s)} for a round of {_content(found)}: the mean until the last device is done, E[max]"
         yield "planned", f"{said}; {_compared(found, expected_s)}"
     word = "planned" if expected_s is None else ""
-    yield word, f"{seconds(mean_s)} for a round of {_content(found)}: the slowest device's mean, max E"
+    yield (
+        word,
+        f"{seconds(mean_s)} for a round of {_content(found)}: the slowest device's mean, max E",
+    )
     if _differs_from_plan(found):
-        yield "", "a plan is for all devices and for the channels of its moment, and for rounds in which no fronts are averaged"
+        yield (
+            "",
+            "a plan is for all devices and for the channels of its moment, and for rounds in which no fronts are averaged",
+        )
 
 
 def _compared(found: ClockRun, expected_s: float) -> str:
     """How much longer the rounds took, and how far that is chance: two standard errors."""
     more = percent(abs(found.latency_mean_s / expected_s - 1))
-    chance = f", give or take {percent(2 * found.latency_spread_s / found.rounds**0.5 / expected_s)}" if found.rounds > 1 else ""
+    chance = (
+        f", give or take {percent(2 * found.latency_spread_s / found.rounds**0.5 / expected_s)}"
+        if found.rounds > 1
+        else ""
+    )
     if more == percent(0):
         return "these rounds took as long"
     return f"these rounds took {more} {'more' if found.latency_mean_s > expected_s else 'less'}{chance}"
@@ -155,7 +222,12 @@ def _differs_from_plan(found: ClockRun) -> bool:
     """Whether rounds are not what was planned for."""
     schedule, training = found.schedule, found.schedule.settings
     moving = schedule.fleet.trace is not None or bool(schedule.scenario.fleet.redraw_fading)
-    return moving or training.participation < 1 or training.dropout_probability > 0 or training.average_fronts_every is not None
+    return (
+        moving
+        or training.participation < 1
+        or training.dropout_probability > 0
+        or training.average_fronts_every is not None
+    )
 
 
 def after_a_while(tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -168,7 +240,10 @@ def drawn(found: ClockRun) -> Canvas:
     """The picture of `--plot`."""
     from airsplit.plots.clock import draw_clock
 
-    shares, fleet = {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)}, found.schedule.fleet
+    shares, fleet = (
+        {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)},
+        found.schedule.fleet,
+    )
     caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")
     names = () if fleet.name is None else fleet.name
     return draw_clock(found.latency_s, _planned_mark(found), shares, caption, names)
@@ -178,4 +253,8 @@ def _planned_mark(found: ClockRun) -> tuple[str, float] | None:
     """What was planned for a round, and how that is called; None where a plan says nothing about it."""
     if found.planned_expected_latency_s is not None:
         return "planned mean", found.planned_expected_latency_s
-    return None if found.planned_mean_latency_s is None else ("planned mean of the slowest", found.planned_mean_latency_s)
+    return (
+        None
+        if found.planned_mean_latency_s is None
+        else ("planned mean of the slowest", found.planned_mean_latency_s)
+    )

@@ -14,10 +14,19 @@ from airsplit.core.errors import FileProblem
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="The folder that run folders are in.")] = RUNS,
-    host: Annotated[str, typer.Option(help="The address to listen on.", metavar="HOST")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)] = 8080,
-    name: Annotated[list[str] | None, typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME")] = None,
+    runs: Annotated[
+        Path, typer.Argument(metavar="RUNS", help="The folder that run folders are in.")
+    ] = RUNS,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on.", metavar="HOST")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)
+    ] = 8080,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME"),
+    ] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve a web page: plan with sliders, and watch your runs.
@@ -58,4 +67,6 @@ def _make_folder(runs: Path) -> None:
     except FileExistsError:
         pass  # a file, which the dashboard refuses
     except OSError as error:
-        raise FileProblem(f"folder {str(runs)!r} cannot be made here: {error.strerror}; name the folder that runs are in") from None
+        raise FileProblem(
+            f"folder {str(runs)!r} cannot be made here: {error.strerror}; name the folder that runs are in"
+        ) from None

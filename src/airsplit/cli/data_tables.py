@@ -34,23 +34,44 @@ def require_name(options: Mapping[str, object]) -> None:
     for key, value in options.items():
         if value is not None:
             option = f"--{key.replace('_', '-')}"
-            raise InvalidValue(f"{option} needs the NAME of a data set before it, got {show(value)} alone; write e.g. airsplit data mnist")
+            raise InvalidValue(
+                f"{option} needs the NAME of a data set before it, got {show(value)} alone; write e.g. airsplit data mnist"
+            )
 
 
 def stored(folder: Path | None) -> list[dict[str, Any]]:
     """The built-in data sets, and whether all their files are there."""
-    return [_facts(name, known, folder) | {"there": not missing_files(name, folder)} for name, known in IMAGE_SETS.items()]
+    return [
+        _facts(name, known, folder) | {"there": not missing_files(name, folder)}
+        for name, known in IMAGE_SETS.items()
+    ]
 
 
 def stored_table(found: list[dict[str, Any]], folder: Path | None) -> list[Text | Table]:
-    made = table("name", "images", "classes", "train", "test", "there", words=("name", "images"), prose=("there",))
+    made = table(
+        "name",
+        "images",
+        "classes",
+        "train",
+        "test",
+        "there",
+        words=("name", "images"),
+        prose=("there",),
+    )
     made.columns[-1].justify = "left"
     for each in found:
         size = quantity(download_bytes(each["name"]), "B")
         there = "yes" if each["there"] else f"no: airsplit data {each['name']} downloads {size}"
         sizes = [f"{each[key]:,}" for key in ("train_samples", "test_samples")]
-        made.add_row(each["name"], shape_text(each["image_shape"]), str(each["classes"]), *sizes, there)
-    return [made, facts([("data folder", f"{data_folder(folder)}; --data DIR or AIRSPLIT_DATA says another")])]
+        made.add_row(
+            each["name"], shape_text(each["image_shape"]), str(each["classes"]), *sizes, there
+        )
+    return [
+        made,
+        facts(
+            [("data folder", f"{data_folder(folder)}; --data DIR or AIRSPLIT_DATA says another")]
+        ),
+    ]
 
 
 def _facts(name: str, known: ImageSet, folder: Path | None) -> dict[str, Any]:
@@ -81,11 +102,21 @@ class Held:
     def to_dict(self) -> dict[str, Any]:
         keys = ("partition", "alpha", "labels_per_device", "samples_per_device", "seed")
         said = {key: value for key, value in self.settings.settings().items() if key in keys}
-        held = {"devices": len(self.counts), "labels": self.known.labels, "label_counts": self.counts.tolist()}
+        held = {
+            "devices": len(self.counts),
+            "labels": self.known.labels,
+            "label_counts": self.counts.tolist(),
+        }
         return _facts(self.name, self.known, self.folder) | said | held
 
 
-def held(name: str, folder: Path | None, devices: int | None, chosen: Mapping[str, Any], note: Callable[[str], None]) -> Held:
+def held(
+    name: str,
+    folder: Path | None,
+    devices: int | None,
+    chosen: Mapping[str, Any],
+    note: Callable[[str], None],
+) -> Held:
     """Load a data set, download it first where it is not there, and deal it to the devices.
 
     chosen  settings of [training], by their names
@@ -93,7 +124,9 @@ def held(name: str, folder: Path | None, devices: int | None, chosen: Mapping[st
     classes = len(image_set(name).labels)
     settings = TrainingSettings(dataset=name, **chosen)
     if missing_files(name, folder):
-        note(f"downloading {name}, {quantity(download_bytes(name), 'B')}, into {data_folder(folder)}")
+        note(
+            f"downloading {name}, {quantity(download_bytes(name), 'B')}, into {data_folder(folder)}"
+        )
         with progress_on(sys.stderr) as progress:
             download(name, folder, progress)
     labels = read_images(name, folder)[0].labels
@@ -121,7 +154,10 @@ def held_table(found: Held) -> list[Text | Table]:
         ("samples", f"{known.train:,} to train on, {known.test:,} to test on"),
         ("classes", f"{len(known.labels)}: {', '.join(known.labels)}"),
         ("images", shape_text(known.shape)),
-        ("folder", str(data_folder(found.folder)) if known.files else "none: they come with scikit-learn"),
+        (
+            "folder",
+            str(data_folder(found.folder)) if known.files else "none: they come with scikit-learn",
+        ),
         ("partition", f"{partition_text(found.settings)}; {counted(len(counts), 'device')}"),
         ("samples a device", _span(counts.sum(axis=1))),
         ("labels a device", _span((counts > 0).sum(axis=1))),
@@ -136,13 +172,20 @@ def partition_text(settings: TrainingSettings) -> str:
     'dirichlet, α = 0.1, seed 0'
     """
     each = settings.labels_per_device
-    options = {"iid": "", "dirichlet": f", α = {settings.alpha}", "shards": f", {each} shard{'s' * (each != 1)} a device"}
+    options = {
+        "iid": "",
+        "dirichlet": f", α = {settings.alpha}",
+        "shards": f", {each} shard{'s' * (each != 1)} a device",
+    }
     return f"{settings.partition}{options[settings.partition]}, seed {settings.seed}"
 
 
 def _of_main_label(counts: Ints) -> str:
     """How large a part of a device's samples has the label that it holds most of."""
-    low, middle, high = (percent(float(part), 0) for part in np.quantile(counts.max(axis=1) / counts.sum(axis=1), [0, 0.5, 1]))
+    low, middle, high = (
+        percent(float(part), 0)
+        for part in np.quantile(counts.max(axis=1) / counts.sum(axis=1), [0, 0.5, 1])
+    )
     return f"{low} to {high}, median {middle}"
 
 
@@ -151,7 +194,11 @@ def _span(values: Ints) -> str:
     >>> _span(np.array([3, 3])), _span(np.array([2, 7, 4]))
     ('3', '2 to 7, median 4')
     """
-    return _ends(values) + ("" if np.ptp(values) == 0 else f", median {np.median(values):,.{0 if np.median(values) % 1 == 0 else 1}f}")
+    return _ends(values) + (
+        ""
+        if np.ptp(values) == 0
+        else f", median {np.median(values):,.{0 if np.median(values) % 1 == 0 else 1}f}"
+    )
 
 
 def _ends(values: Ints) -> str:

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit import __version__
 from airsplit.core.extras import EXTRAS, missing_modules
 from airsplit.core.plugins import error_line
 from airsplit.data.image_sets import IMAGE_SETS, data_folder, missing_files
-from airsplit.runs.provenance import cores, processor
+from airsplit.runs.provenance import VERSION, cores, processor
 
 TRIED_PYTHON = (3, 11)
 """The version that all tests are run with."""
@@ -35,7 +34,9 @@ class Finding:
     says: str
 
 
-def examine(data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[str] = "runs") -> list[Finding]:
+def examine(
+    data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[str] = "runs"
+) -> list[Finding]:
     """Try everything.
 
     data  the folder with data sets, see `airsplit.data.image_sets.data_folder`
@@ -49,7 +50,9 @@ def examine(data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[
         "network": lambda: _extra("network"),
         "dashboard": lambda: _extra("dashboard"),
         **{name: _data_set(name, data) for name in IMAGE_SETS},
-        "data folder": lambda: _folder("data folder", data_folder(data), "name another with --data or AIRSPLIT_DATA"),
+        "data folder": lambda: _folder(
+            "data folder", data_folder(data), "name another with --data or AIRSPLIT_DATA"
+        ),
         "runs": lambda: _folder("runs", Path(runs), "go to another folder, or name one with --out"),
     }
     return [_tried(part, attempt) for part, attempt in parts.items()]
@@ -66,8 +69,12 @@ def _tried(part: str, attempt: Callable[[], Finding | str]) -> Finding:
 
 def _airsplit() -> str:
     version = sys.version_info[:2]
-    tried = "" if version == TRIED_PYTHON else f" (all tests are run with {'.'.join(map(str, TRIED_PYTHON))})"
-    return f"{__version__}, Python {platform.python_version()}{tried}, {processor()}, {cores()} cores{_memory()}"
+    tried = (
+        ""
+        if version == TRIED_PYTHON
+        else f" (all tests are run with {'.'.join(map(str, TRIED_PYTHON))})"
+    )
+    return f"{VERSION}, Python {platform.python_version()}{tried}, {processor()}, {cores()} cores{_memory()}"
 
 
 def _memory() -> str:
@@ -92,10 +99,17 @@ def _torch() -> Finding | str:
 
     from airsplit.models.cut import cut
 
-    model, images = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)), torch.ones(2, 1, 8, 8)
+    model, images = (
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)),
+        torch.ones(2, 1, 8, 8),
+    )
     front, back = cut(model, 2, input_shape=(1, 8, 8))
     if not torch.equal(back(*front(images)), model(images)):
-        return Finding("torch", "broken", f"{torch.__version__}: a model that is cut in two differs from the whole")
+        return Finding(
+            "torch",
+            "broken",
+            f"{torch.__version__}: a model that is cut in two differs from the whole",
+        )
     return f"{torch.__version__}, {torch.get_num_threads()} threads; a model that is cut in two equals the whole"
 
 
@@ -103,7 +117,11 @@ def _gpu() -> Finding | str:
     import torch
 
     if not torch.cuda.is_available():
-        why = "this torch is a build without CUDA" if torch.version.cuda is None else "torch finds none"
+        why = (
+            "this torch is a build without CUDA"
+            if torch.version.cuda is None
+            else "torch finds none"
+        )
         return Finding("GPU", "absent", f"{why}; training runs on the CPU")
     ones = torch.ones(64, 64, device="cuda")
     if float((ones @ ones).sum()) != 64.0**3:
@@ -116,7 +134,9 @@ def _extra(name: str) -> Finding | str:
     """Both extras serve, so that a port is tried, too."""
     missing = missing_modules(name)
     if missing:
-        return Finding(name, "absent", f"{', '.join(missing)} not installed: pip install 'airsplit[{name}]'")
+        return Finding(
+            name, "absent", f"{', '.join(missing)} not installed: pip install 'airsplit[{name}]'"
+        )
     for module in EXTRAS[name]:
         importlib.import_module(module)
     with socket.create_server(("127.0.0.1", 0)):
@@ -132,7 +152,9 @@ def _at_home(folder: Path) -> str:
 def _data_set(name: str, data: str | os.PathLike[str] | None) -> Callable[[], Finding | str]:
     def look() -> Finding | str:
         if missing_files(name, data):
-            return Finding(name, "absent", f"not in {_at_home(data_folder(data))}: airsplit data {name}")
+            return Finding(
+                name, "absent", f"not in {_at_home(data_folder(data))}: airsplit data {name}"
+            )
         known = IMAGE_SETS[name]
         return f"{known.train:,} images to train on, {known.test:,} to test on"
 

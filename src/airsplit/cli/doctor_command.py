@@ -36,7 +36,9 @@ def doctor(data: DataFolder = None, as_json: AsJson = False) -> None:
     else:
         shown = table("part", "state", "says", words=("part", "state"), prose=("says",))
         for finding in found:
-            shown.add_row(finding.part, Text(finding.state, style=STYLES[finding.state]), finding.says)
+            shown.add_row(
+                finding.part, Text(finding.state, style=STYLES[finding.state]), finding.says
+            )
         print_parts(shown)
     if any(finding.state == "broken" for finding in found):
         raise typer.Exit(BROKEN)

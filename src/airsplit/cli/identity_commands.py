@@ -10,7 +10,9 @@ import typer
 from airsplit.cli.options import AsJson
 from airsplit.cli.output import json_text, print_parts
 
-identity_app = typer.Typer(name="identity", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+identity_app = typer.Typer(
+    name="identity", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name.")]
 Folder = Annotated[Path, typer.Option(help="The folder with the identities.", metavar="DIR")]
@@ -42,9 +44,16 @@ def start(context: typer.Context) -> None:
 @identity_app.command()
 def init(
     folder: Folder = IDENTITY,
-    host: Annotated[list[str] | None, typer.Option(help="Where devices find the server; repeat for more.", metavar="NAME_OR_IP")] = None,
-    days: Annotated[int | None, typer.Option(help="How long it lasts; 3650 where not said.", metavar="N")] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Keep the authority; a new server certificate.")] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Where devices find the server; repeat for more.", metavar="NAME_OR_IP"),
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(help="How long it lasts; 3650 where not said.", metavar="N")
+    ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Keep the authority; a new server certificate.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an authority and the server's certificate.
@@ -72,9 +81,16 @@ def init(
 def issue(
     name: Name,
     folder: Folder = IDENTITY,
-    out: Annotated[Path | None, typer.Option(help="The device's folder; else DIR/devices/NAME.", metavar="DIR2")] = None,
-    days: Annotated[int | None, typer.Option(help="How long it lasts; 365 where not said.", metavar="N")] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Another one for a device that had one.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The device's folder; else DIR/devices/NAME.", metavar="DIR2"),
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(help="How long it lasts; 365 where not said.", metavar="N")
+    ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Another one for a device that had one.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a device's certificate: a folder to copy to the device.
@@ -93,9 +109,20 @@ def issue(
 
     made, target = make(folder, name, out=out, days=days, renew=renew)
     if as_json:
-        print(json_text({"folder": str(target), "name": made.name, "serial": made.serial, "not_after": made.not_after.isoformat()}))
+        print(
+            json_text(
+                {
+                    "folder": str(target),
+                    "name": made.name,
+                    "serial": made.serial,
+                    "not_after": made.not_after.isoformat(),
+                }
+            )
+        )
         return
-    print(f"{target} is what device {made.name} needs, until {made.not_after:%Y-%m-%d}: ca.pem, device.pem, device.key")
+    print(
+        f"{target} is what device {made.name} needs, until {made.not_after:%Y-%m-%d}: ca.pem, device.pem, device.key"
+    )
     print("copy it there by a way that nobody else can read, such as scp -rp")
 
 
@@ -136,12 +163,25 @@ def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
     if as_json:
         keys = ("name", "serial", "not_after", "revoked")
         print(
-            json_text([dict(zip(keys, (each.name, each.serial, each.not_after.isoformat(), each.revoked), strict=True)) for each in found])
+            json_text(
+                [
+                    dict(
+                        zip(
+                            keys,
+                            (each.name, each.serial, each.not_after.isoformat(), each.revoked),
+                            strict=True,
+                        )
+                    )
+                    for each in found
+                ]
+            )
         )
         return
     from airsplit.cli.render import table
 
     rows = table("name", "serial", "ends", "revoked", words=("name", "serial", "ends", "revoked"))
     for each in found:
-        rows.add_row(each.name, each.serial, f"{each.not_after:%Y-%m-%d}", "yes" if each.revoked else "no")
+        rows.add_row(
+            each.name, each.serial, f"{each.not_after:%Y-%m-%d}", "yes" if each.revoked else "no"
+        )
     print_parts(rows)

@@ -77,7 +77,9 @@ class Board:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json, self._live = as_json, False
-        self._out = sys.stdout  # as it is now: while training, what users' code prints goes to stderr
+        self._out = (
+            sys.stdout
+        )  # as it is now: while training, what users' code prints goes to stderr
         self._lock = threading.Lock()
         self._facts: Facts | None = None
         self._rounds, self._metric, self._lines = 0, Metric(), list[str]()
@@ -115,14 +117,26 @@ class Board:
         """A live table, where stderr is a terminal."""
         from airsplit.network.identity.admission import join_address
 
-        self._rounds, self._metric = serving.server.settings.rounds, metric_of(serving.server.settings)
+        self._rounds, self._metric = (
+            serving.server.settings.rounds,
+            metric_of(serving.server.settings),
+        )
         self._facts = Facts(self._rounds, self._metric, "training time")
         if not self._as_json:
-            note(f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}")
-            where = join_address(serving.host if is_loopback(serving.host) else "HOST", serving.port)
+            note(
+                f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}"
+            )
+            where = join_address(
+                serving.host if is_loopback(serving.host) else "HOST", serving.port
+            )
             note(f"each joins with: airsplit join {where}{_own_words(serving)}")
         else:
-            self.told("listening", port=serving.port, devices=len(serving.server.members), folder=str(serving.folder.path))
+            self.told(
+                "listening",
+                port=serving.port,
+                devices=len(serving.server.members),
+                folder=str(serving.folder.path),
+            )
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         if self._as_json:
             yield
@@ -132,7 +146,12 @@ class Board:
                 yield
             return
         self._live = True
-        with Live(console=console, transient=True, refresh_per_second=4, get_renderable=lambda: self._drawn(serving)):
+        with Live(
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+            get_renderable=lambda: self._drawn(serving),
+        ):
             yield
         self._live = False
 
@@ -144,7 +163,9 @@ class Board:
         def remind() -> None:
             while not over.wait(min(LONG_S, 1.0)):
                 if time.monotonic() - self._said_s >= LONG_S:
-                    text = how_far(serving.server.state())  # before the lock: the server may hold its own while it tells something
+                    text = how_far(
+                        serving.server.state()
+                    )  # before the lock: the server may hold its own while it tells something
                     with self._lock:
                         self._say(text)
 
@@ -176,7 +197,9 @@ def _own_words(serving: Serving) -> str:
     scenario, code = serving.server.scenario, "package.module:factory"
     wanted = {"identity FOLDER": serving.is_secured, f"model {code}": ":" in scenario.model.name}
     wanted[f"data {code}"] = ":" in scenario.training.dataset
-    wanted["metric package.module:function"] = ":" in scenario.training.metric and scenario.training.algorithm == "fedavg"
+    wanted["metric package.module:function"] = (
+        ":" in scenario.training.metric and scenario.training.algorithm == "fedavg"
+    )
     return "".join(f" --{option}" for option, is_needed in wanted.items() if is_needed)
 
 
@@ -188,7 +211,11 @@ def how_far(state: dict[str, Any]) -> str:
     'round 2 of 8: 2 training, at step 3 and later; 1 trained'
     """
     steps = [device["step"] for device in state["devices"] if device["state"] == "training"]
-    places = {"training": f", at step {min(steps)}{' and later' if max(steps) > min(steps) else ''}"} if steps else {}
+    places = (
+        {"training": f", at step {min(steps)}{' and later' if max(steps) > min(steps) else ''}"}
+        if steps
+        else {}
+    )
     counts = Counter(device["state"] for device in state["devices"])
     told = "; ".join(f"{count} {what}{places.get(what, '')}" for what, count in counts.items())
     return f"round {state['round'] + 1} of {state['rounds']}: {told}"
@@ -196,15 +223,29 @@ def how_far(state: dict[str, Any]) -> str:
 
 def state_table(state: dict[str, Any]) -> list[Any]:
     """How far a server is, and who is there."""
-    rows = table("device", "name", "state", "step", "samples", "kept", "heard", words=("name", "state"))
+    rows = table(
+        "device", "name", "state", "step", "samples", "kept", "heard", words=("name", "state")
+    )
     for device in state["devices"]:
         heard = "" if device["last_seen_s"] is None else f"{device['last_seen_s']:.0f} s ago"
         kept = "" if not device["version"] else f"round {device['version']}"
-        cells = (device["name"] or "-", device["state"], device["step"], device["samples"], kept, heard)
+        cells = (
+            device["name"] or "-",
+            device["state"],
+            device["step"],
+            device["samples"],
+            kept,
+            heard,
+        )
         rows.add_row(str(device["number"]), *map(str, cells))
     planned = state.get("planned_latency_s")
-    about = f"round {state['round']} of {state['rounds']} done, {seconds(state['time_s'])} of training"
-    return [Text(about + ("" if planned is None else f", {seconds(planned)} planned for each")), rows]
+    about = (
+        f"round {state['round']} of {state['rounds']} done, {seconds(state['time_s'])} of training"
+    )
+    return [
+        Text(about + ("" if planned is None else f", {seconds(planned)} planned for each")),
+        rows,
+    ]
 
 
 def device_teller(as_json: bool) -> Callable[..., None]:

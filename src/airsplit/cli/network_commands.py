@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airsplit.cli import arguments as sources
-from airsplit.cli.options import Address, AsJson, Authority, Certificate, Identity, Insecure, Key, Scenario, Set, TrustRun
-from airsplit.cli.output import json_text, note, print_parts
+from airsplit.cli.options import (
+    Address,
+    AsJson,
+    Authority,
+    Certificate,
+    Identity,
+    Insecure,
+    Key,
+    Scenario,
+    Set,
+    TrustRun,
+)
+from airsplit.cli.output import json_text, note, print_parts, reports
 from airsplit.cli.signals import handle
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue
 from airsplit.core.parsing import parse_json
@@ -21,17 +32,33 @@ if TYPE_CHECKING:
 
     from airsplit.network.server.serve import Serving
 
-WARNING = "plain text: everybody on the way can read activations and labels, and act as server or device"
+WARNING = (
+    "plain text: everybody on the way can read activations and labels, and act as server or device"
+)
 
 
 def serve(
     scenario: Scenario,
-    devices: Annotated[int | None, typer.Option(help="How many take part; else as many as the fleet has.", metavar="N")] = None,
-    listen: Annotated[str, typer.Option(help="Where to listen.", metavar="HOST:PORT")] = "127.0.0.1:7070",
-    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for devices.", metavar="S", min=0)] = 3600.0,
-    replan: Annotated[bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")] = False,
+    devices: Annotated[
+        int | None,
+        typer.Option(help="How many take part; else as many as the fleet has.", metavar="N"),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(help="Where to listen.", metavar="HOST:PORT")
+    ] = "127.0.0.1:7070",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for devices.", metavar="S", min=0)
+    ] = 3600.0,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
     identity: Identity = None,
     certificate: Certificate = None,
@@ -40,7 +67,9 @@ def serve(
     insecure: Insecure = False,
     set: Set = None,
     trust_run: TrustRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event as a line of JSON.")
+    ] = False,
 ) -> None:
     """Train a scenario with real devices that join over the network.
 
@@ -62,17 +91,28 @@ def serve(
     from airsplit.cli.run_tables import folder_for
     from airsplit.network.identity.admission import Admission, server_credentials
     from airsplit.network.server.serve import Serving
-    from airsplit.runs.record import RunFolder
+    from airsplit.runs.folder import RunFolder
 
-    switches = [*(["training.fast_paths=false"] if plain else []), *(["network.replan=true"] if replan else [])]
+    switches = [
+        *(["training.fast_paths=false"] if plain else []),
+        *(["network.replan=true"] if replan else []),
+    ]
     folder = folder_for(scenario, resume=resume) if out is None else out
     run = RunFolder(folder)
     before = run.changes() if resume and run.exists else {}
-    chosen, changes = sources.resumable(scenario, [*(set or []), *switches], before, folder, trust_run=trust_run)
+    chosen, changes = sources.resumable(
+        scenario, [*(set or []), *switches], before, folder, trust_run=trust_run
+    )
     secured = _is_secured(identity, certificate, key, authority)
     _require_safe(listen, secured, insecure)
-    credentials = server_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
-    admission = Admission(None if identity is None else identity / "revoked.txt") if secured else None
+    credentials = (
+        server_credentials(identity, certificate=certificate, key=key, authority=authority)
+        if secured
+        else None
+    )
+    admission = (
+        Admission(None if identity is None else identity / "revoked.txt") if secured else None
+    )
     from airsplit.cli.live_view import Board
 
     board = Board(as_json=as_json)
@@ -108,14 +148,23 @@ def _require_safe(address: str, secured: bool, insecure: bool) -> None:
 
 
 def _device_credentials(
-    address: str, identity: Path | None, certificate: Path | None, key: Path | None, authority: Path | None, insecure: bool
+    address: str,
+    identity: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    authority: Path | None,
+    insecure: bool,
 ) -> grpc.ChannelCredentials | None:
     """What a device shows to the server; None for plain text."""
     from airsplit.network.identity.admission import channel_credentials
 
     secured = _is_secured(identity, certificate, key, authority)
     _require_safe(address, secured, insecure)
-    return channel_credentials(identity, certificate=certificate, key=key, authority=authority) if secured else None
+    return (
+        channel_credentials(identity, certificate=certificate, key=key, authority=authority)
+        if secured
+        else None
+    )
 
 
 def _train(serving: Serving, board: Any, folder: Path) -> None:
@@ -124,7 +173,11 @@ def _train(serving: Serving, board: Any, folder: Path) -> None:
     from airsplit.network.server.assignments import Stopped
 
     try:
-        with handle(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop")), board.showing(serving):
+        with (
+            handle(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop")),
+            board.showing(serving),
+            reports(folder),
+        ):
             for record in serving:
                 board.recorded(record)
     except (Stopped, KeyboardInterrupt) as asked:
@@ -136,24 +189,53 @@ def _train(serving: Serving, board: Any, folder: Path) -> None:
 
 def join(
     address: Address,
-    data: Annotated[str | None, typer.Option(help="A folder with data sets, or package.module:factory.", metavar="DATA")] = None,
-    model: Annotated[str | None, typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL")] = None,
-    weights: Annotated[Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")] = None,
-    metric: Annotated[str | None, typer.Option(help="package.module:function; only where the device evaluates.", metavar="METRIC")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A folder with data sets, or package.module:factory.", metavar="DATA"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL"),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:function; only where the device evaluates.", metavar="METRIC"
+        ),
+    ] = None,
     raw_inputs: Annotated[
-        str, typer.Option(help="Inputs that may leave it as they are, with commas between; or allow.", metavar="NAMES")
+        str,
+        typer.Option(
+            help="Inputs that may leave it as they are, with commas between; or allow.",
+            metavar="NAMES",
+        ),
     ] = "refuse",
-    name: Annotated[str | None, typer.Option(help="Its name; else its certificate's or host's.", metavar="NAME")] = None,
-    out: Annotated[Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")] = None,
-    memory: Annotated[int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)] = 0,
-    probe_seconds: Annotated[float, typer.Option(help="Seconds that it measures itself for.", metavar="S", min=0)] = 3.0,
-    patience: Annotated[float, typer.Option(help="Seconds to look for a lost server.", metavar="S", min=0)] = 600.0,
+    name: Annotated[
+        str | None, typer.Option(help="Its name; else its certificate's or host's.", metavar="NAME")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")
+    ] = None,
+    memory: Annotated[
+        int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)
+    ] = 0,
+    probe_seconds: Annotated[
+        float, typer.Option(help="Seconds that it measures itself for.", metavar="S", min=0)
+    ] = 3.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds to look for a lost server.", metavar="S", min=0)
+    ] = 600.0,
     identity: Identity = None,
     certificate: Certificate = None,
     key: Key = None,
     authority: Authority = None,
     insecure: Insecure = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event as a line of JSON.")
+    ] = False,
 ) -> None:
     """Take part in a server's training, as a device.
 
@@ -179,7 +261,13 @@ def join(
         note(f"note: there is no folder {data!r}; a data set that comes along needs none")
     credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
     called = name if name is not None else _host_name() if credentials is None else ""
-    where = called or (identity.resolve().name if identity is not None else certificate.stem if certificate is not None else "device")
+    where = called or (
+        identity.resolve().name
+        if identity is not None
+        else certificate.stem
+        if certificate is not None
+        else "device"
+    )
     from airsplit.cli.live_view import device_teller
 
     device = Device(
@@ -189,7 +277,9 @@ def join(
         model=model,
         weights=None if weights is None else str(weights),
         metric=metric,
-        raw_inputs=raw_inputs if raw_inputs in RAW_INPUTS else [each.strip() for each in raw_inputs.split(",")],
+        raw_inputs=raw_inputs
+        if raw_inputs in RAW_INPUTS
+        else [each.strip() for each in raw_inputs.split(",")],
         memory_bytes=memory,
         probe_s=probe_seconds,
         patience_s=patience,
@@ -203,14 +293,22 @@ def _host_name() -> str:
     """This machine's name, as far as it can be a device's."""
     import socket
 
-    kept = "".join(letter for letter in socket.gethostname() if letter.isascii() and (letter.isalnum() or letter in "._-"))
+    kept = "".join(
+        letter
+        for letter in socket.gethostname()
+        if letter.isascii() and (letter.isalnum() or letter in "._-")
+    )
     return kept[:64] or "device"
 
 
 def probe(
     scenario: Scenario,
-    seconds: Annotated[float, typer.Option(help="Seconds to measure for.", metavar="S", min=0)] = 3.0,
-    link: Annotated[str | None, typer.Option(help="Also measure the way to this server.", metavar="HOST:PORT")] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to measure for.", metavar="S", min=0)
+    ] = 3.0,
+    link: Annotated[
+        str | None, typer.Option(help="Also measure the way to this server.", metavar="HOST:PORT")
+    ] = None,
     identity: Identity = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -235,12 +333,18 @@ def probe(
     from airsplit.network.client.probe import measure_compute
 
     chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
-    credentials = None if link is None else _device_credentials(link, identity, certificate, key, authority, insecure)
+    credentials = (
+        None
+        if link is None
+        else _device_credentials(link, identity, certificate, key, authority, insecure)
+    )
     from airsplit.training.setup import replica_of
 
     with sources.what_is_printed_as_notes():
         replica, profile = replica_of(chosen)
-    measured = measure_compute(replica, profile, batch_size=chosen.training.batch_size, seconds=seconds)
+    measured = measure_compute(
+        replica, profile, batch_size=chosen.training.batch_size, seconds=seconds
+    )
     ways = {} if link is None else _measured_link(link, credentials)
     if as_json:
         print(json_text(json.loads(measured.to_json()) | {"yardstick": measured.yardstick} | ways))
@@ -307,7 +411,9 @@ def _checked_state(text: str) -> dict[str, Any]:
     except FileProblem:
         state = None
     if not isinstance(state, dict) or not isinstance(state.get("devices"), list):
-        raise InvalidValue("the server's answer is not a state; is it an airsplit server of the same version?")
+        raise InvalidValue(
+            "the server's answer is not a state; is it an airsplit server of the same version?"
+        )
     return state
 
 
@@ -315,7 +421,11 @@ def _unreachable(address: str, error: grpc.RpcError, *, is_secured: bool) -> Air
     from airsplit.network.client.stream import told
 
     found = told(error, address, is_secured=is_secured)
-    return found if isinstance(found, AirsplitError) else AirsplitError(f"server {address} cannot be reached: {found}")
+    return (
+        found
+        if isinstance(found, AirsplitError)
+        else AirsplitError(f"server {address} cannot be reached: {found}")
+    )
 
 
 COMMANDS = (serve, join, probe, status)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from airsplit.core.errors import AirsplitError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -17,7 +21,12 @@ USER_MISTAKE = 2
 def note(text: object) -> None:
     """One line on stderr, without codes that a terminal would obey."""
     line = " ".join(str(text).split())
-    print("airsplit:", "".join(each if each.isprintable() else "?" for each in line), file=sys.stderr, flush=True)
+    print(
+        "airsplit:",
+        "".join(each if each.isprintable() else "?" for each in line),
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def print_parts(*parts: Any) -> None:
@@ -39,6 +48,25 @@ def save_plot(figure: Canvas, file: Path) -> None:
     note(f"wrote {file}")
 
 
+@contextmanager
+def reports(folder: Path) -> Iterator[None]:
+    """Write the report of every run in a folder when this block ends, however it ends.
+
+    A page that cannot be written is no reason to lose a run, or to hide what stopped it.
+    """
+    from airsplit.report.page import write_report
+
+    try:
+        yield
+    finally:
+        for plan in (folder / "plan.json", *sorted(folder.glob("*/plan.json"))):
+            if plan.exists():
+                try:
+                    write_report(plan.parent)
+                except AirsplitError as error:
+                    note(f"warning: there is no report: {error}")
+
+
 def json_text(document: Any) -> str:
     """JSON with one line for each key, or for each entry of a list.
 
@@ -49,6 +77,11 @@ def json_text(document: Any) -> str:
     }
     """
     if isinstance(document, list):
-        return "[\n " + ",\n ".join(json.dumps(entry, allow_nan=False) for entry in document) + "\n]"
-    pairs = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items())
+        return (
+            "[\n " + ",\n ".join(json.dumps(entry, allow_nan=False) for entry in document) + "\n]"
+        )
+    pairs = (
+        f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}"
+        for key, value in document.items()
+    )
     return "{\n " + ",\n ".join(pairs) + "\n}"

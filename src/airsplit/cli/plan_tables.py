@@ -27,8 +27,12 @@ QUANTILES = {"min": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "max": 1.0}
 def plan_report(planned: Planned) -> list[Text | Table]:
     """Everything about one plan."""
     few = len(planned.plan) <= MOST_ROWS
-    caption = Text(f"Mean times for {_iteration(planned.plan)}{'' if few else ', over the devices'}")
-    tables = [device_table(planned)] if few else [quantile_table(planned.plan), split_table(planned)]
+    caption = Text(
+        f"Mean times for {_iteration(planned.plan)}{'' if few else ', over the devices'}"
+    )
+    tables = (
+        [device_table(planned)] if few else [quantile_table(planned.plan), split_table(planned)]
+    )
     return [_title(planned), caption, *tables, facts(_conclusions(planned))]
 
 
@@ -39,7 +43,11 @@ def _title(planned: Planned) -> Text:
 def header(planned: Planned) -> str:
     """What was planned, on one line."""
     scenario, profile = planned.scenario, planned.profile
-    rest = [split_limit(scenario, profile), _batch(planned.plan), "waiting after every " + scenario.clock.barrier]
+    rest = [
+        split_limit(scenario, profile),
+        _batch(planned.plan),
+        "waiting after every " + scenario.clock.barrier,
+    ]
     return " · ".join([*who_and_where(scenario, profile, planned.fleet), *rest])
 
 
@@ -52,7 +60,11 @@ def _radio(fleet: Fleet) -> list[str]:
     cell = fleet.cell
     if fleet.distance_m is None:
         return ["replayed rates" if fleet.trace is not None else "measured rates"]
-    noise = f"{cell.noise_dbm:g} dBm" if cell.noise_dbm is not None else f"{cell.noise_dbm_per_hz:g} dBm/Hz"
+    noise = (
+        f"{cell.noise_dbm:g} dBm"
+        if cell.noise_dbm is not None
+        else f"{cell.noise_dbm_per_hz:g} dBm/Hz"
+    )
     return [f"{cell.bandwidth_hz / 1e6:g} MHz", f"noise {noise}"]
 
 
@@ -82,7 +94,11 @@ def _iteration(plan: Plan) -> str:
 def _columns(plan: Plan) -> dict[str, Floats]:
     """The mean times of the devices; the server's only where it takes any."""
     server = {"server": plan.server_s} if plan.server_s.any() else {}
-    return {"compute": plan.compute_s, "transmit": plan.transmit_s} | server | {"total": plan.latency_s}
+    return (
+        {"compute": plan.compute_s, "transmit": plan.transmit_s}
+        | server
+        | {"total": plan.latency_s}
+    )
 
 
 def device_table(planned: Planned) -> Table:
@@ -91,7 +107,13 @@ def device_table(planned: Planned) -> Table:
     for k in range(len(plan)):
         spent = (seconds(float(column[k])) for column in times.values())
         name = planned.fleet.device_name(k)
-        made.add_row(name, str(plan.splits[k]), plan.split_names[k], percent(float(plan.shares[k]), 2), *spent)
+        made.add_row(
+            name,
+            str(plan.splits[k]),
+            plan.split_names[k],
+            percent(float(plan.shares[k]), 2),
+            *spent,
+        )
     return made
 
 
@@ -99,7 +121,9 @@ def quantile_table(plan: Plan) -> Table:
     """How shares and times are spread over a large fleet."""
     made = table("", *QUANTILES, words=("",))
     levels = list(QUANTILES.values())
-    made.add_row("share", *(f"{digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels)))
+    made.add_row(
+        "share", *(f"{digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels))
+    )
     for name, column in _columns(plan).items():
         made.add_row(name, *(seconds(float(q)) for q in np.quantile(column, levels)))
     return made
@@ -111,7 +135,12 @@ def split_table(planned: Planned) -> Table:
     made = table("split", "name", "devices", "of the fleet", words=("name", "of the fleet"))
     for split, count in zip(splits.tolist(), counts.tolist(), strict=True):
         share = count / len(planned.plan)
-        made.add_row(str(split), planned.profile.names[split - 1], f"{count:,}", f"{percent(share):>6} {bar(share)}")
+        made.add_row(
+            str(split),
+            planned.profile.names[split - 1],
+            f"{count:,}",
+            f"{percent(share):>6} {bar(share)}",
+        )
     return made
 
 
@@ -119,18 +148,32 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
     plan, settings = planned.plan, planned.scenario.plan
     each = _iteration(plan)
     yield "slowest device", f"{seconds(plan.mean_latency_s)} for {each}: largest mean, max E"
-    yield "all devices", f"{seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]"
+    yield (
+        "all devices",
+        f"{seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]",
+    )
     if settings.quantile is not None:
         kept = seconds(plan.quantile_s(settings.quantile))
-        yield f"{100 * settings.quantile:g} % quantile", f"{kept} or less for {each}, all devices together"
+        yield (
+            f"{100 * settings.quantile:g} % quantile",
+            f"{kept} or less for {each}, all devices together",
+        )
     if settings.device_quantile is not None:
         kept = seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
-        yield f"{100 * settings.device_quantile:g} % quantile", f"{kept} or less for {each}, each device by itself"
+        yield (
+            f"{100 * settings.device_quantile:g} % quantile",
+            f"{kept} or less for {each}, each device by itself",
+        )
     yield "objective", f"{plan.objective}, {seconds(plan.objective_s)}"
-    yield "bound", f"at most {at_most_percent(plan.gap)} longer than the best possible plan, in this objective"
+    yield (
+        "bound",
+        f"at most {at_most_percent(plan.gap)} longer than the best possible plan, in this objective",
+    )
     yield "", f"It holds against {plan.bound}. {WORDS_OF_A_BOUND}"
     yield "averaged", _averaged(planned)
-    little = little_averaged(planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum()))
+    little = little_averaged(
+        planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum())
+    )
     if little is not None:
         yield "", little
     if (held := _held_by_memory(planned)) is not None:
@@ -154,7 +197,11 @@ def _averaged(planned: Planned) -> str:
 def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None:
     """What is to be said where hardly anything is averaged; None where enough is, or nothing was meant to be."""
     training = scenario.training
-    if training.algorithm != "sfl" or training.average_fronts_every is not None or not 0 < averaged < LITTLE * total:
+    if (
+        training.algorithm != "sfl"
+        or training.average_fronts_every is not None
+        or not 0 < averaged < LITTLE * total
+    ):
         return None
     way = "a lower plan.max_split shares more, and training.average_fronts_every averages the rest now and then"
     return f"only {percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
@@ -185,14 +232,22 @@ def _held_by_memory(planned: Planned) -> str | None:
     plan, profile, fleet = planned.plan, planned.profile, planned.fleet
     if fleet.memory_bytes is None:
         return None
-    needed = profile.device_memory_bytes(plan.batch_size, planned.scenario.plan_arguments()["optimiser_slots"])
+    needed = profile.device_memory_bytes(
+        plan.batch_size, planned.scenario.plan_arguments()["optimizer_slots"]
+    )
     fits = np.searchsorted(needed, fleet.memory_bytes, side="right")
     limit = planned.scenario.plan.max_split
-    limits = [_deepest_split(planned.scenario, profile, each) for each in (limit if isinstance(limit, tuple) else (limit,))]
+    limits = [
+        _deepest_split(planned.scenario, profile, each)
+        for each in (limit if isinstance(limit, tuple) else (limit,))
+    ]
     held = np.flatnonzero(fits < np.array(limits))
     if not len(held):
         return None
-    names = [f"{fleet.device_name(k)} up to {profile.names[fits[k] - 1]}" for k in held[:MOST_NAMES].tolist()]
+    names = [
+        f"{fleet.device_name(k)} up to {profile.names[fits[k] - 1]}"
+        for k in held[:MOST_NAMES].tolist()
+    ]
     more = f", and {len(held) - MOST_NAMES:,} devices more" if len(held) > MOST_NAMES else ""
     return f"limits how deep they can be cut: {', '.join(names)}{more}"
 
@@ -206,9 +261,20 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
     plans = [planned.plan for planned in all_planned]
     caption = Text(f"Latencies of {_iteration(plans[0])}")
     made = table(
-        "method", "max E", "E[max]", "objective", "gap", "planned in", "splits used", words=("method", "objective"), prose=("splits used",)
+        "method",
+        "max E",
+        "E[max]",
+        "objective",
+        "gap",
+        "planned in",
+        "splits used",
+        words=("method", "objective"),
+        prose=("splits used",),
     )
-    best_mean, best_max = min(p.mean_latency_s for p in plans), min(p.expected_latency_s for p in plans)
+    best_mean, best_max = (
+        min(p.mean_latency_s for p in plans),
+        min(p.expected_latency_s for p in plans),
+    )
     for planned, plan in zip(all_planned, plans, strict=True):
         made.add_row(
             plan.method,
@@ -239,5 +305,8 @@ def _marked(value: float, best: float) -> Text:
 
 def _splits_used(planned: Planned) -> str:
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
-    used = [f"{planned.profile.names[s - 1]} ×{n:,}" for s, n in zip(splits.tolist(), counts.tolist(), strict=True)]
+    used = [
+        f"{planned.profile.names[s - 1]} ×{n:,}"
+        for s, n in zip(splits.tolist(), counts.tolist(), strict=True)
+    ]
     return ", ".join(used) if len(used) <= 4 else f"{len(used)}, from {used[0]} to {used[-1]}"

@@ -25,10 +25,24 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 def profile(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_one_of(model_names())}; package.module:factory; or a JSON profile.")],
-    input: Annotated[list[str] | None, typer.Option(help="One sample's sizes and type; repeat for more inputs.", metavar="SPEC")] = None,
-    model_arg: Annotated[list[str] | None, typer.Option(help="An argument of the model; repeat for more.", metavar="KEY=VALUE")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which cuts are left out, and why.")] = False,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help=f"{_one_of(model_names())}; package.module:factory; or a JSON profile.",
+        ),
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="One sample's sizes and type; repeat for more inputs.", metavar="SPEC"),
+    ] = None,
+    model_arg: Annotated[
+        list[str] | None,
+        typer.Option(help="An argument of the model; repeat for more.", metavar="KEY=VALUE"),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which cuts are left out, and why.")
+    ] = False,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,22 +69,33 @@ def profile(
         save_plot(draw_profile(found), plot)
     if as_json:
         reasons = [asdict(refusal) for refusal in refused]
-        print(json_text({"profile": json.loads(found.to_json()), "refused": reasons}) if explain else found.to_json())
+        print(
+            json_text({"profile": json.loads(found.to_json()), "refused": reasons})
+            if explain
+            else found.to_json()
+        )
         return
     from airsplit.cli.profile_tables import explanation, profile_table
     from airsplit.cli.render import screen
 
-    print_parts(*profile_table(found, screen().width), *(explanation(found, refused) if explain else []))
+    print_parts(
+        *profile_table(found, screen().width), *(explanation(found, refused) if explain else [])
+    )
 
 
 def plan(
     scenario: Scenario,
     method: Annotated[
-        str | None, typer.Option(help=f"{_one_of(METHODS)}; your own, package.module:function; or all.", metavar="METHOD")
+        str | None,
+        typer.Option(
+            help=f"{_one_of(METHODS)}; your own, package.module:function; or all.", metavar="METHOD"
+        ),
     ] = None,
     set: Set = None,
     trust_run: TrustRun = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the plan to this file, as JSON.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose every device's split and share of the band.
@@ -106,7 +131,9 @@ def plan(
 
 def clock(
     scenario: Scenario,
-    rounds: Annotated[int | None, typer.Option(help="How many; else training.rounds.", metavar="N")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="How many; else training.rounds.", metavar="N")
+    ] = None,
     plot: Plot = None,
     set: Set = None,
     trust_run: TrustRun = False,

@@ -18,7 +18,15 @@ WIDEST, GAP = 120, 2
 LONG = 40  # rows from which a table has gaps between the model's blocks, and its header again at its foot
 SHORTEST_NAME, LONGEST_BAR = 24, 20
 WORK, RAW = "of the work", "raw inputs"
-DROPPED = (WORK, "back", "layer", "memory", "trainable", "backward", "parameters")  # where the screen is narrow, in this order
+DROPPED = (
+    WORK,
+    "back",
+    "layer",
+    "memory",
+    "trainable",
+    "backward",
+    "parameters",
+)  # where the screen is narrow, in this order
 CAPTION = (
     "For one sample: multiply-adds of the layer, of all so far, and of their backward pass; bytes sent over the cut and back, in "
     "float32; parameters of the layer; memory for training all so far"
@@ -39,7 +47,9 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
     longest = max(map(len, ("name", *profile.names)))
     columns = _columns(profile)
     for key in DROPPED:
-        within, needed = (min(width, WIDEST), longest) if key == WORK else (width, min(SHORTEST_NAME, longest))
+        within, needed = (
+            (min(width, WIDEST), longest) if key == WORK else (width, min(SHORTEST_NAME, longest))
+        )
         if within - _width(columns) < needed:
             columns.pop(key, None)
     if WORK in columns:
@@ -54,7 +64,12 @@ def profile_table(profile: Profile, width: int) -> list[Text | Table]:
     made.show_footer = len(profile) > LONG
     for column in made.columns:
         column.footer = column.header
-    return [Text(profile_line(profile), style="bold"), Text(CAPTION), made, *map(Text, _crossing_notes(profile))]
+    return [
+        Text(profile_line(profile), style="bold"),
+        Text(CAPTION),
+        made,
+        *map(Text, _crossing_notes(profile)),
+    ]
 
 
 def _crossing_notes(profile: Profile) -> Iterator[str]:
@@ -72,7 +87,9 @@ def profile_line(profile: Profile) -> str:
     work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
     name, macs = profile.model or "model", quantity(work, "MAC")
     sample = f"a sample of {' and '.join(profile.inputs)}" if profile.inputs else "a sample"
-    return f"{name} · {counted(len(profile), 'split')} · {macs} {sample} · {parameters:,} parameters"
+    return (
+        f"{name} · {counted(len(profile), 'split')} · {macs} {sample} · {parameters:,} parameters"
+    )
 
 
 def _columns(profile: Profile) -> dict[str, list[str]]:
@@ -85,9 +102,17 @@ def _columns(profile: Profile) -> dict[str, list[str]]:
         "sent": _quantities(profile.activation_elements * BYTES_PER_FLOAT32, "B"),
         "back": _quantities(profile.gradient_elements * BYTES_PER_FLOAT32, "B"),
         "parameters": [f"{int(number):,}" for number in profile.parameters],
-        **({"trainable": [f"{int(number):,}" for number in profile.trainable_parameters]} if frozen else {}),
+        **(
+            {"trainable": [f"{int(number):,}" for number in profile.trainable_parameters]}
+            if frozen
+            else {}
+        ),
         "memory": _quantities(profile.device_memory_bytes(1), "B"),
-        **({RAW: [", ".join(names) for names in profile.raw_inputs]} if any(profile.raw_inputs) else {}),
+        **(
+            {RAW: [", ".join(names) for names in profile.raw_inputs]}
+            if any(profile.raw_inputs)
+            else {}
+        ),
         WORK: _work(profile, 0),
     }
 
@@ -106,7 +131,11 @@ def _work(profile: Profile, room: int) -> list[str]:
 
 def _width(columns: dict[str, list[str]]) -> int:
     """How wide a table with these columns is, but for the letters of the names."""
-    return len("split") + 2 * GAP + sum(max(len(header), *map(len, cells)) + GAP for header, cells in columns.items())
+    return (
+        len("split")
+        + 2 * GAP
+        + sum(max(len(header), *map(len, cells)) + GAP for header, cells in columns.items())
+    )
 
 
 def _shortened(name: str, room: int) -> str:
@@ -149,17 +178,30 @@ class Sent(NamedTuple):
 def explanation(profile: Profile, refused: Sequence[RefusalLike]) -> list[Text | Table]:
     """Which cuts are left out, and why; those with the same reason together.  Then the splits that plans leave out."""
     everywhere = "the model can be cut after every layer"
-    sent = [Sent(name, f"sends {' and '.join(raw)}") for name, raw in zip(profile.names, profile.raw_inputs, strict=True) if raw]
+    sent = [
+        Sent(name, f"sends {' and '.join(raw)}")
+        for name, raw in zip(profile.names, profile.raw_inputs, strict=True)
+        if raw
+    ]
     parts: list[Text | Table] = []
     if refused:
-        parts += [Text(f"{len(refused)} of {len(profile) + len(refused)} cuts are left out, those after", style="bold"), _reasons(refused)]
+        parts += [
+            Text(
+                f"{len(refused)} of {len(profile) + len(refused)} cuts are left out, those after",
+                style="bold",
+            ),
+            _reasons(refused),
+        ]
     elif sent:
         parts += [Text(f"{everywhere[0].upper()}{everywhere[1:]}")]
     else:
         parts += [Text(f"No cut is left out: {everywhere}")]
     if sent:
         left_out = "would send a raw input unchanged, which plans leave out by default, those after"
-        parts += [Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"), _reasons(sent)]
+        parts += [
+            Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"),
+            _reasons(sent),
+        ]
     return parts
 
 
@@ -172,7 +214,10 @@ def _reasons(refused: Sequence[RefusalLike]) -> Table:
 
 def _grouped(refused: Sequence[RefusalLike]) -> Iterator[tuple[str, str]]:
     """The layers of each reason, and the reason."""
-    runs = [(reason, [each.name for each in run]) for reason, run in groupby(refused, key=lambda each: each.reason)]
+    runs = [
+        (reason, [each.name for each in run])
+        for reason, run in groupby(refused, key=lambda each: each.reason)
+    ]
     for reason in dict.fromkeys(reason for reason, _ in runs):
         yield ", ".join(_run(names) for why, names in runs if why == reason), reason
 

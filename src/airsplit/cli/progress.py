@@ -60,7 +60,11 @@ def linger() -> None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
         yield
 
 
@@ -70,7 +74,11 @@ class Follower:
     def __init__(self, rounds: int, metric: Metric) -> None:
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         self._rounds, self._metric, self._facts = rounds, metric, Facts(rounds, metric)
-        self._live = Live(self._facts.drawn(), console=console, transient=True, refresh_per_second=8) if console.is_terminal else None
+        self._live = (
+            Live(self._facts.drawn(), console=console, transient=True, refresh_per_second=8)
+            if console.is_terminal
+            else None
+        )
         self._left_s: float | None = None
         self._tested: float | None = None
         self._said_s = time.monotonic()
@@ -80,12 +88,16 @@ class Follower:
         start_s = time.monotonic()
         with self._live or nullcontext():
             for trained, record in enumerate(records, start=1):
-                self._left_s = (time.monotonic() - start_s) / trained * (self._rounds - record.round)
+                self._left_s = (
+                    (time.monotonic() - start_s) / trained * (self._rounds - record.round)
+                )
                 self._add(record, trained == 1 or record.round == self._rounds)
                 yield record
 
     def _add(self, record: RoundRecord, in_any_case: bool) -> None:
-        in_any_case = in_any_case or self._live is not None or bool(self._facts.now)  # what was begun is told to its end
+        in_any_case = (
+            in_any_case or self._live is not None or bool(self._facts.now)
+        )  # what was begun is told to its end
         self._facts.add(record)
         tested = self._metric.of(record)
         self._tested = self._tested if tested is None else tested
@@ -110,7 +122,14 @@ class Follower:
             self._live.update(self._facts.drawn(self._left_s))
 
 
-def line(record: RoundRecord, rounds: int, metric: Metric, tested: float | None, left_s: float | None, clock: str = "virtual time") -> str:
+def line(
+    record: RoundRecord,
+    rounds: int,
+    metric: Metric,
+    tested: float | None,
+    left_s: float | None,
+    clock: str = "virtual time",
+) -> str:
     """One round in words, with the metric as it was last tested.
 
     >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, Metric(), 0.75, 65.0)
@@ -119,14 +138,18 @@ def line(record: RoundRecord, rounds: int, metric: Metric, tested: float | None,
     parts = [f"round {record.round} of {rounds}"]
     if tested is not None:
         parts.append(f"{metric.name} {metric.show(tested)}")
-    parts.append("no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}")
+    parts.append(
+        "no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}"
+    )
     parts.append(f"{clock} {seconds(record.virtual_time_s)}")
     if left_s is not None:
         parts.append(time_left(left_s))
     return " · ".join(parts)
 
 
-def now_and_then(tell: Callable[[str], None], pause_s: float = PLAIN_LINES_S) -> Callable[[str], None]:
+def now_and_then(
+    tell: Callable[[str], None], pause_s: float = PLAIN_LINES_S
+) -> Callable[[str], None]:
     """The same, but silent for a while after each line, and about what was said already."""
     last_s, last = -pause_s, ""
 

@@ -13,8 +13,8 @@ from airsplit.runs.record import RoundRecord
 from airsplit.runs.wording import TIME
 
 LEVELS = "▁▂▃▄▅▆▇█"
-COLOURS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
-KINDS = {f"{kind}_s": (TIME[kind], colour) for kind, colour in COLOURS.items()}
+COLORS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
+KINDS = {f"{kind}_s": (TIME[kind], color) for kind, color in COLORS.items()}
 WIDTH = 30
 LABEL = 10
 
@@ -54,20 +54,28 @@ class Facts:
         done = self._last.round
         left = "" if left_s is None else f" · {time_left(left_s)}"
         text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
-        return text.append(f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}")
+        return text.append(
+            f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}"
+        )
 
     def _quality(self) -> Text | None:
         """Accuracy, or the metric of the user's own between the least and the greatest that it was."""
         if not self._tested:
             return None
         name = self._metric.name if len(self._metric.name) < LABEL else "metric"
-        low, high = (0.0, 1.0) if self._metric.is_accuracy else (min(self._tested), max(self._tested))
-        return Text(f"{name:{LABEL}}{levels(self._tested, low, high, WIDTH):{WIDTH}}  {self._metric.show(self._tested[-1])}")
+        low, high = (
+            (0.0, 1.0) if self._metric.is_accuracy else (min(self._tested), max(self._tested))
+        )
+        return Text(
+            f"{name:{LABEL}}{levels(self._tested, low, high, WIDTH):{WIDTH}}  {self._metric.show(self._tested[-1])}"
+        )
 
     def _loss(self) -> Text | None:
         if not self._losses:
             return Text("no device has finished a round yet")
-        return Text(f"{'loss':10}{levels(self._losses, 0.0, max(self._losses), WIDTH):{WIDTH}}  {self._losses[-1]:.3f}")
+        return Text(
+            f"{'loss':10}{levels(self._losses, 0.0, max(self._losses), WIDTH):{WIDTH}}  {self._losses[-1]:.3f}"
+        )
 
     def _time(self) -> Text | None:
         """What the devices did, as one bar."""
@@ -76,11 +84,15 @@ class Facts:
             return None
         text, drawn = Text(f"{'devices':10}"), 0
         ends = [sum(list(self._spent.values())[: at + 1]) / whole for at in range(len(KINDS))]
-        for (_, colour), end in zip(KINDS.values(), ends, strict=True):
+        for (_, color), end in zip(KINDS.values(), ends, strict=True):
             cells = round(WIDTH * end) - drawn
-            text.append("█" * cells, style=colour)
+            text.append("█" * cells, style=color)
             drawn += cells
-        said = ", ".join(f"{percent(self._spent[key] / whole, 0)} {word}" for key, (word, _) in KINDS.items() if self._spent[key])
+        said = ", ".join(
+            f"{percent(self._spent[key] / whole, 0)} {word}"
+            for key, (word, _) in KINDS.items()
+            if self._spent[key]
+        )
         return text.append(f"  {said}")
 
 
@@ -93,7 +105,7 @@ def time_left(left_s: float) -> str:
 
 
 def levels(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
-    """A line of text that rises and falls: the last values, or of many of them the last of neighbours.
+    """A line of text that rises and falls: the last values, or of many of them the last of neighbors.
 
     >>> levels([0.0, 0.5, 1.0], 0.0, 1.0), levels([1.0] * 100, 0.0, 1.0, 5), levels([2.0], 0.0, 0.0)
     ('▁▅█', '█████', '▁')
@@ -101,4 +113,7 @@ def levels(values: Sequence[float], low: float, high: float, width: int = WIDTH)
     count = min(len(values), width)
     chosen = [values[(at + 1) * len(values) // count - 1] for at in range(count)]
     span = high - low
-    return "".join(LEVELS[min(int((value - low) / span * len(LEVELS)), len(LEVELS) - 1) if span > 0 else 0] for value in chosen)
+    return "".join(
+        LEVELS[min(int((value - low) / span * len(LEVELS)), len(LEVELS) - 1) if span > 0 else 0]
+        for value in chosen
+    )

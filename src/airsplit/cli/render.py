@@ -27,7 +27,13 @@ class ClaimLike(Protocol):
 
 def screen() -> Console:
     """Standard output: as wide as the terminal; where it is none, plain and 200 letters wide, so that lines stay whole."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=sys.stdout,
+        width=None if sys.stdout.isatty() else 200,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def table(*columns: str, words: Sequence[str] = (), prose: Sequence[str] = ()) -> Table:
@@ -60,7 +66,9 @@ def preset_table(descriptions: dict[str, str]) -> Table:
 
 def claims_table(claims: Iterable[ClaimLike]) -> Table:
     """The paper's claims, what was measured, and whether they hold."""
-    made = table("id", "claim", "holds", "measured", words=("id", "holds"), prose=("claim", "measured"))
+    made = table(
+        "id", "claim", "holds", "measured", words=("id", "holds"), prose=("claim", "measured")
+    )
     for claim in claims:
         verdict = Text("yes", style="green") if claim.holds else Text("no", style="bold red")
         made.add_row(claim.id, claim.claim, verdict, claim.measured)

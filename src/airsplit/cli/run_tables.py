@@ -11,9 +11,9 @@ from rich.table import Table
 from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
 from airsplit.core.formatting import percent, quantity, seconds
+from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES, has_energy, waiting_share
 from airsplit.runs.metric import display_name
-from airsplit.runs.record import RunFolder
 from airsplit.runs.wording import NO_ENERGY
 from airsplit.scenario.scenario import Scenario
 
@@ -21,7 +21,9 @@ from airsplit.scenario.scenario import Scenario
 def folder_for(scenario: str, *, resume: bool) -> Path:
     """Where a run goes that was given no folder: runs/NAME, or the next that is free; when resuming, the last that is there."""
     file = Path(scenario)
-    stem = file.absolute().parent.name if file.name == "scenario.toml" else file.stem  # a run's own scenario goes by the run's name
+    stem = (
+        file.absolute().parent.name if file.name == "scenario.toml" else file.stem
+    )  # a run's own scenario goes by the run's name
 
     def numbered(n: int) -> Path:
         return RUNS / (stem if n == 1 else f"{stem}-{n}")
@@ -55,7 +57,13 @@ def stopped(folder: Path) -> str:
 
 
 SCORES = (
-    *("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy", "own_accuracy_worst"),
+    *(
+        "test_accuracy",
+        "test_accuracy_spread",
+        "test_accuracy_worst",
+        "own_accuracy",
+        "own_accuracy_worst",
+    ),
     *("test_metric", "test_metric_spread", "test_metric_worst", "test_loss"),
 )
 
@@ -87,23 +95,51 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     time = "of training" if networked else "of virtual time"
     lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} {time}")]
     if summary["test_metric"] is not None:
-        mean, spread, worst = (f"{summary[name]:.4g}" for name in ("test_metric", "test_metric_spread", "test_metric_worst"))
+        mean, spread, worst = (
+            f"{summary[name]:.4g}"
+            for name in ("test_metric", "test_metric_spread", "test_metric_worst")
+        )
         about = f"on the test set, mean over the devices' models (spread {spread}, worst {worst})"
         lines.append((display_name(summary["metric"]), f"{mean} {about}"))
     if summary["test_accuracy"] is not None:
         spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
-        lines.append(("accuracy", f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})"))
+        lines.append(
+            (
+                "accuracy",
+                f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})",
+            )
+        )
     if summary["own_accuracy"] is not None:
         worst = percent(summary["own_accuracy_worst"])
-        lines.append(("", f"{percent(summary['own_accuracy'])} with classes weighted as each device has them (worst {worst})"))
+        lines.append(
+            (
+                "",
+                f"{percent(summary['own_accuracy'])} with classes weighted as each device has them (worst {worst})",
+            )
+        )
     if summary["test_loss"] is not None:
         lines.append(("loss", f"{summary['test_loss']:.3f} on the test set"))
-    lines.append(("sent", f"{quantity(summary['sent_bytes'], 'B')} up, {quantity(summary['received_bytes'], 'B')} down, by all devices"))
+    lines.append(
+        (
+            "sent",
+            f"{quantity(summary['sent_bytes'], 'B')} up, {quantity(summary['received_bytes'], 'B')} down, by all devices",
+        )
+    )
     lines.append(("devices' work", quantity(summary["macs"], "MAC")))
     if summary["energy_j"] is not None:
         lines.append(("energy", f"{quantity(summary['energy_j'], 'J')}, of all devices"))
     elif not networked:  # over a network nobody measures it
         lines.append(("energy", NO_ENERGY))
-    lines.append(("waiting", f"{percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done"))
-    lines.append(("run folder", f"{folder}: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html"))
+    lines.append(
+        (
+            "waiting",
+            f"{percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done",
+        )
+    )
+    lines.append(
+        (
+            "run folder",
+            f"{folder}: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html",
+        )
+    )
     return facts(lines)

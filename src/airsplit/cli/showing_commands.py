@@ -17,7 +17,9 @@ SCALES = ("smoke", "paper")
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one, as TOML.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print this one, as TOML.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the scenarios that come along, or print one as TOML.
@@ -31,7 +33,9 @@ def presets(
 
     descriptions = {each: describe(each) for each in ([name] if name else preset_names())}
     if name is None and as_json:
-        print(json_text([{"name": each, "description": text} for each, text in descriptions.items()]))
+        print(
+            json_text([{"name": each, "description": text} for each, text in descriptions.items()])
+        )
     elif name is None:
         from airsplit.cli.render import preset_table
 
@@ -43,7 +47,10 @@ def presets(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or the folder of a comparison.")], as_json: AsJson = False
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or the folder of a comparison.")
+    ],
+    as_json: AsJson = False,
 ) -> None:
     """Write report.html of a run or a comparison; print its path.
 
@@ -59,14 +66,23 @@ def report(
     from airsplit.report.page import write_report
     from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 
-    written = write_comparison(read_comparison(run), run) if is_comparison(run) else write_report(run)
+    written = (
+        write_comparison(read_comparison(run), run) if is_comparison(run) else write_report(run)
+    )
     print(json_text({"report": str(written)}) if as_json else written)
 
 
 def figures(
-    numbers: Annotated[list[str] | None, typer.Argument(metavar="NUMBERS", help="The paper's figures; none: all that need no GPU.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")] = Path("figures"),
-    scale: Annotated[str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")] = "smoke",
+    numbers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NUMBERS", help="The paper's figures; none: all that need no GPU."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")
+    ] = Path("figures"),
+    scale: Annotated[
+        str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")
+    ] = "smoke",
     data: DataFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +106,9 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    claims = draw([known[number] for number in numbers] if numbers else None, out, scale, note, data=data)
+    claims = draw(
+        [known[number] for number in numbers] if numbers else None, out, scale, note, data=data
+    )
     note(f"wrote each figure as .json, .png and .svg, and claims.json, into {out}")
     if as_json:
         print(json_text([asdict(claim) for claim in claims]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from airsplit.cli import arguments as sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set, TrustRun
-from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, save_plot
+from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, reports, save_plot
 from airsplit.core.formatting import counted
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
@@ -19,8 +20,13 @@ ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written 
 
 def run(
     scenario: Scenario,
-    out: Annotated[Path | None, typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
     data: DataFolder = None,
     set: Set = None,
@@ -46,25 +52,42 @@ def run(
     """
     from airsplit.cli.plan_tables import inputs_sent, little_averaged
     from airsplit.cli.progress import Follower, in_one_voice
-    from airsplit.cli.run_tables import averaged_of, folder_for, inputs_sent_in, run_report, run_summary, stopped
+    from airsplit.cli.run_tables import (
+        averaged_of,
+        folder_for,
+        inputs_sent_in,
+        run_report,
+        run_summary,
+        stopped,
+    )
     from airsplit.data.batches import short_devices_in
+    from airsplit.runs.folder import RunFolder
     from airsplit.runs.metric import metric_of
-    from airsplit.runs.record import RunFolder
     from airsplit.simulation.simulate import simulate_among
 
     with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
         with ranks.together():
             chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
-            folder = Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
-            before = RunFolder(folder).changes() if resume and ranks.is_first and RunFolder(folder).exists else {}
+            folder = (
+                Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
+            )
+            before = (
+                RunFolder(folder).changes()
+                if resume and ranks.is_first and RunFolder(folder).exists
+                else {}
+            )
             if ranks.is_first:
                 ranks.remember(f"folder of {scenario}", str(folder))
         before = json.loads(ranks.told(json.dumps(before)))
         with ranks.together():
             given = [*(set or []), *(["training.fast_paths=false"] if plain else [])]
-            chosen, changes = sources.resumable(scenario, given, before, folder, trust_run=trust_run)
+            chosen, changes = sources.resumable(
+                scenario, given, before, folder, trust_run=trust_run
+            )
         follower = Follower(chosen.training.rounds, metric_of(chosen.training))
-        records = simulate_among(ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell)
+        records = simulate_among(
+            ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell
+        )
         if ranks.is_first:
             RunFolder(folder).keep_changes(changes)
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
@@ -78,16 +101,22 @@ def run(
             since = f"; it has them all, and --set training.rounds={2 * done} would train more"
         remarks: list[str | None] = []
         if ranks.is_first:
-            remarks = [little_averaged(chosen, *averaged_of(folder)), short_devices_in(RunFolder(folder).plan())]
+            remarks = [
+                little_averaged(chosen, *averaged_of(folder)),
+                short_devices_in(RunFolder(folder).plan()),
+            ]
             if chosen.training.algorithm != "fedavg":  # which cuts nothing
                 remarks += inputs_sent(*inputs_sent_in(folder))
-        note(f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}")
+        note(
+            f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}"
+        )
         for remark in remarks:
             if remark is not None:
                 note(f"note: {remark}")
         try:
-            for _ in follower.through(records):
-                pass
+            with reports(folder) if ranks.is_first else nullcontext():
+                for _ in follower.through(records):
+                    pass
         except KeyboardInterrupt:
             note(stopped(folder))
             raise
@@ -103,11 +132,24 @@ def run(
 def compare(
     scenario: Scenario,
     seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
-    algorithms: Annotated[str | None, typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES")] = None,
-    target: Annotated[float | None, typer.Option(help="Accuracy, or metric, to time; else what all reach.", metavar="A")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Take up the runs in that folder.")] = False,
-    jobs: Annotated[int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES"),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Accuracy, or metric, to time; else what all reach.", metavar="A"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take up the runs in that folder.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")
+    ] = None,
     data: DataFolder = None,
     set: Set = None,
     trust_run: TrustRun = False,
@@ -129,24 +171,42 @@ def compare(
     from airsplit.cli.progress import now_and_then
     from airsplit.plots.accuracy import draw_metric
     from airsplit.plots.files import save_picture
-    from airsplit.runs.record import RunFolder
+    from airsplit.report.side_by_side import write_comparison
+    from airsplit.runs.folder import RunFolder
     from airsplit.simulation.compare import compare as compare_algorithms
 
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
     before = RunFolder(folder).changes() if resume else {}
     chosen, changes = sources.resumable(scenario, set or [], before, folder, trust_run=trust_run)
-    names = {} if algorithms is None else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
-    options: dict[str, Any] = names | {"seeds": seeds, "target": target, "resume": resume, "jobs": jobs, "data": data}
-    if resume or not any(folder.glob("*/rounds.jsonl")):  # else it is refused, and what another has changed stays
+    names = (
+        {}
+        if algorithms is None
+        else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
+    )
+    options: dict[str, Any] = names | {
+        "seeds": seeds,
+        "target": target,
+        "resume": resume,
+        "jobs": jobs,
+        "data": data,
+    }
+    if resume or not any(
+        folder.glob("*/rounds.jsonl")
+    ):  # else it is refused, and what another has changed stays
         RunFolder(folder).keep_changes(changes)
     try:
-        with sources.what_is_printed_as_notes():
+        with sources.what_is_printed_as_notes(), reports(folder):
             found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
     except KeyboardInterrupt:
-        note(f"stopped; what was trained is in {folder}, and the same command with --resume goes on")
+        note(
+            f"stopped; what was trained is in {folder}, and the same command with --resume goes on"
+        )
         raise
+    write_comparison(found, folder)
     if found.has_metric:
-        picture = draw_metric(found.finished, found.target, found.about("lines are means, bands ranges"))
+        picture = draw_metric(
+            found.finished, found.target, found.about("lines are means, bands ranges")
+        )
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
     for algorithm, ends in found.diverged.items():
@@ -155,16 +215,27 @@ def compare(
     if as_json:
         print(json_text({"folder": str(folder)} | found.to_dict()))
     else:
-        where = f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it"
+        where = (
+            f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it"
+        )
         print_parts(*comparison_report(found), where)
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    device: Annotated[int | None, typer.Option(help="The model of this device; the first is 0.", metavar="K")] = None,
-    average: Annotated[bool, typer.Option("--average", help="The mean of all devices' models.")] = False,
-    front: Annotated[Path | None, typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")] = None,
+    device: Annotated[
+        int | None, typer.Option(help="The model of this device; the first is 0.", metavar="K")
+    ] = None,
+    average: Annotated[
+        bool, typer.Option("--average", help="The mean of all devices' models.")
+    ] = False,
+    front: Annotated[
+        Path | None,
+        typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model as one safetensors file, to be deployed.
@@ -180,28 +251,58 @@ def export(
     """
     from airsplit.cli.plan_tables import little_averaged
     from airsplit.cli.run_tables import averaged_of
-    from airsplit.runs.record import RunFolder
+    from airsplit.runs.folder import RunFolder
     from airsplit.scenario.scenario import Scenario
     from airsplit.training.export import export_model
 
     written = export_model(run, device=device, average=average, front=front, out=out)
-    if average and little_averaged(Scenario.from_toml(RunFolder(run).scenario()), *averaged_of(run)) is not None:
-        note("note: the devices' models share few of their parameters; their mean may be worse than each of them")
+    if (
+        average
+        and little_averaged(Scenario.from_toml(RunFolder(run).scenario()), *averaged_of(run))
+        is not None
+    ):
+        note(
+            "note: the devices' models share few of their parameters; their mean may be worse than each of them"
+        )
     if as_json:
         print(json_text(asdict(written) | {"file": str(written.file)}))
     else:
-        print(f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}")
+        print(
+            f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}"
+        )
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="digits, mnist, fashion-mnist or cifar10; none: list them.")] = None,
-    folder: Annotated[Path | None, typer.Option("--data", help="The folder that its files are in, or go to.", metavar="DIR")] = None,
-    devices: Annotated[int | None, typer.Option(help="How many share the samples; 20 where not said.", metavar="K")] = None,
-    partition: Annotated[str | None, typer.Option(help="iid, dirichlet or shards; iid where not said.", metavar="KIND")] = None,
-    alpha: Annotated[float | None, typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA")] = None,
-    labels_per_device: Annotated[int | None, typer.Option(help="shards: how many a device gets.", metavar="N")] = None,
-    samples_per_device: Annotated[int | None, typer.Option(help="As many for each; else all there are.", metavar="N")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="digits, mnist, fashion-mnist or cifar10; none: list them."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--data", help="The folder that its files are in, or go to.", metavar="DIR"),
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="How many share the samples; 20 where not said.", metavar="K")
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(help="iid, dirichlet or shards; iid where not said.", metavar="KIND"),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA"),
+    ] = None,
+    labels_per_device: Annotated[
+        int | None, typer.Option(help="shards: how many a device gets.", metavar="N")
+    ] = None,
+    samples_per_device: Annotated[
+        int | None, typer.Option(help="As many for each; else all there are.", metavar="N")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")
+    ] = None,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:

@@ -65,7 +65,9 @@ def unknown_name(field: str, value: object, known: Collection[str]) -> UnknownNa
     """An error that offers the nearest known name."""
     near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return UnknownName(f"{field} {show(value)} is not known{hint} Known: {', '.join(sorted(known))}")
+    return UnknownName(
+        f"{field} {show(value)} is not known{hint} Known: {', '.join(sorted(known))}"
+    )
 
 
 def require_choice(field: str, value: object, known: Collection[str]) -> str:
@@ -78,7 +80,9 @@ def require_choice(field: str, value: object, known: Collection[str]) -> str:
     raise unknown_name(field, value, known)
 
 
-def require_integer(field: str, value: object, low: int, high: int | None = None, hint: str = "") -> int:
+def require_integer(
+    field: str, value: object, low: int, high: int | None = None, hint: str = ""
+) -> int:
     """A whole number within its range; True and 3.5 are not whole numbers.
 
     >>> require_integer("training.batch_size", 32, low=1)
@@ -108,7 +112,9 @@ def require_number(
     """
     if _as_floats(field, value, "a number", hint).ndim != 0:
         raise InvalidValue(f"{field} must be one number, got {show(value)}{hint}")
-    return float(require_numbers(field, value, above=above, low=low, high=high, below=below, hint=hint))
+    return float(
+        require_numbers(field, value, above=above, low=low, high=high, below=below, hint=hint)
+    )
 
 
 def require_numbers(
@@ -130,7 +136,12 @@ def require_numbers(
     """
     array = _as_floats(field, values, "a number or an array of numbers", hint)
     bad = ~np.isfinite(array)
-    for limit, breaks in ((above, np.less_equal), (low, np.less), (high, np.greater), (below, np.greater_equal)):
+    for limit, breaks in (
+        (above, np.less_equal),
+        (low, np.less),
+        (high, np.greater),
+        (below, np.greater_equal),
+    ):
         if limit is not None:
             bad |= breaks(array, limit)
     if bad.any():
@@ -157,5 +168,9 @@ def _range(above: float | None, low: float | None, high: float | None, below: fl
     >>> _range(0, None, None, 1)
     ' > 0 and < 1'
     """
-    parts = [f"{sign} {limit:g}" for sign, limit in ((">", above), (">=", low), ("<=", high), ("<", below)) if limit is not None]
+    parts = [
+        f"{sign} {limit:g}"
+        for sign, limit in ((">", above), (">=", low), ("<=", high), ("<", below))
+        if limit is not None
+    ]
     return " " + " and ".join(parts) if parts else ""

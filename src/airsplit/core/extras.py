@@ -30,7 +30,9 @@ def require_extra(extra: str) -> None:
     """Raise where an extra is not installed."""
     missing = missing_modules(extra)
     if missing:
-        raise MissingExtra(f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; pip install 'airsplit[{extra}]'")
+        raise MissingExtra(
+            f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; pip install 'airsplit[{extra}]'"
+        )
 
 
 def _installed(name: str) -> bool:

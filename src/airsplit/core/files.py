@@ -16,12 +16,18 @@ from airsplit.core.errors import FileProblem
 def read_text(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 << 30) -> str:
     """The whole of a UTF-8 file; `what` says in an error which file was wanted."""
     file = Path(path)
-    too_large = FileProblem(f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?")
+    too_large = FileProblem(
+        f"{what} {str(file)!r} is larger than {limit_bytes} bytes; is it the right file?"
+    )
     try:
         if file.stat().st_size > limit_bytes:
             raise too_large
-        with file.open(encoding="utf-8-sig") as stream:  # spreadsheets put a byte order mark in front
-            text = stream.read(limit_bytes + 1)  # pipes and devices have no size that could be asked for
+        with file.open(
+            encoding="utf-8-sig"
+        ) as stream:  # spreadsheets put a byte order mark in front
+            text = stream.read(
+                limit_bytes + 1
+            )  # pipes and devices have no size that could be asked for
     except FileNotFoundError:
         raise FileProblem(f"{what} {str(file)!r} does not exist") from None
     except UnicodeDecodeError:
@@ -66,7 +72,9 @@ def _require_commas(header: list[str], where: str) -> None:
         return
     for separator, shown in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
         if header and separator in header[0]:
-            raise FileProblem(f"{where}: columns are separated by {shown}, must be ','; and numbers must have a decimal point")
+            raise FileProblem(
+                f"{where}: columns are separated by {shown}, must be ','; and numbers must have a decimal point"
+            )
 
 
 def wrong_length(row: list[str], header: list[str]) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-_UNITS_OF_TIME = ((259_200.0, 86_400.0, "d"), (10_800.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.1, 1.0, "s"), (0.0, 1e-3, "ms"))
+_UNITS_OF_TIME = (
+    (259_200.0, 86_400.0, "d"),
+    (10_800.0, 3600.0, "h"),
+    (600.0, 60.0, "min"),
+    (0.1, 1.0, "s"),
+    (0.0, 1e-3, "ms"),
+)
 NO_TIME_S = 1e-15
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
@@ -63,7 +69,11 @@ def at_most_percent(fraction: float) -> str:
     value = max(100 * fraction, 1e-4)
     step = 10.0 ** (math.floor(math.log10(value) + 1e-12) - 1)
     up = math.ceil(value / step - 1e-9) * step
-    return f"{up:.{max(0, -round(math.log10(step)))}f}".rstrip("0").rstrip(".") + " %" if step < 1 else f"{up:.0f} %"
+    return (
+        f"{up:.{max(0, -round(math.log10(step)))}f}".rstrip("0").rstrip(".") + " %"
+        if step < 1
+        else f"{up:.0f} %"
+    )
 
 
 def bar(fraction: float, width: int = 20) -> str:

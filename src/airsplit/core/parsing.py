@@ -46,7 +46,9 @@ class _Unfit(ValueError):
 
 def read_json(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 << 30) -> Any:
     """Return the content of a JSON file; `what` says in an error which file was wanted."""
-    return parse_json(read_text(path, what=what, limit_bytes=limit_bytes), f"{what} {os.fspath(path)!r}")
+    return parse_json(
+        read_text(path, what=what, limit_bytes=limit_bytes), f"{what} {os.fspath(path)!r}"
+    )
 
 
 def parse_json(text: str, where: str) -> Any:
@@ -58,11 +60,15 @@ def parse_json(text: str, where: str) -> Any:
     {'splits': [1, 2], 'gap': 0.5}
     """
     if _json_depth(text) > MAX_DEPTH:
-        raise FileProblem(f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; was it damaged?")
+        raise FileProblem(
+            f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; was it damaged?"
+        )
     try:
         value = json.loads(text, parse_constant=_refuse, parse_int=_integer, parse_float=_finite)
     except _Unfit as error:
-        raise FileProblem(f"{where} is not JSON that can be used: {error}; was it damaged?") from None
+        raise FileProblem(
+            f"{where} is not JSON that can be used: {error}; was it damaged?"
+        ) from None
     except ValueError as error:
         raise FileProblem(f"{where} is not JSON: {error}; was it cut short?") from None
     return value
@@ -89,23 +95,31 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     {'plan': {'split': [1, 2]}}
     """
     prefix = f"{where}: " if where else ""
-    too_deep = FileProblem(f"{prefix}not valid TOML: nested deeper than {MAX_DEPTH} levels; was it damaged?")
+    too_deep = FileProblem(
+        f"{prefix}not valid TOML: nested deeper than {MAX_DEPTH} levels; was it damaged?"
+    )
     bare = _TOML_TOKEN.sub("s", text)
     if _depth(re.findall(r"[\[\]{}]", bare)) > MAX_DEPTH or _TOML_DOTTED.search(bare):
         raise too_deep
     if _TOML_DIGITS.search(bare):
-        raise FileProblem(f"{prefix}not valid TOML: a number of more than 1,000 digits; was it damaged?")
+        raise FileProblem(
+            f"{prefix}not valid TOML: a number of more than 1,000 digits; was it damaged?"
+        )
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileProblem(f"{prefix}not valid TOML: {' '.join(str(error).split())}{_wrong_line(text, error)}") from None
+        raise FileProblem(
+            f"{prefix}not valid TOML: {' '.join(str(error).split())}{_wrong_line(text, error)}"
+        ) from None
 
     # Tables in tables can still add up, and integers may be hexadecimal.
     values: list[Any] = [tables]
     for _ in range(MAX_DEPTH + 1):
         for value in values:
             if isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
-                raise FileProblem(f"{prefix}not valid TOML: an integer beyond 64 bits, {show(value)}; was it damaged?")
+                raise FileProblem(
+                    f"{prefix}not valid TOML: an integer beyond 64 bits, {show(value)}; was it damaged?"
+                )
         values = [entry for value in values for entry in _entries(value)]
         if not values:
             return tables

@@ -15,7 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from airsplit.core.errors import AirsplitError, InvalidValue, UnknownName, UserCodeError, require_choice, show
+from airsplit.core.errors import (
+    AirsplitError,
+    InvalidValue,
+    UnknownName,
+    UserCodeError,
+    require_choice,
+    show,
+)
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD_LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
@@ -38,11 +45,15 @@ def require_choice_or_path(field: str, value: object, known: Collection[str] | N
         if isinstance(value, str) and value not in known and "." in value:
             # "package.module.name", as Python itself would have it
             module, _, name = value.rpartition(".")
-            raise UnknownName(f"{field} {show(value)} is not known; write code as {module}:{name}. Known: {', '.join(sorted(known))}")
+            raise UnknownName(
+                f"{field} {show(value)} is not known; write code as {module}:{name}. Known: {', '.join(sorted(known))}"
+            )
         return require_choice(field, value, known)
     elif isinstance(value, str) and value:
         return value
-    raise InvalidValue(f'{field} must be a name or "package.module:factory", got {show(value) if value else "an empty text"}')
+    raise InvalidValue(
+        f'{field} must be a name or "package.module:factory", got {show(value) if value else "an empty text"}'
+    )
 
 
 def is_code_path(value: object) -> bool:
@@ -84,17 +95,25 @@ def referenced(reference: str, what: str = "model") -> Any:
     """
     module_name, _, path = reference.partition(":")
     if not module_name or not path:
-        raise InvalidValue(f"{what} must be a name or package.module:factory, got {show(reference)}")
+        raise InvalidValue(
+            f"{what} must be a name or package.module:factory, got {show(reference)}"
+        )
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        ):
             hint = _where_modules_are(str(error.name))
-            raise InvalidValue(f"{what} {reference!r} cannot be imported: {error_line(error)}; {hint}") from None
-        raise UserCodeError(f"{what} {reference!r} cannot be imported: {_with_place(error)}") from error
+            raise InvalidValue(
+                f"{what} {reference!r} cannot be imported: {error_line(error)}; {hint}"
+            ) from None
+        raise UserCodeError(
+            f"{what} {reference!r} cannot be imported: {_with_place(error)}"
+        ) from error
     for part in path.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)
@@ -120,7 +139,9 @@ def factory(reference: str, what: str = "model", made: str = "a model") -> Calla
     """
     found = referenced(reference, what)
     if not callable(found):
-        raise InvalidValue(f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}")
+        raise InvalidValue(
+            f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}"
+        )
     return guarded(found, f"{what} {reference!r}")
 
 
@@ -148,7 +169,9 @@ def guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def user_code(what: str, *, at: str = "", begins_at: str = "", passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+def user_code(
+    what: str, *, at: str = "", begins_at: str = "", passing: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
     """Turn exceptions of the user's code into a UserCodeError of one line, with file and line.
 
     Errors of this package pass as they are; to a UserCodeError only `at` is added.
@@ -176,13 +199,23 @@ def place_in_user_code(error: BaseException) -> str:
     """Return "file:line" of the deepest line of the user's own code that an error came through; "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _place_text(error.filename, error.lineno or 1)
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
     frames = [(file, line) for file, line in frames if not file.startswith((_OURS, "<"))]
-    own = [(file, line) for file, line in frames if not _package(file) and not file.startswith(_STANDARD_LIBRARY)]
+    own = [
+        (file, line)
+        for file, line in frames
+        if not _package(file) and not file.startswith(_STANDARD_LIBRARY)
+    ]
     if not own:
         # the user's code may be an installed package: then it is the first one that was called
-        installed = [(file, line) for file, line in frames if _package(file) not in ("", *_LIBRARIES)]
-        own = [(file, line) for file, line in installed if _package(file) == _package(installed[0][0])]
+        installed = [
+            (file, line) for file, line in frames if _package(file) not in ("", *_LIBRARIES)
+        ]
+        own = [
+            (file, line) for file, line in installed if _package(file) == _package(installed[0][0])
+        ]
     if own:
         return _place_text(*own[-1])
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_CALLED_AT)]

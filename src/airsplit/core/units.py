@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Number = TypeVar("Number", float, Floats)  # one number or an array of them, and the same kind comes back
+Number = TypeVar(
+    "Number", float, Floats
+)  # one number or an array of them, and the same kind comes back
 
 BITS_PER_BYTE = 8
 BYTES_PER_FLOAT32 = 4

@@ -12,7 +12,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -41,12 +47,16 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
 
     async def run(request: Request) -> Response:
         name = request.query_params.get("run", "")
-        return Response(await run_in_threadpool(lambda: runs.run(name).series()), media_type="application/json")
+        return Response(
+            await run_in_threadpool(lambda: runs.run(name).series()), media_type="application/json"
+        )
 
     async def report(request: Request) -> Response:
         name = request.query_params.get("run", "")
         text = await run_in_threadpool(lambda: runs.run(name).report())
-        return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY + "; frame-ancestors 'none'"})
+        return HTMLResponse(
+            text, headers={"content-security-policy": REPORT_POLICY + "; frame-ancestors 'none'"}
+        )
 
     async def overview(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse(await run_in_threadpool(runs.overview))
@@ -70,7 +80,10 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
     async def mistaken(request: Request, error: Exception) -> Response:  # noqa: ARG001
         """A user's mistake: said as everywhere, with the line of a CSV where it is about one."""
         line = {"line": error.line} if isinstance(error, playground.BadRow) else {}
-        return JSONResponse({"error": runs.problem(error)} | line, status_code=404 if isinstance(error, NoSuchRun) else 422)
+        return JSONResponse(
+            {"error": runs.problem(error)} | line,
+            status_code=404 if isinstance(error, NoSuchRun) else 422,
+        )
 
     handlers: Mapping[Any, Any] = {AirsplitError: mistaken, HTTPException: _wrong}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
@@ -83,7 +96,9 @@ def _page(name: str) -> Callable[[Request], Any]:
     return page
 
 
-def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning: asyncio.Semaphore) -> Callable[[Request], Any]:
+def _answering(
+    compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning: asyncio.Semaphore
+) -> Callable[[Request], Any]:
     """A POST of JSON that is answered with JSON; the work is done off the event loop."""
 
     async def answer(request: Request) -> Response:
@@ -103,12 +118,16 @@ def _answering(compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning:
         except AirsplitError:
             raise
         except (ArithmeticError, ValueError, RecursionError) as error:
-            raise HTTPException(422, f"these numbers are beyond what can be planned ({type(error).__name__})") from None
+            raise HTTPException(
+                422, f"these numbers are beyond what can be planned ({type(error).__name__})"
+            ) from None
 
     return answer
 
 
-def _quietly(compute: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _quietly(
+    compute: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[str, Any]
+) -> dict[str, Any]:
     """Numbers that overflow are no warning here: what comes of them is refused."""
     with np.errstate(all="ignore"):
         return compute(asked)

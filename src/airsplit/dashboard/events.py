@@ -76,15 +76,25 @@ class Watcher:
             self._listeners -= 1
             self._watched.subtract(topics)
             self._watched = +self._watched
-            self._told = {topic: said for topic, said in self._told.items() if topic in self._watched}
+            self._told = {
+                topic: said for topic, said in self._told.items() if topic in self._watched
+            }
 
     async def _look(self) -> None:
         """Until nobody listens."""
         turn = 0
         while self._listeners and not self._closing:
-            topics = [topic for topic in self._watched if topic or turn % EVERY_SO_OFTEN == 0 or topic not in self._told]
+            topics = [
+                topic
+                for topic in self._watched
+                if topic or turn % EVERY_SO_OFTEN == 0 or topic not in self._told
+            ]
             found = await run_in_threadpool(self._say, topics)
-            changed = {topic: said for topic, said in found.items() if self._told.get(topic) != said and topic in self._watched}
+            changed = {
+                topic: said
+                for topic, said in found.items()
+                if self._told.get(topic) != said and topic in self._watched
+            }
             if changed:
                 self._told |= changed
                 self._wake()
@@ -95,7 +105,11 @@ class Watcher:
         said = {}
         for topic in topics:
             try:
-                said[topic] = self._runs.run(topic).series() if topic else json.dumps(self._runs.overview(), allow_nan=False)
+                said[topic] = (
+                    self._runs.run(topic).series()
+                    if topic
+                    else json.dumps(self._runs.overview(), allow_nan=False)
+                )
             except Exception as error:  # whatever is wrong with one run, the others are told of
                 said[topic] = json.dumps({"name": topic, "problem": self._runs.problem(error)})
         return said

@@ -52,8 +52,15 @@ class Rules:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return ELSEWHERE
-        followed = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not followed:
+        followed = (
+            method == "GET"
+            and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
+        if (
+            headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+            and not followed
+        ):
             return ELSEWHERE
         return None
 
@@ -66,7 +73,9 @@ class Rules:
 
     def knows(self, given: str | None) -> bool:
         """Whether the token is right; takes as long whatever is wrong with it."""
-        return self.token is None or (given is not None and hmac.compare_digest(given.encode(), self.token.encode()))
+        return self.token is None or (
+            given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+        )
 
 
 class Guard:
@@ -93,13 +102,19 @@ class Guard:
         if given is not None and self._rules.token is not None and self._rules.knows(given):
             clean = request.url.remove_query_params("token")
             path = "/" + clean.path.lstrip("/")  # two slashes would lead to another server
-            answer = RedirectResponse(f"{path}?{clean.query}" if clean.query else path, status_code=303)
+            answer = RedirectResponse(
+                f"{path}?{clean.query}" if clean.query else path, status_code=303
+            )
             answer.set_cookie(_cookie(request), given, httponly=True, samesite="lax", path="/")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if not self._rules.knows(bearer if scheme.lower() == "bearer" else request.cookies.get(_cookie(request))):
+        if not self._rules.knows(
+            bearer if scheme.lower() == "bearer" else request.cookies.get(_cookie(request))
+        ):
             why = "a token is needed: open the address that airsplit dashboard printed"
-            return JSONResponse({"error": why}, status_code=401, headers={"www-authenticate": "Bearer"})
+            return JSONResponse(
+                {"error": why}, status_code=401, headers={"www-authenticate": "Bearer"}
+            )
         return None
 
 
@@ -117,7 +132,9 @@ class _Limited:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = Headers(scope=scope).get("content-length")
         if length is not None and (not length.isdigit() or int(length) > MOST_BODY_BYTES):
-            await JSONResponse({"error": f"a request has at most {MOST_BODY_BYTES:,} bytes"}, status_code=413)(scope, receive, send)
+            await JSONResponse(
+                {"error": f"a request has at most {MOST_BODY_BYTES:,} bytes"}, status_code=413
+            )(scope, receive, send)
             return
         seen = 0
 

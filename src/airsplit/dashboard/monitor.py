@@ -20,8 +20,8 @@ from airsplit.core.formatting import at_most_percent
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thinned
+from airsplit.runs.folder import DIVERGENCE_FILE, RunFolder
 from airsplit.runs.history import TIMES, History
-from airsplit.runs.record import DIVERGENCE_FILE, RunFolder
 
 MOST_RUNS = 500
 DEEPEST = 4  # folders below the one that is looked at
@@ -51,7 +51,10 @@ class Runs:
             for gone in self._read.keys() - found.keys():
                 del self._read[gone]
         changed = {name: _changed_at(folder) for name, folder in found.items()}
-        return {name: found[name] for name in sorted(found, key=lambda name: (-changed[name], name))[:MOST_RUNS]}
+        return {
+            name: found[name]
+            for name in sorted(found, key=lambda name: (-changed[name], name))[:MOST_RUNS]
+        }
 
     def _folders(self) -> Iterator[tuple[str, Path]]:
         for parent, folders, _ in os.walk(self.root, followlinks=False):
@@ -86,7 +89,10 @@ class Runs:
     def overview(self) -> list[dict[str, Any]]:
         """All runs in a line each; of one that cannot be read, why.  What takes long is left for the next time."""
         end = time.monotonic() + BUDGET_S
-        return [self._line(name, folder, end - time.monotonic()) for name, folder in self._found().items()]
+        return [
+            self._line(name, folder, end - time.monotonic())
+            for name, folder in self._found().items()
+        ]
 
     def _line(self, name: str, folder: Path, budget_s: float) -> dict[str, Any]:
         try:
@@ -118,7 +124,9 @@ class Run:
     def _refresh(self, budget_s: float) -> None:
         """Read what has come, but not for longer than a while."""
         if not _is_run(self._folder):
-            raise FileProblem(f"run {self.name!r} is gone, or has links in its folder; they are not followed")
+            raise FileProblem(
+                f"run {self.name!r} is gone, or has links in its folder; they are not followed"
+            )
         if budget_s <= 0 and self._history.records:
             return
         end = time.monotonic() + budget_s
@@ -171,7 +179,9 @@ class Run:
             known = np.flatnonzero(np.isfinite(run.rounds[name]))
             rows = known[thinned(run.rounds[name][known])]
             columns = (number, run.rounds["virtual_time_s"], run.rounds[name])
-            lines[name] = [[round(float(column[row]), 6) for column in columns] for row in rows.tolist()]
+            lines[name] = [
+                [round(float(column[row]), 6) for column in columns] for row in rows.tolist()
+            ]
         spent = {key: float(np.nan_to_num(run.totals[key]).sum()) for key in TIMES}
         return self._summary() | {"version": self._version, "lines": lines, "spent": spent}
 
@@ -184,7 +194,12 @@ class Run:
 
 def _is_looked_into(folder: str) -> bool:
     """Whether runs are looked for in a folder of this name; names that no address can hold are left out."""
-    return bool(folder) and not folder.startswith(".") and folder != "checkpoint" and folder.isprintable()
+    return (
+        bool(folder)
+        and not folder.startswith(".")
+        and folder != "checkpoint"
+        and folder.isprintable()
+    )
 
 
 def _kind(path: Path) -> int | None:
@@ -198,7 +213,9 @@ def _kind(path: Path) -> int | None:
 def _is_run(folder: Path) -> bool:
     """Whether a folder has a run in it, in files that are no links."""
     kinds = [_kind(folder / name) for name in FILES]
-    return kinds[:2] == [stat.S_IFREG] * 2 and all(kind in (stat.S_IFREG, None) for kind in kinds[2:])
+    return kinds[:2] == [stat.S_IFREG] * 2 and all(
+        kind in (stat.S_IFREG, None) for kind in kinds[2:]
+    )
 
 
 def _changed_at(folder: Path) -> float:

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.errors import AirsplitError, InvalidValue, require_choice, require_integer, show, unknown_name
+from airsplit.core.errors import (
+    AirsplitError,
+    InvalidValue,
+    require_choice,
+    require_integer,
+    show,
+    unknown_name,
+)
 from airsplit.core.formatting import at_most_percent, counted, percent, quantity, seconds
 from airsplit.planning.methods import DEFAULT_METHOD, plan
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
@@ -26,7 +33,10 @@ from airsplit.system.profile import Profile, RawInputs, shipped_profile
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),
     "vgg16": ("VGG16, 224×224 pixels", {"model.name": "vgg16"}),
-    "vgg16-3x32x32": ("VGG16, 32×32 pixels", {"model.name": "vgg16", "model.input_shape": [3, 32, 32]}),
+    "vgg16-3x32x32": (
+        "VGG16, 32×32 pixels",
+        {"model.name": "vgg16", "model.input_shape": [3, 32, 32]},
+    ),
     "alexnet32": ("AlexNet for 32×32 pixels", {"model.name": "alexnet32"}),
     "alexnet32-1x32x32-width0.25": (
         "AlexNet for 32×32 pixels, a quarter as wide",
@@ -88,7 +98,10 @@ class BadRow(InvalidValue):
 
 def offered() -> dict[str, Any]:
     """What can be chosen, for the page's menus."""
-    models = [{"id": key, "title": title} | _layers(shipped_profile(key)) for key, (title, _) in MODELS.items()]
+    models = [
+        {"id": key, "title": title} | _layers(shipped_profile(key))
+        for key, (title, _) in MODELS.items()
+    ]
     return {"models": models, "methods": METHODS, "most_devices": MOST_DEVICES}
 
 
@@ -115,18 +128,28 @@ def read(asked: Mapping[str, Any]) -> Asked:
         require_choice("model", model, tuple(MODELS))
     profile = shipped_profile(model) if own is None else Profile.from_json(own)
     if len(profile) > MOST_LAYERS:
-        raise InvalidValue(f"the playground takes profiles of up to {MOST_LAYERS:,} splits, this one has {len(profile):,}")
-    named = MODELS[model][1] if own is None else {"model.name": "alexnet"}  # any: its profile is the one that was brought
+        raise InvalidValue(
+            f"the playground takes profiles of up to {MOST_LAYERS:,} splits, this one has {len(profile):,}"
+        )
+    named = (
+        MODELS[model][1] if own is None else {"model.name": "alexnet"}
+    )  # any: its profile is the one that was brought
     text = asked.get("csv")
-    scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**named, **_without_fleet(settings, text is not None))
+    scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
+        **named, **_without_fleet(settings, text is not None)
+    )
     fleet = _fleet(scenario, text)
     if len(fleet) > MOST_DEVICES:
-        raise InvalidValue(f"the playground takes up to {MOST_DEVICES:,} devices, got {len(fleet):,}; airsplit plan takes millions")
+        raise InvalidValue(
+            f"the playground takes up to {MOST_DEVICES:,} devices, got {len(fleet):,}; airsplit plan takes millions"
+        )
     return Asked(scenario, profile, fleet, text is not None, own is not None)
 
 
 def _without_fleet(settings: Mapping[str, Any], from_csv: bool) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if not (from_csv and key.startswith("fleet."))}
+    return {
+        key: value for key, value in settings.items() if not (from_csv and key.startswith("fleet."))
+    }
 
 
 def _fleet(scenario: Scenario, text: Any) -> Fleet:
@@ -167,14 +190,22 @@ def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
     given = read(asked)
     chosen = _plan(given, given.scenario.plan.method)
     took = time.perf_counter() - start
-    plans = {method: chosen if method == chosen.method else _plan(given, method) for method in METHODS}
+    plans = {
+        method: chosen if method == chosen.method else _plan(given, method) for method in METHODS
+    }
     iterations = given.scenario.training.iterations_per_round
-    fedavg = fedavg_round(given.profile, given.fleet, iterations=iterations, batch_size=given.scenario.training.batch_size)
+    fedavg = fedavg_round(
+        given.profile,
+        given.fleet,
+        iterations=iterations,
+        batch_size=given.scenario.training.batch_size,
+    )
     rounds = {method: iterations * made.expected_latency_s for method, made in plans.items()}
     best = _best_possible(chosen, plans["expected-max"])
     return {
         "planning_s": took,
-        "layers": _layers(given.profile, given.scenario.model.raw_inputs) | {"limit": _limit(given)},
+        "layers": _layers(given.profile, given.scenario.model.raw_inputs)
+        | {"limit": _limit(given)},
         "devices": _devices(given, chosen),
         "plan": {key: getattr(chosen, key) for key in PLAN_KEYS},
         "best_possible": best,
@@ -187,13 +218,21 @@ def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(given: Asked, method: str) -> Plan:
     arguments = given.scenario.plan_arguments(method)
-    return plan(given.profile, given.fleet, **arguments | ({"certify": False} if method == "expected-max" else {}))
+    return plan(
+        given.profile,
+        given.fleet,
+        **arguments | ({"certify": False} if method == "expected-max" else {}),
+    )
 
 
 def _best_possible(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
     """Return how far a plan is from the least mean of the largest latency that fixed shares allow."""
     gap = max(0.0, chosen.expected_latency_s / expected_max.lower_bound_s - 1)
-    kept = {"objective": expected_max.objective, "lower_bound_s": expected_max.lower_bound_s, "bound": expected_max.bound}
+    kept = {
+        "objective": expected_max.objective,
+        "lower_bound_s": expected_max.lower_bound_s,
+        "bound": expected_max.bound,
+    }
     return kept | {"gap": gap, "at_most": at_most_percent(gap)}
 
 
@@ -219,14 +258,22 @@ def _devices(given: Asked, made: Plan) -> dict[str, Any]:
         "seconds_per_mac": fleet.seconds_per_mac,
         "full_band_rate_bps": fleet.rate_bps(1.0),
     }
-    return {"names": [fleet.device_name(k) for k in range(len(fleet))]} | {key: column.tolist() for key, column in columns.items()}
+    return {"names": [fleet.device_name(k) for k in range(len(fleet))]} | {
+        key: column.tolist() for key, column in columns.items()
+    }
 
 
-def _said(given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str, float], fedavg_s: float) -> dict[str, str]:
+def _said(
+    given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str, float], fedavg_s: float
+) -> dict[str, str]:
     """The plan in sentences."""
     splits, batch = sorted(set(made.splits.tolist())), counted(made.batch_size, "sample")
     names = [given.profile.names[split - 1] for split in splits]
-    where = f"all after {names[0]}" if len(names) == 1 else f"between {names[0]} and {names[-1]}, at {len(names)} different layers"
+    where = (
+        f"all after {names[0]}"
+        if len(names) == 1
+        else f"between {names[0]} and {names[-1]}, at {len(names)} different layers"
+    )
     ours = rounds[made.method]
     return {
         "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
@@ -257,7 +304,9 @@ def _exported(given: Asked) -> dict[str, str]:
     if given.own_profile:
         note = "A profile was loaded: name the model that it is of, as package.module:factory."
         return {"toml": "", "command": "", "note": note}
-    scenario = given.scenario.replace(**{"fleet.file": "fleet.csv"}) if given.from_csv else given.scenario
+    scenario = (
+        given.scenario.replace(**{"fleet.file": "fleet.csv"}) if given.from_csv else given.scenario
+    )
     note = "Save your CSV beside it as fleet.csv." if given.from_csv else ""
     return {"toml": scenario.to_toml(), "command": "airsplit plan my.toml", "note": note}
 
@@ -270,9 +319,13 @@ def _device(given: Asked, made: Plan, number: object) -> dict[str, Any]:
     a, eps = float(given.fleet.seconds_per_mac[k]), float(given.fleet.fluctuation[k])
     rate = float(given.fleet.rate_bps(made.shares)[k])
     if rate == 0:
-        raise InvalidValue(f"device {given.fleet.device_name(k)} has no share of the band, so there is nothing to choose")
+        raise InvalidValue(
+            f"device {given.fleet.device_name(k)} has no share of the band, so there is nothing to choose"
+        )
     limit = _limit(given)
-    table = stopping_table(given.profile, a, eps, rate, max_split=limit, batch_size=batch, element_bits=bits)
+    table = stopping_table(
+        given.profile, a, eps, rate, max_split=limit, batch_size=batch, element_bits=bits
+    )
     work = given.profile.macs[:limit].astype(np.float64) * batch
     compute = mean_compute_s(work, np.full(limit, a), np.full(limit, eps))
     transmit = given.profile.activation_elements[:limit] * (batch * bits / rate)
@@ -281,14 +334,23 @@ def _device(given: Asked, made: Plan, number: object) -> dict[str, Any]:
         "compute_s": compute.tolist(),
         "transmit_s": transmit.tolist(),
         "expected_s": table.expected_s.tolist(),
-        "thresholds_s": [value if np.isfinite(value) else None for value in table.thresholds_s.tolist()],
+        "thresholds_s": [
+            value if np.isfinite(value) else None for value in table.thresholds_s.tolist()
+        ],
         "probabilities": table.probabilities.tolist(),
     }
     split = int(made.splits[k])
-    return {"name": given.fleet.device_name(k), "split": split, "rows": rows, "said": _why(given, made, k, rate, compute, transmit)}
+    return {
+        "name": given.fleet.device_name(k),
+        "split": split,
+        "rows": rows,
+        "said": _why(given, made, k, rate, compute, transmit),
+    }
 
 
-def _why(given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, transmit: np.ndarray) -> str:
+def _why(
+    given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, transmit: np.ndarray
+) -> str:
     pace = given.fleet.seconds_per_mac
     slower = float((pace < pace[k]).sum()) / max(1, len(pace) - 1)
     name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]

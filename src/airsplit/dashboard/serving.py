@@ -26,20 +26,29 @@ class Dashboard:
     address   where it is, with its token if it has one: elsewhere than on loopback it asks for one
     """
 
-    def __init__(self, root: Path, *, host: str = LOOPBACK, port: int = 0, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, root: Path, *, host: str = LOOPBACK, port: int = 0, names: tuple[str, ...] = ()
+    ) -> None:
         """Port 0 is any that is free; `names` are those that the server goes by."""
         if not root.is_dir():
             raise FileProblem(f"runs {str(root)!r} is not a folder; name the one that runs are in")
         self._socket = _listening(host, port)
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._socket.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
+        self.address = f"http://{shown}:{self._socket.getsockname()[1]}/" + (
+            "" if token is None else f"?token={token}"
+        )
         known = tuple(name.lower().rstrip(".") for name in (*names, host))
         runs = Runs(root)
         watcher = Watcher(runs)
         app = make_app(runs, watcher, Rules(known, token))
         settings = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off"
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            lifespan="off",
         )
         self._server = _Server(settings, watcher)
 
@@ -74,12 +83,21 @@ class _Server(uvicorn.Server):
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         return socket.create_server(where[:2], family=family)
     except OSError as error:
-        why, way = str(error.strerror or error).partition(" (while")[0], ""  # what Python adds says the address again
+        why, way = (
+            str(error.strerror or error).partition(" (while")[0],
+            "",
+        )  # what Python adds says the address again
         if error.errno == errno.EADDRINUSE:
             way = "; --port names another one, and --port 0 takes any that is free"
-        raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {why}{way}") from None
+        raise InvalidValue(
+            f"host {host!r} and port {port} cannot be listened on: {why}{way}"
+        ) from None
     except (UnicodeError, OverflowError) as error:
-        raise InvalidValue(f"host {host!r} and port {port} cannot be listened on: {error}") from None
+        raise InvalidValue(
+            f"host {host!r} and port {port} cannot be listened on: {error}"
+        ) from None

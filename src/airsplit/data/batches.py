@@ -23,9 +23,13 @@ class Batches:
     (4, [8])
     """
 
-    def __init__(self, parts: Sequence[Ints] | Mapping[int, Ints], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, parts: Sequence[Ints] | Mapping[int, Ints], batch_size: int, seed: int
+    ) -> None:
         self._parts, self._size, self._seed = parts, batch_size, seed
-        self._last: dict[int, tuple[int, Ints]] = {}  # of each device the epoch that it is in, and its permutation
+        self._last: dict[
+            int, tuple[int, Ints]
+        ] = {}  # of each device the epoch that it is in, and its permutation
 
     def rows(self, device: int, iteration: int) -> Ints:
         """The rows of the training set that a device uses in an iteration, counted from zero over all rounds."""
@@ -43,13 +47,21 @@ class Batches:
     def _shuffled(self, device: int, epoch: int) -> Ints:
         known = self._last.get(device)
         if known is None or known[0] != epoch:
-            known = epoch, generator(self._seed, "mini-batches", device, epoch).permutation(self._parts[device])
+            known = (
+                epoch,
+                generator(self._seed, "mini-batches", device, epoch).permutation(
+                    self._parts[device]
+                ),
+            )
             self._last[device] = known
         return known[1]
 
 
 def describe_short_devices(
-    samples: Ints, batch_size: int, name: Callable[[int], str] = str, counted: str = "plan and clock count"
+    samples: Ints,
+    batch_size: int,
+    name: Callable[[int], str] = str,
+    counted: str = "plan and clock count",
 ) -> str | None:
     """Return what is to be said of devices that hold fewer samples than a batch; None if there is none.
 
@@ -72,8 +84,14 @@ while plan and clock count a whole batch'
 
 def short_devices_in(plan: Mapping[str, Any]) -> str | None:
     """Return the same of the devices in the plan.json of a run; None if it does not say what they hold."""
-    samples, names, batch_size = (plan.get(key) for key in ("samples", "device_names", "batch_size"))
-    if not isinstance(samples, list) or not isinstance(names, list) or not isinstance(batch_size, int):
+    samples, names, batch_size = (
+        plan.get(key) for key in ("samples", "device_names", "batch_size")
+    )
+    if (
+        not isinstance(samples, list)
+        or not isinstance(names, list)
+        or not isinstance(batch_size, int)
+    ):
         return None
     if len(samples) != len(names) or not all(isinstance(count, int) for count in samples):
         return None

@@ -43,20 +43,30 @@ class Samples:
 
     def to(self, device: torch.device) -> Samples:
         """The same samples on a device."""
-        return replace(self, inputs=tuple(stored.to(device) for stored in self.inputs), labels=self.labels.to(device))
+        return replace(
+            self,
+            inputs=tuple(stored.to(device) for stored in self.inputs),
+            labels=self.labels.to(device),
+        )
 
     def some(self, rows: Ints) -> Samples:
         """Only these."""
         at = torch.as_tensor(rows, device=self.labels.device)
-        return replace(self, inputs=tuple(stored[at] for stored in self.inputs), labels=self.labels[at])
+        return replace(
+            self, inputs=tuple(stored[at] for stored in self.inputs), labels=self.labels[at]
+        )
 
     def batch(self, rows: Tensor | slice) -> tuple[Tensors, Tensor]:
         """The inputs of these rows, as the model takes them, and their labels; copies, since a model may change what it is given."""
-        return self.prepare(tuple(_copied(stored, rows) for stored in self.inputs)), _copied(self.labels, rows)
+        return self.prepare(tuple(_copied(stored, rows) for stored in self.inputs)), _copied(
+            self.labels, rows
+        )
 
 
 def _copied(stored: Tensor, rows: Tensor | slice) -> Tensor:
-    return stored[rows].clone() if isinstance(rows, slice) else stored[rows]  # numbers of rows copy by themselves
+    return (
+        stored[rows].clone() if isinstance(rows, slice) else stored[rows]
+    )  # numbers of rows copy by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +83,17 @@ class Dataset:
     given: tuple[Ints, ...] | None
 
 
-def load_dataset(name: str, inputs: Sequence[InputSpec], *, folder: str | os.PathLike[str] | None = None, given: bool = False) -> Dataset:
+def load_dataset(
+    name: str,
+    inputs: Sequence[InputSpec],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    given: bool = False,
+) -> Dataset:
     """A built-in data set, or what "package.module:factory" returns, for a model that takes `inputs`.
 
     Built-in images fit themselves to the model: digits are resized, others get background around them, grey ones are
-    repeated in three channels.  They are never cropped, shrunk or robbed of their colour.
+    repeated in three channels.  They are never cropped, shrunk or robbed of their color.
 
     A factory is called without arguments and returns (train, test), each a pair (inputs, labels) of tensors or arrays;
     with `given` it returns (devices, test), a pair for each device.  `inputs` is a tuple where the model takes several.
@@ -93,7 +109,9 @@ def load_dataset(name: str, inputs: Sequence[InputSpec], *, folder: str | os.Pat
         return _own(name, inputs, given)
     require_choice("training.dataset", name, IMAGE_SETS)
     if given:
-        raise InvalidValue(f'training.partition "given" needs a dataset factory, got {name!r}; take another partition')
+        raise InvalidValue(
+            f'training.partition "given" needs a dataset factory, got {name!r}; take another partition'
+        )
     known, spec = image_set(name), _image_input(name, inputs)
     _require_fit(name, known, spec.shape)
     train, test = (_samples(images, known, spec) for images in read_images(name, folder))
@@ -101,14 +119,14 @@ def load_dataset(name: str, inputs: Sequence[InputSpec], *, folder: str | os.Pat
 
 
 @dataclass(frozen=True)
-class Standardise:
+class Standardize:
     """Stored bytes to what a model takes: background around, the same grey in each channel, mean 0 and variance 1.
 
     shape      channels, height, width that the model takes
     mean, std  of each channel, where white is 1; before there was background around
 
     >>> grey = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
-    >>> Standardise((1, 1, 4), (0.5,), (0.25,), torch.float32)((grey,))
+    >>> Standardize((1, 1, 4), (0.5,), (0.25,), torch.float32)((grey,))
     (tensor([[[[-2., -2.,  2., -2.]]]]),)
     """
 
@@ -124,7 +142,10 @@ class Standardise:
         around = (left, width - images.shape[3] - left, above, height - images.shape[2] - above)
         exact = torch.promote_types(self.dtype, torch.float32)
         values = pad(images, around).to(exact)
-        mean, std = (WHITE * torch.tensor(each, dtype=exact, device=images.device).view(-1, 1, 1) for each in (self.mean, self.std))
+        mean, std = (
+            WHITE * torch.tensor(each, dtype=exact, device=images.device).view(-1, 1, 1)
+            for each in (self.mean, self.std)
+        )
         return (((values - mean) / std).expand(-1, channels, -1, -1).to(self.dtype).contiguous(),)
 
 
@@ -139,7 +160,9 @@ def _image_input(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
     if len(inputs) != 1 or len(inputs[0].shape) != 3 or not all(floating):
         takes = " and ".join(str(spec) for spec in inputs) or "nothing"
         rule = "one input of channels x height x width in a floating type"
-        raise InvalidValue(f"training.dataset {name!r} needs a model with {rule}, e.g. 3x32x32, got {takes}; take another model or dataset")
+        raise InvalidValue(
+            f"training.dataset {name!r} needs a model with {rule}, e.g. 3x32x32, got {takes}; take another model or dataset"
+        )
     return inputs[0]
 
 
@@ -155,9 +178,17 @@ def _require_fit(name: str, known: ImageSet, shape: Shape) -> None:
 
 
 def _samples(images: Images, known: ImageSet, spec: InputSpec) -> Samples:
-    pixels = torch.from_numpy(images.pixels) if known.brightest == WHITE else _resized(images.pixels, known.brightest, spec.shape[1:])
+    pixels = (
+        torch.from_numpy(images.pixels)
+        if known.brightest == WHITE
+        else _resized(images.pixels, known.brightest, spec.shape[1:])
+    )
     dtype = getattr(torch, spec.dtype) if spec.dtype else torch.get_default_dtype()
-    return Samples((pixels,), torch.from_numpy(images.labels), Standardise(spec.shape, known.mean, known.std, dtype))
+    return Samples(
+        (pixels,),
+        torch.from_numpy(images.labels),
+        Standardize(spec.shape, known.mean, known.std, dtype),
+    )
 
 
 def _resized(pixels: Bytes, brightest: int, size: Shape) -> Tensor:
@@ -173,7 +204,9 @@ def _resized(pixels: Bytes, brightest: int, size: Shape) -> Tensor:
 def _own(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
     parts, test = own_data(name, inputs, given)
     ends = np.cumsum([len(labels) for _, labels in parts])
-    rows = tuple(np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, parts, strict=True))
+    rows = tuple(
+        np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, parts, strict=True)
+    )
     train_labels, test_labels = torch.cat([labels for _, labels in parts]), torch.cat([test[1]])
     classes = None
     if train_labels.ndim == 1 and not train_labels.is_floating_point():
@@ -184,9 +217,13 @@ def _own(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
                 "make them floats where they are quantities"
             )
     train = Samples(_joined(parts), train_labels, as_it_is)
-    return Dataset(train, Samples(_joined([test]), test_labels, as_it_is), classes, rows if given else None)
+    return Dataset(
+        train, Samples(_joined([test]), test_labels, as_it_is), classes, rows if given else None
+    )
 
 
 def _joined(parts: Sequence[Pair]) -> Tensors:
     """Inputs one after the other, in memory of our own: what the factory keeps is neither changed nor followed."""
-    return tuple(torch.cat(several) for several in zip(*(inputs for inputs, _ in parts), strict=True))
+    return tuple(
+        torch.cat(several) for several in zip(*(inputs for inputs, _ in parts), strict=True)
+    )

@@ -44,7 +44,8 @@ SOURCES = {
     "mnist": Source("https://ossci-datasets.s3.amazonaws.com/mnist/"),
     "fashion-mnist": Source("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
     "cifar10": Source(
-        "https://www.cs.toronto.edu/~kriz/", ("cifar-10-python.tar.gz", DataFile("c58f30108f718f92721af3b95e74349a", 170_498_071))
+        "https://www.cs.toronto.edu/~kriz/",
+        ("cifar-10-python.tar.gz", DataFile("c58f30108f718f92721af3b95e74349a", 170_498_071)),
     ),
 }
 
@@ -56,14 +57,20 @@ def download_bytes(name: str) -> int:
     (0, 170498071)
     """
     packed = SOURCES[name].archive if name in SOURCES else None
-    return packed[1].size_bytes if packed else sum(published.size_bytes for published in image_set(name).files.values())
+    return (
+        packed[1].size_bytes
+        if packed
+        else sum(published.size_bytes for published in image_set(name).files.values())
+    )
 
 
 def nothing_said(done_bytes: int, total_bytes: int) -> None:
     """The progress of those who do not ask."""
 
 
-def download(name: str, folder: str | os.PathLike[str] | None = None, progress: Progress = nothing_said) -> Path:
+def download(
+    name: str, folder: str | os.PathLike[str] | None = None, progress: Progress = nothing_said
+) -> Path:
     """Fetch the files of a built-in data set that are not there whole; the data folder.
 
     >>> download("digits", "/data").as_posix()  # comes with scikit-learn
@@ -77,7 +84,9 @@ def download(name: str, folder: str | os.PathLike[str] | None = None, progress: 
     try:
         _fetch(source, where, absent, progress)
     except _NotFetched as error:
-        raise FileProblem(f"{name} cannot be downloaded: {error}; {_by_hand(source, where, absent)}") from None
+        raise FileProblem(
+            f"{name} cannot be downloaded: {error}; {_by_hand(source, where, absent)}"
+        ) from None
     return where
 
 
@@ -106,13 +115,22 @@ def _by_hand(source: Source, where: Path, absent: dict[str, DataFile]) -> str:
 def _fetch(source: Source, where: Path, absent: dict[str, DataFile], progress: Progress) -> None:
     if source.archive is not None:
         name, packed = source.archive
-        with _fetched(source.url + name, packed, where / name, _from(0, packed.size_bytes, progress)) as archive:
+        with _fetched(
+            source.url + name, packed, where / name, _from(0, packed.size_bytes, progress)
+        ) as archive:
             for path, content in unpacked(archive, absent):
                 write_bytes(where / path, content)
         return
     sizes = [published.size_bytes for published in absent.values()]
-    for (path, published), before in zip(absent.items(), accumulate(sizes, initial=0), strict=False):
-        with _fetched(source.url + Path(path).name, published, where / path, _from(before, sum(sizes), progress)) as file:
+    for (path, published), before in zip(
+        absent.items(), accumulate(sizes, initial=0), strict=False
+    ):
+        with _fetched(
+            source.url + Path(path).name,
+            published,
+            where / path,
+            _from(before, sum(sizes), progress),
+        ) as file:
             put_in_place(file, where / path)
 
 
@@ -122,7 +140,9 @@ def _from(before: int, total: int, progress: Progress) -> Callable[[int], None]:
 
 
 @contextmanager
-def _fetched(url: str, published: DataFile, target: Path, progress: Callable[[int], None]) -> Iterator[Path]:
+def _fetched(
+    url: str, published: DataFile, target: Path, progress: Callable[[int], None]
+) -> Iterator[Path]:
     """What is at an address, in a file beside the target that is gone afterwards unless it was moved."""
     with beside(target) as file:
         with file.open("wb") as stream:
@@ -130,20 +150,26 @@ def _fetched(url: str, published: DataFile, target: Path, progress: Callable[[in
         yield file
 
 
-def _stream(url: str, published: DataFile, file: IO[bytes], progress: Callable[[int], None]) -> None:
+def _stream(
+    url: str, published: DataFile, file: IO[bytes], progress: Callable[[int], None]
+) -> None:
     """Copy what is at an address, never more than was published, and see that it is that."""
     digest, done = hashlib.md5(usedforsecurity=False), 0
     for piece in _pieces(url):
         digest.update(piece)
         done += len(piece)
         if done > published.size_bytes:
-            raise _NotFetched(f"{url} gives more than the {published.size_bytes:,} bytes that were published")
+            raise _NotFetched(
+                f"{url} gives more than the {published.size_bytes:,} bytes that were published"
+            )
         _write(file, piece)
         progress(done)
     if done < published.size_bytes:
         raise _NotFetched(f"{url} ended after {done:,} of {published.size_bytes:,} bytes")
     if digest.hexdigest() != published.md5:
-        raise _NotFetched(f"{url} has the MD5 {digest.hexdigest()}, not the published {published.md5}")
+        raise _NotFetched(
+            f"{url} has the MD5 {digest.hexdigest()}, not the published {published.md5}"
+        )
 
 
 def _pieces(url: str) -> Iterator[bytes]:
@@ -157,7 +183,9 @@ def _pieces(url: str) -> Iterator[bytes]:
         raise _NotFetched(f"{url}: {error}") from None
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise _NotFetched(f"{url}: {error_line(reason) if isinstance(reason, Exception) else reason}") from None
+        raise _NotFetched(
+            f"{url}: {error_line(reason) if isinstance(reason, Exception) else reason}"
+        ) from None
 
 
 def _write(file: IO[bytes], piece: bytes) -> None:
@@ -186,7 +214,9 @@ def unpacked(archive: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, 
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, published: DataFile) -> bytes:
-    file = tar.extractfile(member) if member.isreg() and member.size == published.size_bytes else None
+    file = (
+        tar.extractfile(member) if member.isreg() and member.size == published.size_bytes else None
+    )
     content = b"" if file is None else file.read(published.size_bytes)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != published.md5:
         raise _NotFetched(f"{member.name} in the archive is not the published file")

@@ -56,10 +56,16 @@ def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
 def _read_of(name: str, where: Path, path: str, published: DataFile) -> bytes:
     """One file of a data set; an error says how to come by it."""
     command = f"`airsplit data {name}`"
-    if not os.path.exists(where / path):  # unlike Path's, it does not raise where a folder may not be looked into
+    if not os.path.exists(
+        where / path
+    ):  # unlike Path's, it does not raise where a folder may not be looked into
         way = f"{command} downloads it; or say where it is with --data DIR or AIRSPLIT_DATA"
-        raise FileProblem(f"{name}: there is no file {path!r} in the data folder {str(where)!r}; {way}")
-    return read_published(where / path, published, hint=f"; delete it, and download it again with {command}")
+        raise FileProblem(
+            f"{name}: there is no file {path!r} in the data folder {str(where)!r}; {way}"
+        )
+    return read_published(
+        where / path, published, hint=f"; delete it, and download it again with {command}"
+    )
 
 
 def read_published(path: str | os.PathLike[str], published: DataFile, hint: str = "") -> bytes:
@@ -71,15 +77,21 @@ def read_published(path: str | os.PathLike[str], published: DataFile, hint: str 
         raise FileProblem(f"data file {str(path)!r} cannot be read: {error.strerror}") from None
     if len(content) != published.size_bytes:
         length = "is cut short" if len(content) < published.size_bytes else "is too long"
-        raise FileProblem(f"data file {str(path)!r} {length}: it must have {published.size_bytes:,} bytes{hint}")
+        raise FileProblem(
+            f"data file {str(path)!r} {length}: it must have {published.size_bytes:,} bytes{hint}"
+        )
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != published.md5:
-        raise FileProblem(f"data file {str(path)!r} is altered: its MD5 must be {published.md5}, got {found}{hint}")
+        raise FileProblem(
+            f"data file {str(path)!r} is altered: its MD5 must be {published.md5}, got {found}{hint}"
+        )
     return content
 
 
 # ---- MNIST and what is stored like it ------------------------------------------------------------------------------------
-def _idx_set(known: ImageSet, paths: list[str], read: Callable[[str], bytes]) -> tuple[Images, Images]:
+def _idx_set(
+    known: ImageSet, paths: list[str], read: Callable[[str], bytes]
+) -> tuple[Images, Images]:
     """Files in the order training images, training labels, test images, test labels."""
 
     def part(images: str, labels: str, count: int) -> Images:
@@ -101,16 +113,23 @@ def read_idx(content: bytes, shape: Shape, what: str = "idx file") -> Bytes:
         raise FileProblem(f"{what} is not gzip, or damaged: {error}") from None
     if not unpacker.eof or len(raw) != wanted or not raw.startswith(header):
         sizes = " x ".join(map(str, shape))
-        raise FileProblem(f"{what} must hold {sizes} bytes in idx format, got {show(raw[: len(header)])}… of {len(raw):,} bytes or more")
+        raise FileProblem(
+            f"{what} must hold {sizes} bytes in idx format, got {show(raw[: len(header)])}… of {len(raw):,} bytes or more"
+        )
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape).copy()
 
 
 # ---- CIFAR-10 ------------------------------------------------------------------------------------------------------------
-def _cifar_set(known: ImageSet, paths: list[str], read: Callable[[str], bytes]) -> tuple[Images, Images]:
+def _cifar_set(
+    known: ImageSet, paths: list[str], read: Callable[[str], bytes]
+) -> tuple[Images, Images]:
     """Files in the order training batches, test batch, and one with the names of the classes, which are known."""
     *train, test, _ = paths
     rows = known.train // len(train)
-    pixels, labels = np.empty((known.train, *known.shape), np.uint8), np.empty(known.train, np.int64)
+    pixels, labels = (
+        np.empty((known.train, *known.shape), np.uint8),
+        np.empty(known.train, np.int64),
+    )
     for at, path in enumerate(train):
         here = slice(at * rows, at * rows + rows)
         pixels[here], labels[here] = _batch(read, path, rows, known)
@@ -122,16 +141,26 @@ def _batch(read: Callable[[str], bytes], path: str, rows: int, known: ImageSet) 
     return Images(data.reshape(rows, *known.shape), _checked_labels(labels, known, path))
 
 
-def read_pickled_batch(content: bytes, rows: int, columns: int, what: str = "batch") -> tuple[Bytes, Ints]:
+def read_pickled_batch(
+    content: bytes, rows: int, columns: int, what: str = "batch"
+) -> tuple[Bytes, Ints]:
     """The arrays `data` and `labels` of a batch that Python 2 pickled, of this size."""
     try:
         made = _OnlyByteArrays(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a pickle can fail in every way that there is
-        raise FileProblem(f"{what} is not a batch of images: {type(error).__name__}: {show(str(error))}") from None
-    data, labels = (made.get(b"data"), made.get(b"labels")) if isinstance(made, dict) else (None, None)
+        raise FileProblem(
+            f"{what} is not a batch of images: {type(error).__name__}: {show(str(error))}"
+        ) from None
+    data, labels = (
+        (made.get(b"data"), made.get(b"labels")) if isinstance(made, dict) else (None, None)
+    )
     if not isinstance(data, _Array) or data.values is None or data.values.shape != (rows, columns):
         raise FileProblem(f"{what} must hold {rows} x {columns} bytes as 'data'")
-    if not isinstance(labels, list) or len(labels) != rows or not all(type(label) is int and 0 <= label < 256 for label in labels):
+    if (
+        not isinstance(labels, list)
+        or len(labels) != rows
+        or not all(type(label) is int and 0 <= label < 256 for label in labels)
+    ):
         raise FileProblem(f"{what} must hold {rows} small whole numbers as 'labels'")
     return data.values, np.array(labels, np.int64)
 
@@ -158,7 +187,12 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, columns_first, content = state
-        if not isinstance(kind, _Type) or kind.code != b"u1" or columns_first or not isinstance(content, bytes):
+        if (
+            not isinstance(kind, _Type)
+            or kind.code != b"u1"
+            or columns_first
+            or not isinstance(content, bytes)
+        ):
             raise pickle.UnpicklingError("an array of anything but bytes")
         self.values = np.frombuffer(content, np.uint8).reshape(shape).copy()
 
@@ -187,10 +221,14 @@ def _digits(known: ImageSet) -> tuple[Images, Images]:
     rows = generator(0, "digits").permutation(len(found.target))
     pixels = found.images[rows].astype(np.uint8).reshape(-1, *known.shape)
     labels = found.target[rows].astype(np.int64)
-    return Images(pixels[: known.train], labels[: known.train]), Images(pixels[known.train :], labels[known.train :])
+    return Images(pixels[: known.train], labels[: known.train]), Images(
+        pixels[known.train :], labels[known.train :]
+    )
 
 
 def _checked_labels(labels: NDArray[Any], known: ImageSet, what: str) -> Ints:
     if labels.max(initial=0) >= len(known.labels):
-        raise FileProblem(f"{what} must hold labels from 0 to {len(known.labels) - 1}, got {labels.max()}")
+        raise FileProblem(
+            f"{what} must hold labels from 0 to {len(known.labels) - 1}, got {labels.max()}"
+        )
     return labels.astype(np.int64)

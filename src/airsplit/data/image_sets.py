@@ -11,7 +11,18 @@ from airsplit.core.errors import require_choice
 from airsplit.system.inputs import Shape
 
 DIGITS = tuple("0123456789")
-CLOTHES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+CLOTHES = (
+    "T-shirt/top",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
 THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -48,7 +59,9 @@ class ImageSet:
 
 
 def _idx_files(folder: str, md5_and_size: Mapping[str, tuple[str, int]]) -> dict[str, DataFile]:
-    return {f"{folder}/raw/{name}-ubyte.gz": DataFile(*known) for name, known in md5_and_size.items()}
+    return {
+        f"{folder}/raw/{name}-ubyte.gz": DataFile(*known) for name, known in md5_and_size.items()
+    }
 
 
 MNIST_FILES = _idx_files(
@@ -82,10 +95,28 @@ CIFAR_FILES = {
 # mean and std of digits are those of its 1,437 training images, see the tests; the others are the published ones
 IMAGE_SETS = {
     "digits": ImageSet("digits", (1, 8, 8), 1437, 360, (0.3050,), (0.3760,), brightest=16),
-    "mnist": ImageSet("MNIST", (1, 28, 28), 60_000, 10_000, (0.1307,), (0.3081,), files=MNIST_FILES),
-    "fashion-mnist": ImageSet("Fashion-MNIST", (1, 28, 28), 60_000, 10_000, (0.2860,), (0.3530,), CLOTHES, files=FASHION_FILES),
+    "mnist": ImageSet(
+        "MNIST", (1, 28, 28), 60_000, 10_000, (0.1307,), (0.3081,), files=MNIST_FILES
+    ),
+    "fashion-mnist": ImageSet(
+        "Fashion-MNIST",
+        (1, 28, 28),
+        60_000,
+        10_000,
+        (0.2860,),
+        (0.3530,),
+        CLOTHES,
+        files=FASHION_FILES,
+    ),
     "cifar10": ImageSet(
-        "CIFAR-10", (3, 32, 32), 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), THINGS, files=CIFAR_FILES
+        "CIFAR-10",
+        (3, 32, 32),
+        50_000,
+        10_000,
+        (0.4914, 0.4822, 0.4465),
+        (0.2470, 0.2435, 0.2616),
+        THINGS,
+        files=CIFAR_FILES,
     ),
 }
 
@@ -118,7 +149,11 @@ def missing_files(name: str, folder: str | os.PathLike[str] | None = None) -> li
     []
     """
     where = data_folder(folder)
-    return [path for path, known in image_set(name).files.items() if _size_bytes(where / path) != known.size_bytes]
+    return [
+        path
+        for path, known in image_set(name).files.items()
+        if _size_bytes(where / path) != known.size_bytes
+    ]
 
 
 def _size_bytes(path: Path) -> int:

@@ -15,7 +15,9 @@ from airsplit.scenario.settings import TrainingSettings
 
 KINDS = ("iid", "dirichlet", "shards")
 
-_ALPHA_OF_UNIFORM = 1e100  # from here on a mix is uniform to the last digit, and sums no longer fit into a float
+_ALPHA_OF_UNIFORM = (
+    1e100  # from here on a mix is uniform to the last digit, and sums no longer fit into a float
+)
 _NOTHING = 1e-300  # less of a mix than this cannot be scaled up
 
 
@@ -63,7 +65,9 @@ def dealt(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> lis
     >>> [len(rows) for rows in dealt(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
     [2, 2, 2]
     """
-    said = {key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")}
+    said = {
+        key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")
+    }
     options = {key: value for key, value in said.items() if value is not None}
     return partition(settings.partition, labels, devices, seed=settings.seed, **options)
 
@@ -95,7 +99,11 @@ def label_counts(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:
     """
     owners = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
     cells = owners * classes + np.asarray(labels)[np.concatenate(parts)]
-    return np.bincount(cells, minlength=len(parts) * classes).reshape(len(parts), classes).astype(np.int64)
+    return (
+        np.bincount(cells, minlength=len(parts) * classes)
+        .reshape(len(parts), classes)
+        .astype(np.int64)
+    )
 
 
 def class_mix(seed: int, device: int, classes: int, alpha: float) -> Floats:
@@ -113,12 +121,22 @@ def _mix(rng: np.random.Generator, classes: int, alpha: float) -> Floats:
 
 def _size(samples: int, devices: int, samples_per_device: int | None) -> int:
     """How many samples a device gets, if there are as many."""
-    size = 1 if samples_per_device is None else require_integer("samples_per_device", samples_per_device, low=1)
+    size = (
+        1
+        if samples_per_device is None
+        else require_integer("samples_per_device", samples_per_device, low=1)
+    )
     if samples < devices * size:
         each = "one each" if samples_per_device is None else f"{size:,} each"
         most = samples // devices
-        way = "take fewer devices" if samples_per_device is None or not most else f"at most {most:,} each are there"
-        raise InvalidValue(f"{devices:,} devices with {each} need {devices * size:,} samples, got {samples:,}; {way}")
+        way = (
+            "take fewer devices"
+            if samples_per_device is None or not most
+            else f"at most {most:,} each are there"
+        )
+        raise InvalidValue(
+            f"{devices:,} devices with {each} need {devices * size:,} samples, got {samples:,}; {way}"
+        )
     return samples // devices if samples_per_device is None else size
 
 
@@ -126,13 +144,17 @@ def _classes(kind: str, labels: NDArray[Any]) -> Ints:
     """Labels as whole numbers from 0 without gaps."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         found = f"{labels.dtype} of shape {show(labels.shape)}"
-        raise InvalidValue(f'partition "{kind}" needs labels that are one whole number a sample, got {found}; take "iid"')
+        raise InvalidValue(
+            f'partition "{kind}" needs labels that are one whole number a sample, got {found}; take "iid"'
+        )
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 def _iid(samples: int, devices: int, seed: int, size: int | None) -> list[Ints]:
     pile = generator(seed, "iid").permutation(samples)
-    parts = np.array_split(pile, devices) if size is None else np.split(pile[: devices * size], devices)
+    parts = (
+        np.array_split(pile, devices) if size is None else np.split(pile[: devices * size], devices)
+    )
     return [np.sort(rows) for rows in parts]
 
 

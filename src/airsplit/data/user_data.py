@@ -29,17 +29,29 @@ WHAT = "training.dataset"
 ONE = "a pair (inputs, labels)"
 
 
-def own_data(reference: str, specs: Sequence[InputSpec], given: bool = False) -> tuple[list[Pair], Pair]:
+def own_data(
+    reference: str, specs: Sequence[InputSpec], given: bool = False
+) -> tuple[list[Pair], Pair]:
     """The pairs to train on, one for each device where they are given, and the pair to test on.
 
     Tensors may share memory with those of the factory.
     """
     field = f"{WHAT} {reference!r}"
-    rule = f"(devices, test), a list with {ONE} for each device, and one more" if given else f"(train, test), each {ONE}"
+    rule = (
+        f"(devices, test), a list with {ONE} for each device, and one more"
+        if given
+        else f"(train, test), each {ONE}"
+    )
     train, test = _two(field, factory(reference, WHAT, "data")(), rule)
     if given and (not isinstance(train, list | tuple) or len(train) == 0):
-        raise InvalidValue(f"{field} devices must be a list with {ONE} for each device, got {show(train)}")
-    named = {f"{field} devices[{at}]": pair for at, pair in enumerate(train)} if given else {f"{field} train": train}
+        raise InvalidValue(
+            f"{field} devices must be a list with {ONE} for each device, got {show(train)}"
+        )
+    named = (
+        {f"{field} devices[{at}]": pair for at, pair in enumerate(train)}
+        if given
+        else {f"{field} train": train}
+    )
     parts = [_pair(name, pair, specs) for name, pair in named.items()]
     checked = _pair(f"{field} test", test, specs)
     for name, part in zip((*named, f"{field} test"), (*parts, checked), strict=True):
@@ -59,13 +71,21 @@ def _pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
     several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if len(several) != len(specs):
         takes = ", ".join(map(str, specs))
-        raise InvalidValue(f"{field} must have {len(specs)} inputs as the model has ({takes}), got {len(several)}")
-    names = [f"{field} inputs[{at}]" if len(specs) > 1 else f"{field} inputs" for at in range(len(specs))]
-    tensors = tuple(_input(name, each, spec) for name, each, spec in zip(names, several, specs, strict=True))
+        raise InvalidValue(
+            f"{field} must have {len(specs)} inputs as the model has ({takes}), got {len(several)}"
+        )
+    names = [
+        f"{field} inputs[{at}]" if len(specs) > 1 else f"{field} inputs" for at in range(len(specs))
+    ]
+    tensors = tuple(
+        _input(name, each, spec) for name, each, spec in zip(names, several, specs, strict=True)
+    )
     checked = _labels(f"{field} labels", labels, specs)
     for name, tensor in zip(names, tensors, strict=True):
         if len(tensor) != len(checked):
-            raise InvalidValue(f"{name} must have a row for each of the {len(checked)} labels, got {len(tensor)}")
+            raise InvalidValue(
+                f"{name} must have a row for each of the {len(checked)} labels, got {len(tensor)}"
+            )
     return tensors, checked
 
 
@@ -73,7 +93,9 @@ def _input(field: str, value: Any, spec: InputSpec) -> Tensor:
     tensor = _tensor(field, value)
     if tuple(tensor.shape[1:]) != spec.shape:
         wanted = f"samples x {shape_text(spec.shape)} as the model takes"
-        raise InvalidValue(f"{field} must be of shape {wanted}, got {shape_text(tuple(tensor.shape))}; reshape it")
+        raise InvalidValue(
+            f"{field} must be of shape {wanted}, got {shape_text(tuple(tensor.shape))}; reshape it"
+        )
     return _as_type(field, tensor, _type(spec))
 
 
@@ -83,10 +105,18 @@ def _labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
         floating = [_type(spec) for spec in specs if _type(spec).is_floating_point]
         return _as_type(field, tensor, floating[0] if floating else torch.get_default_dtype())
     if tensor.is_complex():
-        raise InvalidValue(f"{field} must be whole numbers or floats, got {_name(tensor.dtype)}; convert them")
-    tensor = tensor.to(torch.int64) if tensor.dtype == torch.bool else _as_type(field, tensor, torch.int64)
+        raise InvalidValue(
+            f"{field} must be whole numbers or floats, got {_name(tensor.dtype)}; convert them"
+        )
+    tensor = (
+        tensor.to(torch.int64)
+        if tensor.dtype == torch.bool
+        else _as_type(field, tensor, torch.int64)
+    )
     if tensor.ndim == 1 and int(tensor.min()) < 0:
-        raise InvalidValue(f"{field} must be classes, numbered from 0, got {int(tensor.min())}; number them anew")
+        raise InvalidValue(
+            f"{field} must be classes, numbered from 0, got {int(tensor.min())}; number them anew"
+        )
     return tensor
 
 
@@ -94,10 +124,19 @@ def _tensor(field: str, value: Any) -> Tensor:
     """A tensor on the CPU, with one row a sample; the value itself stays as it is."""
     if isinstance(value, np.ndarray):
         value = _from_numpy(field, value)
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
-        raise InvalidValue(f"{field} must be a tensor or numpy array with values in it, got {_shown(value)}")
+    if (
+        not isinstance(value, Tensor)
+        or value.layout != torch.strided
+        or value.is_meta
+        or value.is_quantized
+    ):
+        raise InvalidValue(
+            f"{field} must be a tensor or numpy array with values in it, got {_shown(value)}"
+        )
     if value.ndim == 0 or len(value) == 0:
-        raise InvalidValue(f"{field} must have a row for each sample, and one at least, got shape {tuple(value.shape)}")
+        raise InvalidValue(
+            f"{field} must have a row for each sample, and one at least, got shape {tuple(value.shape)}"
+        )
     return value.detach().cpu()
 
 
@@ -105,14 +144,20 @@ def _from_numpy(field: str, array: np.ndarray[Any, Any]) -> Tensor:
     """Copied where torch could not share it without a word of complaint: read-only, backwards, of another byte order."""
     if array.dtype.kind not in "fiub":
         raise InvalidValue(f"{field} must be an array of numbers, got {array.dtype}; convert it")
-    native = np.dtype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    native = (
+        np.dtype(np.float64)
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8
+        else array.dtype.newbyteorder("=")
+    )
     return torch.from_numpy(np.require(array, dtype=native, requirements=["C", "W"]))
 
 
 def _as_type(field: str, tensor: Tensor, wanted: torch.dtype) -> Tensor:
     """The same values in another type of the same kind, if it can hold them."""
     if _kind(tensor.dtype) != _kind(wanted):
-        raise InvalidValue(f"{field} must be {_kind(wanted)} as the model takes ({_name(wanted)}), got {_name(tensor.dtype)}; convert them")
+        raise InvalidValue(
+            f"{field} must be {_kind(wanted)} as the model takes ({_name(wanted)}), got {_name(tensor.dtype)}; convert them"
+        )
     converted = tensor.to(wanted)
     if wanted.is_floating_point:
         held = torch.isfinite(converted)
@@ -122,7 +167,9 @@ def _as_type(field: str, tensor: Tensor, wanted: torch.dtype) -> Tensor:
         at = tuple(torch.argwhere(~held)[0].tolist())
         where = field + "".join(f"[{each}]" for each in at)
         rule = "a finite number" if wanted.is_floating_point else "a number"
-        raise InvalidValue(f"{where} must be {rule} that {_name(wanted)} can hold, got {show(tensor[at].item())}")
+        raise InvalidValue(
+            f"{where} must be {rule} that {_name(wanted)} can hold, got {show(tensor[at].item())}"
+        )
     return converted
 
 
@@ -132,7 +179,10 @@ def _negative(tensor: Tensor) -> Tensor:
 
 def _require_alike(field: str, labels: Tensor, first: str, others: Tensor) -> None:
     if labels.dtype != others.dtype or labels.shape[1:] != others.shape[1:]:
-        found, wanted = (f"{_name(each.dtype)} of shape {tuple(each.shape[1:])} a sample" for each in (labels, others))
+        found, wanted = (
+            f"{_name(each.dtype)} of shape {tuple(each.shape[1:])} a sample"
+            for each in (labels, others)
+        )
         raise InvalidValue(f"{field} labels must be as those of {first}, {wanted}, got {found}")
 
 
@@ -141,7 +191,15 @@ def _type(spec: InputSpec) -> torch.dtype:
 
 
 def _kind(dtype: torch.dtype) -> str:
-    return "floats" if dtype.is_floating_point else "complex" if dtype.is_complex else "bools" if dtype == torch.bool else "whole numbers"
+    return (
+        "floats"
+        if dtype.is_floating_point
+        else "complex"
+        if dtype.is_complex
+        else "bools"
+        if dtype == torch.bool
+        else "whole numbers"
+    )
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -156,4 +214,8 @@ def _shown(value: object) -> str:
     """
     if isinstance(value, Tensor | np.ndarray):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return f"{type(value).__name__} of {len(value)}" if isinstance(value, list | tuple | dict) else show(value)
+    return (
+        f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, list | tuple | dict)
+        else show(value)
+    )

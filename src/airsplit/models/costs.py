@@ -95,7 +95,9 @@ class _Known:
     def again(self) -> Any:
         assert self.result is not None  # noqa: S101 - the caller asked
         leaves, spec = self.result
-        return tree_unflatten([_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+        return tree_unflatten(
+            [_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec
+        )
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,22 @@ class Bench:
         key = _key(made)
         known = None if key is None else self._known.get(key)
         if known is not None:
-            return known.work, made.run(*made.args, **made.kwargs) if known.result is None else known.again()
+            return known.work, made.run(
+                *made.args, **made.kwargs
+            ) if known.result is None else known.again()
         given = made.given
-        versions, storages = [tensor._version for tensor in given], {storage_of(tensor) for tensor in given}
+        versions, storages = (
+            [tensor._version for tensor in given],
+            {storage_of(tensor) for tensor in given},
+        )
         movement = Movement(given)
         with Products(movement) as forward:
             result = made.run(*made.args, **made.kwargs)
         leaves, spec = tree_flatten(result)
         returned = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        changed = any(tensor._version != version for tensor, version in zip(given, versions, strict=True))
+        changed = any(
+            tensor._version != version for tensor, version in zip(given, versions, strict=True)
+        )
         new = not changed and not any(storage_of(tensor) in storages for tensor in returned)
         viewed = not changed and all(storage_of(tensor) in storages for tensor in returned)
         light = 0 if viewed and made.layer is None else _light(made, given, returned)
@@ -130,17 +139,27 @@ class Bench:
             work = _with_gradients(made, forward.macs, light, returned)
         else:
             flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
-            work = Work(forward.macs, light, flows=tuple(flows and each.is_floating_point() for each in returned))
+            work = Work(
+                forward.macs,
+                light,
+                flows=tuple(flows and each.is_floating_point() for each in returned),
+            )
         work = replace(
             work,
             random=forward.random,
             moved=tuple(map(movement.held_by, returned)),
-            moved_into=tuple(movement.written_into(tensor) - {place} for place, tensor in enumerate(given)),
+            moved_into=tuple(
+                movement.written_into(tensor) - {place} for place, tensor in enumerate(given)
+            ),
             lookups=frozenset(movement.lookups),
         )
         if key is not None:
-            own = made.layer is not None and any(storage_of(tensor) in _held(made.layer) for tensor in returned)
-            self._known[key] = _Known(work, (leaves, spec) if new and not own and returned else None)
+            own = made.layer is not None and any(
+                storage_of(tensor) in _held(made.layer) for tensor in returned
+            )
+            self._known[key] = _Known(
+                work, (leaves, spec) if new and not own and returned else None
+            )
         return work, result
 
 
@@ -151,7 +170,13 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.macs, self.random, self._movement = 0, False, movement
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
         count = flop_registry.get(func._overloadpacket)
@@ -167,7 +192,9 @@ def _light(made: Made, given: list[Tensor], returned: list[Tensor]) -> int:
         return light_operations_of_layer(made.layer, given, returned)
     at = 2 if made.name.startswith("lp_pool") else 1  # the exponent of its norm comes before
     window = made.args[at] if len(made.args) > at else 1
-    return light_operations_of_function(made.name, made.kwargs.get("kernel_size", made.kwargs.get("size", window)), given, returned)
+    return light_operations_of_function(
+        made.name, made.kwargs.get("kernel_size", made.kwargs.get("size", window)), given, returned
+    )
 
 
 def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor]) -> Work:
@@ -199,20 +226,36 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         ends = [tensor for tensor in results if tensor.requires_grad]
         with Products() as backward:
             if products and ends:
-                torch.autograd.grad(ends, wanted, [torch.empty_like(tensor) for tensor in ends], allow_unused=True)
-    if made.name == "scaled_dot_product_attention" and not made.kwargs.get("dropout_p", made.args[4] if len(made.args) > 4 else 0):
+                torch.autograd.grad(
+                    ends, wanted, [torch.empty_like(tensor) for tensor in ends], allow_unused=True
+                )
+    if made.name == "scaled_dot_product_attention" and not made.kwargs.get(
+        "dropout_p", made.args[4] if len(made.args) > 4 else 0
+    ):
         # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
-        return Work(products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1]))
+        return Work(
+            products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1])
+        )
     places = {storage_of(tensor): at for at, tensor in enumerate(results)}
     held = _held(made.layer) if made.layer is not None else set[int]()
-    besides = {storage_of(t): t.numel() * float32s(t.dtype) for t in kept if storage_of(t) not in places.keys() | stands_for.keys() | held}
+    besides = {
+        storage_of(t): t.numel() * float32s(t.dtype)
+        for t in kept
+        if storage_of(t) not in places.keys() | stands_for.keys() | held
+    }
     return Work(
         products,
         light,
         backward.macs + (light if ends else 0),
         flows,
         tuple({stands_for[storage_of(t)] for t in kept if storage_of(t) in stands_for}),
-        tuple({places[storage_of(t)] for t in kept if storage_of(t) in places and storage_of(t) not in stands_for}),
+        tuple(
+            {
+                places[storage_of(t)]
+                for t in kept
+                if storage_of(t) in places and storage_of(t) not in stands_for
+            }
+        ),
         math.ceil(sum(besides.values())),
     )
 
@@ -223,7 +266,9 @@ def float32s(dtype: torch.dtype) -> float:
     >>> float32s(torch.bfloat16), float32s(torch.int64), float32s(torch.bool)
     (1.0, 2.0, 0.25)
     """
-    return 1.0 if dtype.is_floating_point or dtype.is_complex else dtype.itemsize / BYTES_PER_FLOAT32
+    return (
+        1.0 if dtype.is_floating_point or dtype.is_complex else dtype.itemsize / BYTES_PER_FLOAT32
+    )
 
 
 @contextmanager
@@ -255,12 +300,27 @@ def _key(made: Made) -> Hashable | None:
     doer: Hashable = made.run
     if made.layer is not None:
         parts = list(made.layer.modules())
-        if any(part._forward_hooks or part._forward_pre_hooks or isinstance(part, torch.jit.ScriptModule) for part in parts):
+        if any(
+            part._forward_hooks
+            or part._forward_pre_hooks
+            or isinstance(part, torch.jit.ScriptModule)
+            for part in parts
+        ):
             return None
-        doer = _layer_key(made.layer), tuple(any(each is p for p in made.trained) for each in made.layer.parameters())
+        doer = (
+            _layer_key(made.layer),
+            tuple(any(each is p for p in made.trained) for each in made.layer.parameters()),
+        )
     memory = [storage_of(tensor) for tensor in made.given]
     shared = tuple(map(memory.index, memory))  # which share memory decides what a call moves where
-    key = (doer, _value_key(made.args), _value_key(made.kwargs), shared, made.flowing, torch.is_grad_enabled())
+    key = (
+        doer,
+        _value_key(made.args),
+        _value_key(made.kwargs),
+        shared,
+        made.flowing,
+        torch.is_grad_enabled(),
+    )
     try:
         hash(key)
     except TypeError:
@@ -281,6 +341,11 @@ def _value_key(value: Any) -> Any:
 
 
 def _layer_key(layer: nn.Module) -> Hashable:
-    settings = tuple((name, _value_key(value)) for name, value in vars(layer).items() if name not in _REGISTRIES)
-    tensors = tuple((n, tuple(t.shape), t.dtype) for n, t in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
+    settings = tuple(
+        (name, _value_key(value)) for name, value in vars(layer).items() if name not in _REGISTRIES
+    )
+    tensors = tuple(
+        (n, tuple(t.shape), t.dtype)
+        for n, t in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
+    )
     return type(layer), settings, tensors, tuple(_layer_key(child) for child in layer.children())

@@ -52,11 +52,28 @@ class Side:
     changed   the slots that come in and are changed in place
     """
 
-    def __init__(self, flow: Flow, entering: list[int], calls: list[Call], leaving: list[int], changed: Iterable[int] = ()) -> None:
-        self.tape, self.entering, self.calls, self.leaving, self.changed = flow.tape, entering, calls, leaving, changed
+    def __init__(
+        self,
+        flow: Flow,
+        entering: list[int],
+        calls: list[Call],
+        leaving: list[int],
+        changed: Iterable[int] = (),
+    ) -> None:
+        self.tape, self.entering, self.calls, self.leaving, self.changed = (
+            flow.tape,
+            entering,
+            calls,
+            leaving,
+            changed,
+        )
         self._spent = spent_slots(calls, (*leaving, *flow.tape.result_slots))
-        self._fixed_type = any(isinstance(each, torch.dtype) for call in calls for each in call.parts)
-        self._telling = next((at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None)
+        self._fixed_type = any(
+            isinstance(each, torch.dtype) for call in calls for each in call.parts
+        )
+        self._telling = next(
+            (at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Side:
         return self  # it holds nothing of the model
@@ -64,9 +81,13 @@ class Side:
     def run(self, half: nn.Module, given: tuple[Tensor, ...]) -> dict[int, Tensor]:
         """Every tensor of this side, by its slot."""
         name = type(half).__name__.lower()
-        if len(given) != len(self.entering) or not all(isinstance(tensor, Tensor) for tensor in given):
+        if len(given) != len(self.entering) or not all(
+            isinstance(tensor, Tensor) for tensor in given
+        ):
             got = ", ".join(type(each).__name__ for each in given) or "nothing"
-            raise InvalidValue(f"{name} must be given {len(self.entering)} tensors, got {got}; write {name}(*tensors)")
+            raise InvalidValue(
+                f"{name} must be given {len(self.entering)} tensors, got {got}; write {name}(*tensors)"
+            )
         tensors = dict(zip(self.entering, given, strict=True))
         for slot, tensor in tensors.items():
             tensors[slot] = self._checked(self.tape.slots[slot], tensor)
@@ -78,10 +99,14 @@ class Side:
     def _checked(self, meta: Meta, tensor: Tensor) -> Tensor:
         if not meta.fits(tensor):
             got = tuple(tensor.shape)
-            raise InvalidValue(f"tensors must have the sizes that the model was cut for, {meta.sizes}, got {got}; cut it for others")
+            raise InvalidValue(
+                f"tensors must have the sizes that the model was cut for, {meta.sizes}, got {got}; cut it for others"
+            )
         if tensor.dtype != meta.dtype and self._fixed_type:
             types = f"{meta.dtype}, got {tensor.dtype}"
-            raise InvalidValue(f"tensors must have the type that the model was cut for, {types}; cut it again after changing its type")
+            raise InvalidValue(
+                f"tensors must have the type that the model was cut for, {types}; cut it again after changing its type"
+            )
         return meta.laid_out(tensor)
 
     def _batch(self, given: tuple[Tensor, ...]) -> int:
@@ -96,7 +121,9 @@ class Half(nn.Module):
     _airsplit_sides: dict[bool, Side]
     _airsplit_flags: Mapping[bool, Mapping[str, bool]]
 
-    def __init__(self, training: bool, sides: dict[bool, Side], flags: Mapping[bool, Mapping[str, bool]]) -> None:
+    def __init__(
+        self, training: bool, sides: dict[bool, Side], flags: Mapping[bool, Mapping[str, bool]]
+    ) -> None:
         super().__init__()
         self.training, self._airsplit_sides, self._airsplit_flags = training, sides, flags
 
@@ -141,12 +168,21 @@ def halves(found: Outline, split: int) -> tuple[Front, Back]:
     for training, at in ((False, row.evaluation), (True, row.training)):
         flow = found.flow(training)
         crossing = flow.crossing(at)
-        first[training] = Side(flow, list(range(flow.tape.inputs)), flow.calls_of(0, at + 1), crossing)
-        second[training] = Side(flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at))
-    front, back = Front(model.training, first, found.flags), Back(model.training, second, found.flags)
+        first[training] = Side(
+            flow, list(range(flow.tape.inputs)), flow.calls_of(0, at + 1), crossing
+        )
+        second[training] = Side(
+            flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at)
+        )
+    front, back = (
+        Front(model.training, first, found.flags),
+        Back(model.training, second, found.flags),
+    )
     rooms = _Rooms(model)
     rooms.furnish(front, first.values())
-    rooms.furnish(back, second.values(), [name for side in second.values() for name in side.tape.result_state])
+    rooms.furnish(
+        back, second.values(), [name for side in second.values() for name in side.tape.result_state]
+    )
     rooms.put_the_rest(front if split == len(found.splits) else back, beside=(front, back))
     return front, back
 
@@ -167,7 +203,10 @@ class _Rooms:
         calls = [call for side in sides for call in side.calls]
         layers = dict.fromkeys(call.target for call in calls if isinstance(call.target, str))
         tensors = dict.fromkeys((*besides, *(name for call in calls for name in call.read_state)))
-        for name in (*sorted(layers, key=lambda name: name.count(".")), *tensors):  # a layer brings along what is in it
+        for name in (
+            *sorted(layers, key=lambda name: name.count(".")),
+            *tensors,
+        ):  # a layer brings along what is in it
             thing = find(self._model, name)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)
@@ -187,9 +226,16 @@ class _Rooms:
             if parent not in here._modules:
                 here.add_module(parent, Part())
             here = here.get_submodule(parent)
-        if last in here._modules or last in here._parameters or last in here._buffers or last in vars(here):
+        if (
+            last in here._modules
+            or last in here._parameters
+            or last in here._buffers
+            or last in vars(here)
+        ):
             return
         if last in there._buffers and isinstance(thing, Tensor):
-            here.register_buffer(last, thing, persistent=last not in there._non_persistent_buffers_set)
+            here.register_buffer(
+                last, thing, persistent=last not in there._non_persistent_buffers_set
+            )
         else:
             setattr(here, last, thing)

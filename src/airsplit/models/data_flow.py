@@ -80,12 +80,19 @@ class Flow:
     @cached_property
     def in_words(self) -> list[tuple[str, Place]]:
         """What the calls in order are, and where in the model's code: the same for the same calls in another mode."""
-        return [(self.tape.calls[number].stem, self.tape.calls[number].where) for number in self.in_order]
+        return [
+            (self.tape.calls[number].stem, self.tape.calls[number].where)
+            for number in self.in_order
+        ]
 
     def end_of_group(self, position: int) -> int:
         """The last position of the module call that is one row with this one."""
         group = self.tape.calls[self.in_order[position]].group
-        while group != ALONE and position < self.end and self.tape.calls[self.in_order[position + 1]].group == group:
+        while (
+            group != ALONE
+            and position < self.end
+            and self.tape.calls[self.in_order[position + 1]].group == group
+        ):
             position += 1
         return position
 
@@ -100,7 +107,9 @@ class Flow:
     # ---- what is made where it is needed -----------------------------------------------------------------------------------
     @cached_property
     def _maker(self) -> dict[int, int]:
-        return {output: number for number, call in enumerate(self.tape.calls) for output in call.outputs}
+        return {
+            output: number for number, call in enumerate(self.tape.calls) for output in call.outputs
+        }
 
     @cached_property
     def _free_writers(self) -> dict[int, list[int]]:
@@ -128,7 +137,10 @@ class Flow:
         """For each position, the calls out of order that it needs; last, those that the output needs."""
         known: dict[frozenset[int], frozenset[int]] = {}
         needs = []
-        for read in (*(self.tape.calls[number].read_slots for number in self.in_order), self.tape.result_slots):
+        for read in (
+            *(self.tape.calls[number].read_slots for number in self.in_order),
+            self.tape.result_slots,
+        ):
             loose = read.difference(self.position)
             if loose not in known:
                 known[loose] = frozenset(self._makers(loose))
@@ -137,7 +149,9 @@ class Flow:
 
     def calls_of(self, start: int, stop: int) -> list[Call]:
         """The calls from one position up to another, with what they need made before them; past the end lies the output."""
-        numbers = set(self.in_order[start:stop]).union(*self._needs[start : stop + (stop > self.end)])
+        numbers = set(self.in_order[start:stop]).union(
+            *self._needs[start : stop + (stop > self.end)]
+        )
         return [self.tape.calls[number] for number in sorted(numbers)]
 
     # ---- what is used where ------------------------------------------------------------------------------------------------
@@ -159,8 +173,13 @@ class Flow:
     def state_uses(self) -> dict[str, tuple[int, int]]:
         """First and last position that uses each tensor of the model, under the first of its names."""
         uses: dict[str, tuple[int, int]] = {}
-        used = ((position, (*call.read_state, *self._held_by(call))) for position, call in self._users())
-        for position, names in (*used, (self.end + 1, self.tape.result_state)):  # positions do not fall
+        used = (
+            (position, (*call.read_state, *self._held_by(call))) for position, call in self._users()
+        )
+        for position, names in (
+            *used,
+            (self.end + 1, self.tape.result_state),
+        ):  # positions do not fall
             for name in map(self.canonical.__getitem__, names):
                 uses[name] = (uses[name][0] if name in uses else position, position)
         return uses
@@ -169,7 +188,10 @@ class Flow:
     def canonical(self) -> dict[str, str]:
         """The first of the names of each tensor of the model, or of those that lie in the same memory."""
         first: dict[Hashable, str] = {}
-        return {name: first.setdefault(_memory(tensor), name) for name, tensor in held_tensors(self.model)}
+        return {
+            name: first.setdefault(_memory(tensor), name)
+            for name, tensor in held_tensors(self.model)
+        }
 
     def _held_by(self, call: Call) -> tuple[str, ...]:
         """The names of the tensors that a call's layer holds."""
@@ -179,12 +201,18 @@ class Flow:
     def _held_by_layers(self) -> dict[str, tuple[str, ...]]:
         paths = {call.target for call in self.tape.calls if isinstance(call.target, str)}
         held = {path: held_tensors(self.model.get_submodule(path)) for path in paths}
-        return {path: tuple(f"{path}.{name}" for name, _ in tensors) for path, tensors in held.items()}
+        return {
+            path: tuple(f"{path}.{name}" for name, _ in tensors) for path, tensors in held.items()
+        }
 
     @cached_property
     def whole_state(self) -> set[str]:
         """The tensors that must be on one side: parameters, what layers hold, and what is changed in place."""
-        names = {name for name, tensor in held_tensors(self.model) if isinstance(tensor, nn.Parameter) or tensor.requires_grad}
+        names = {
+            name
+            for name, tensor in held_tensors(self.model)
+            if isinstance(tensor, nn.Parameter) or tensor.requires_grad
+        }
         names.update(*((*call.written_state, *self._held_by(call)) for call in self.tape.calls))
         return {self.canonical[name] for name in names}
 
@@ -203,7 +231,9 @@ class Flow:
         for position in range(self.end + 1):
             for slot in stops[position]:
                 live.pop(slot, None)
-            live.update(dict.fromkeys(slot for slot in starts[position] if self.last_use[slot] > position))
+            live.update(
+                dict.fromkeys(slot for slot in starts[position] if self.last_use[slot] > position)
+            )
             crossings.append(sorted(live))
         return crossings
 
@@ -218,7 +248,11 @@ class Flow:
     def gradient_elements(self, position: int) -> int:
         """Elements per sample that come back: of what crosses, leads to a parameter that is trained, and gets a gradient."""
         metas, (_, reached) = self.tape.slots, self.backward_pass
-        return sum(metas[slot].sent_elements for slot in self.crossing(position) if metas[slot].flows and slot in reached)
+        return sum(
+            metas[slot].sent_elements
+            for slot in self.crossing(position)
+            if metas[slot].flows and slot in reached
+        )
 
     @cached_property
     def backward_pass(self) -> tuple[set[int], set[int]]:
@@ -226,7 +260,10 @@ class Flow:
         calls, slots = set[int](), set(self.tape.result_slots)
         for number in reversed(range(len(self.tape.calls))):
             call, work = self.tape.calls[number], self.tape.work[number]
-            gives = any(flows and output in slots for output, flows in zip(call.outputs, work.flows, strict=True))
+            gives = any(
+                flows and output in slots
+                for output, flows in zip(call.outputs, work.flows, strict=True)
+            )
             if gives or (call.writes and call.grad):
                 calls.add(number)
                 slots |= call.read_slots
@@ -235,13 +272,17 @@ class Flow:
     def changed_behind(self, position: int) -> set[int]:
         """The crossing slots whose memory a call behind the cut changes in place."""
         storages = {storage for storage, last in self._last_write.items() if last > position}
-        return {slot for slot in self.crossing(position) if self.tape.slots[slot].storage in storages}
+        return {
+            slot for slot in self.crossing(position) if self.tape.slots[slot].storage in storages
+        }
 
     @cached_property
     def _last_write(self) -> dict[int, int]:
         writes: dict[int, int] = {}
         for position, number in enumerate(self.in_order):
-            writes.update(dict.fromkeys(self._memory(self.tape.calls[number].written_slots), position))
+            writes.update(
+                dict.fromkeys(self._memory(self.tape.calls[number].written_slots), position)
+            )
         return writes
 
     # ---- inputs that cross as they are -------------------------------------------------------------------------------------
@@ -270,7 +311,10 @@ class Flow:
         for slot in range(self.tape.inputs):
             enter(slot, frozenset({slot}))
         for call, work in zip(self.tape.calls, self.tape.work, strict=True):
-            given = [inputs_in[each.number] if isinstance(each, Slot) else frozenset[int]() for each in call.given]
+            given = [
+                inputs_in[each.number] if isinstance(each, Slot) else frozenset[int]()
+                for each in call.given
+            ]
             for slot, sources in zip(call.outputs, work.moved, strict=True):
                 enter(slot, frozenset().union(*(given[place] for place in sources)))
             for written, sources in zip(call.given, work.moved_into, strict=False):
@@ -284,7 +328,11 @@ class Flow:
     def raw_data(self) -> set[int]:
         """The inputs that are raw data: floating-point numbers, and integers that look up rows of a table the model holds."""
         metas = self.tape.slots
-        floating = {slot for slot in range(self.tape.inputs) if metas[slot].dtype.is_floating_point or metas[slot].dtype.is_complex}
+        floating = {
+            slot
+            for slot in range(self.tape.inputs)
+            if metas[slot].dtype.is_floating_point or metas[slot].dtype.is_complex
+        }
         return floating | self._looked_up
 
     @cached_property
@@ -293,7 +341,9 @@ class Flow:
         integers = {slot for slot, meta in enumerate(self.tape.slots) if _is_integer(meta.dtype)}
         # What is moved may also be written into a tensor, as where tokens are shifted by one.
         made_of = defaultdict(set, {slot: integers & self._inputs_in[slot] for slot in integers})
-        on_data = set(range(self.tape.inputs)).union(*(self.tape.calls[number].outputs for number in self.on_data))
+        on_data = set(range(self.tape.inputs)).union(
+            *(self.tape.calls[number].outputs for number in self.on_data)
+        )
         found = set[int]()
         for call, work in zip(self.tape.calls, self.tape.work, strict=True):
             given = [each.number if isinstance(each, Slot) else _HELD for each in call.given]
@@ -308,30 +358,46 @@ class Flow:
     # ---- what is not legal ---------------------------------------------------------------------------------------------------
     def refusal(self, position: int) -> str | None:
         """Why the model cannot be cut behind a position; None where it can."""
-        return self._raw(position) or self._torn[position] or self._without_batch(position) or self._seen_by_both(position)
+        return (
+            self._raw(position)
+            or self._torn[position]
+            or self._without_batch(position)
+            or self._seen_by_both(position)
+        )
 
     def _raw(self, position: int) -> str | None:
         """A cut that sends every input as it is, before any parameter is used, is no split: the data would leave the device."""
         all_sent = set(range(self.tape.inputs)) <= set(self.crossing(position))
-        return "it would send the data itself, untouched by any parameter" if all_sent and position < self._first_parameter else None
+        return (
+            "it would send the data itself, untouched by any parameter"
+            if all_sent and position < self._first_parameter
+            else None
+        )
 
     @cached_property
     def _first_parameter(self) -> int:
         names = {self.canonical[name] for name, _ in self.model.named_parameters()}
-        return min((first for name, (first, _) in self.state_uses.items() if name in names), default=self.end + 1)
+        return min(
+            (first for name, (first, _) in self.state_uses.items() if name in names),
+            default=self.end + 1,
+        )
 
     @cached_property
     def _torn(self) -> list[str | None]:
         torn: list[str | None] = [None] * (self.end + 1)
         for name, (first, last) in self.state_uses.items():
             if name in self.whole_state and first < last:
-                why = f"{name} is used on both sides, by {self._row(first)} and by {self._row(last)}"
+                why = (
+                    f"{name} is used on both sides, by {self._row(first)} and by {self._row(last)}"
+                )
                 for position in range(first, min(last, self.end + 1)):
                     torn[position] = torn[position] or why
         return torn
 
     def _row(self, position: int) -> str:
-        return self.tape.calls[self.in_order[position]].row if position <= self.end else "the output"
+        return (
+            self.tape.calls[self.in_order[position]].row if position <= self.end else "the output"
+        )
 
     def _without_batch(self, position: int) -> str | None:
         for slot in self.crossing(position):
@@ -364,7 +430,10 @@ class Flow:
             if number not in passed:
                 kept.append(0)
                 continue
-            references = (*(call.given[at] for at in work.kept_given), *(Slot(call.outputs[at]) for at in work.kept_results))
+            references = (
+                *(call.given[at] for at in work.kept_given),
+                *(Slot(call.outputs[at]) for at in work.kept_results),
+            )
             new = work.kept_besides
             for slot in (each.number for each in references if isinstance(each, Slot)):
                 storage, size = self.tape.slots[slot].storage, self._kept_size(slot)

@@ -4,8 +4,8 @@ elementwise, and whatever is not known           1 per output element
 pooling                                          k² per output element; that it also says where a maximum was costs nothing
 adaptive pooling                                 input elements per output element
 sums and means                                   1 per input element
-normalisation                                    2 per element
-local response normalisation                     n per element, with n its window
+normalization                                    2 per element
+local response normalization                     n per element, with n its window
 matrix products; views and look-ups              0
 """
 
@@ -22,24 +22,96 @@ from torch.nn.modules import batchnorm, conv, instancenorm, pooling
 _PRODUCTS = (conv._ConvNd, nn.Linear, nn.Bilinear)
 _VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity)
 _LOOK_UPS = (nn.Embedding, nn.EmbeddingBag)
-_POOLING = (pooling._MaxPoolNd, pooling._AvgPoolNd, pooling._LPPoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+_POOLING = (
+    pooling._MaxPoolNd,
+    pooling._AvgPoolNd,
+    pooling._LPPoolNd,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
+)
 _ADAPTIVE = (pooling._AdaptiveAvgPoolNd, pooling._AdaptiveMaxPoolNd)
 _NORMS = (batchnorm._BatchNorm, instancenorm._InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _RESPONSE_NORMS = (nn.LocalResponseNorm, nn.CrossMapLRN2d)
 
-_PRODUCT_NAMES = {"linear", "bilinear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "einsum"}
-_PRODUCT_NAMES |= {f"conv{transposed}{d}d" for d in (1, 2, 3) for transposed in ("", "_transpose")} | {"scaled_dot_product_attention"}
-_LOOK_UP_NAMES = {"embedding", "embedding_bag", "__getitem__", "gather", "index_select", "take", "take_along_dim", "one_hot"}
-_MOVE_NAMES = {"cat", "concat", "stack", "pad", "contiguous", "reshape", "flatten", "repeat", "repeat_interleave", "roll", "clone", "to"}
-_MOVE_NAMES |= {"type_as", "float", "half", "bfloat16", "new_zeros", "new_ones", "zeros_like", "ones_like", "empty_like", "__setitem__"}
+_PRODUCT_NAMES = {
+    "linear",
+    "bilinear",
+    "matmul",
+    "__matmul__",
+    "__rmatmul__",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "addmm",
+    "baddbmm",
+    "einsum",
+}
+_PRODUCT_NAMES |= {
+    f"conv{transposed}{d}d" for d in (1, 2, 3) for transposed in ("", "_transpose")
+} | {"scaled_dot_product_attention"}
+_LOOK_UP_NAMES = {
+    "embedding",
+    "embedding_bag",
+    "__getitem__",
+    "gather",
+    "index_select",
+    "take",
+    "take_along_dim",
+    "one_hot",
+}
+_MOVE_NAMES = {
+    "cat",
+    "concat",
+    "stack",
+    "pad",
+    "contiguous",
+    "reshape",
+    "flatten",
+    "repeat",
+    "repeat_interleave",
+    "roll",
+    "clone",
+    "to",
+}
+_MOVE_NAMES |= {
+    "type_as",
+    "float",
+    "half",
+    "bfloat16",
+    "new_zeros",
+    "new_ones",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "__setitem__",
+}
 _NORM_NAMES = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
-_REDUCTION_NAMES = {"mean", "sum", "amax", "amin", "max", "min", "var", "std", "norm", "prod", "logsumexp", "argmax", "argmin"}
-_POOL_NAMES = {f"{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg", "lp", "fractional_max")}
+_REDUCTION_NAMES = {
+    "mean",
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "var",
+    "std",
+    "norm",
+    "prod",
+    "logsumexp",
+    "argmax",
+    "argmin",
+}
+_POOL_NAMES = {
+    f"{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg", "lp", "fractional_max")
+}
 _ADAPTIVE_NAMES = {f"adaptive_{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg")}
 _FREE = _PRODUCT_NAMES | _LOOK_UP_NAMES | _MOVE_NAMES
 
 
-def light_operations_of_layer(layer: nn.Module, given: Sequence[Tensor], returned: Sequence[Tensor]) -> int:
+def light_operations_of_layer(
+    layer: nn.Module, given: Sequence[Tensor], returned: Sequence[Tensor]
+) -> int:
     """Operations of one layer that are not matrix products.
 
     >>> import torch
@@ -53,8 +125,10 @@ def light_operations_of_layer(layer: nn.Module, given: Sequence[Tensor], returne
     return _per_element(layer, given[0], returned[0]) * _elements(returned)
 
 
-def light_operations_of_function(name: str, window: Any, given: Sequence[Tensor], returned: Sequence[Tensor]) -> int:
-    """Operations of a function of torch that are not matrix products; `window` is that of a pooling or of a response normalisation.
+def light_operations_of_function(
+    name: str, window: Any, given: Sequence[Tensor], returned: Sequence[Tensor]
+) -> int:
+    """Operations of a function of torch that are not matrix products; `window` is that of a pooling or of a response normalization.
 
     >>> import torch
     >>> light_operations_of_function("max_pool2d", 3, [torch.zeros(1, 2, 9, 9)], [torch.zeros(1, 2, 3, 3)])
@@ -106,7 +180,9 @@ def _axes_of(layer: nn.Module) -> int:
 
 
 def _shrinkage(given: Tensor, result: Tensor, axes: int) -> int:
-    return math.prod(math.ceil(i / o) for i, o in zip(given.shape[-axes:], result.shape[-axes:], strict=True))
+    return math.prod(
+        math.ceil(i / o) for i, o in zip(given.shape[-axes:], result.shape[-axes:], strict=True)
+    )
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:

@@ -24,7 +24,12 @@ def samples(specs: Sequence[InputSpec], module: nn.Module) -> tuple[Tensor, ...]
     import torch
 
     own = _floating_type(module)
-    return tuple(torch.empty((1, *spec.shape), dtype=getattr(torch, spec.dtype) if spec.dtype else own, device="meta") for spec in specs)
+    return tuple(
+        torch.empty(
+            (1, *spec.shape), dtype=getattr(torch, spec.dtype) if spec.dtype else own, device="meta"
+        )
+        for spec in specs
+    )
 
 
 def specs(inputs: Sequence[Tensor], module: nn.Module) -> tuple[str, ...]:
@@ -35,9 +40,14 @@ def specs(inputs: Sequence[Tensor], module: nn.Module) -> tuple[str, ...]:
     ('3x8', '5:int64')
     """
     own = _floating_type(module)
-    types = ("" if tensor.dtype == own else str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
+    types = (
+        "" if tensor.dtype == own else str(tensor.dtype).removeprefix("torch.") for tensor in inputs
+    )
     try:
-        return tuple(str(InputSpec(tuple(tensor.shape[1:]), dtype)) for tensor, dtype in zip(inputs, types, strict=True))
+        return tuple(
+            str(InputSpec(tuple(tensor.shape[1:]), dtype))
+            for tensor, dtype in zip(inputs, types, strict=True)
+        )
     except InvalidValue:
         return ()
 
@@ -74,7 +84,10 @@ def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:
     if not several or not all(isinstance(each, InputSpec | str) for each in several):
         rule = 'an InputSpec, a text such as "3x224x224" or "128:int64", or a list of them'
         raise InvalidValue(f"the model's attribute input_spec must be {rule}, got {show(recorded)}")
-    return tuple(each if isinstance(each, InputSpec) else input_spec(each, "the model's input_spec") for each in several)
+    return tuple(
+        each if isinstance(each, InputSpec) else input_spec(each, "the model's input_spec")
+        for each in several
+    )
 
 
 def _floating_type(module: nn.Module) -> torch.dtype:

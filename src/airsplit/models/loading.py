@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 Inputs = tuple[InputSpec, ...]
 
 
-def profile_of(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> Profile:
+def profile_of(
+    name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
+) -> Profile:
     """What a model costs at each split.  Needs no torch where its profile ships with the package.
 
     >>> profile_of("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
@@ -41,20 +43,28 @@ def profile_of(name: str, inputs: Inputs | None = None, arguments: Mapping[str, 
 
 def profile_for(scenario: Scenario) -> Profile:
     """What the model of a scenario costs; an error where it is not the one that the scenario was written down for."""
-    profile = profile_of(scenario.model.name, scenario.model.input_specs(), scenario.model.arguments)
+    profile = profile_of(
+        scenario.model.name, scenario.model.input_specs(), scenario.model.arguments
+    )
     scenario.require_model(profile)
     return profile
 
 
-def counted(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> Profile:
+def counted(
+    name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
+) -> Profile:
     """The same, counted afresh."""
     from airsplit.models.profiling import profile
 
     module = load(name, inputs=inputs, arguments=arguments)
-    return replace(profile(module, inputs=samples(inputs_of(name, module, inputs), module)), model=name)
+    return replace(
+        profile(module, inputs=samples(inputs_of(name, module, inputs), module)), model=name
+    )
 
 
-def explained(name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None) -> tuple[Profile, list[Refusal]]:
+def explained(
+    name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
+) -> tuple[Profile, list[Refusal]]:
     """What a model costs at each split, and after which layers it cannot be cut, and why."""
     from airsplit.models.profiling import explain
 
@@ -63,7 +73,13 @@ def explained(name: str, inputs: Inputs | None = None, arguments: Mapping[str, A
     return replace(found, model=name), refused
 
 
-def load(name: str, *, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None, device: str | None = "meta") -> nn.Module:
+def load(
+    name: str,
+    *,
+    inputs: Inputs | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    device: str | None = "meta",
+) -> nn.Module:
     """The model itself.
 
     inputs  what it is to take, in the order of the arguments of forward; a built-in model is built for it
@@ -77,7 +93,9 @@ def load(name: str, *, inputs: Inputs | None = None, arguments: Mapping[str, Any
         return built(name, given, device)
     require_choice("model", name, MODELS)
     if "input_shape" in given:
-        raise InvalidValue(f"{name} argument input_shape says the same as its input; give that instead, e.g. {input_of(name)}")
+        raise InvalidValue(
+            f"{name} argument input_shape says the same as its input; give that instead, e.g. {input_of(name)}"
+        )
     shape = None if inputs is None else _one(name, inputs).shape
     return _made(name, lambda: build(name, shape, **given), device)
 
@@ -89,21 +107,29 @@ def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
     recorded = recorded_inputs(module)
     if recorded is None:
         way = "give --input 3x32x32 or --input 128:int64 (in a scenario model.input_shape = [3, 32, 32]), or let it have an input_spec"
-        raise InvalidValue(f"model {name!r} must be given its input, the sizes of one sample; {way}")
+        raise InvalidValue(
+            f"model {name!r} must be given its input, the sizes of one sample; {way}"
+        )
     return recorded
 
 
 def built(reference: str, arguments: Mapping[str, Any], device: str | None = None) -> nn.Module:
     """The model that "package.module:factory" makes with these arguments."""
-    make = factory(reference)  # outside of any device: a module keeps the tensors that its import makes
+    make = factory(
+        reference
+    )  # outside of any device: a module keeps the tensors that its import makes
     _require_arguments(reference, make, arguments)
     return _made(reference, lambda: make(**arguments), device)
 
 
-def _require_arguments(reference: str, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+def _require_arguments(
+    reference: str, make: Callable[..., Any], arguments: Mapping[str, Any]
+) -> None:
     """Raise where a factory does not take an argument; those that do not say what they take find out themselves."""
     try:
-        known = inspect.signature(make, follow_wrapped=False).parameters  # a wrapper may take more than what it wraps
+        known = inspect.signature(
+            make, follow_wrapped=False
+        ).parameters  # a wrapper may take more than what it wraps
     except (TypeError, ValueError):
         return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
@@ -128,7 +154,9 @@ def _shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> 
 def _one(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
     """The one input of a built-in model, of its own type where none is said."""
     if len(inputs) != 1:
-        raise InvalidValue(f"{name} takes one input, e.g. {input_of(name)}, got {len(inputs)}; give one")
+        raise InvalidValue(
+            f"{name} takes one input, e.g. {input_of(name)}, got {len(inputs)}; give one"
+        )
     return replace(inputs[0], dtype=inputs[0].dtype or MODELS[name].dtype)
 
 
@@ -154,7 +182,10 @@ def _on(device: str | None, make: Callable[[], Any]) -> Any:
             return make()
     with contextlib.suppress(Exception, SystemExit), torch.device("meta"), _no_word_of_weights():
         return make()
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # to be looked at, not trained: no random number is used up
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.device("cpu"),
+    ):  # to be looked at, not trained: no random number is used up
         return make()
 
 

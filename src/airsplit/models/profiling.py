@@ -36,10 +36,15 @@ def profile(
     if not isinstance(model, str):
         return explain(model, input_shape, inputs=inputs)[0]
     if inputs is not None:
-        raise InvalidValue(f"inputs belong to a module, got them with the name {model!r}; give input_shape instead")
+        raise InvalidValue(
+            f"inputs belong to a module, got them with the name {model!r}; give input_shape instead"
+        )
     from airsplit.models.loading import profile_of
 
-    return profile_of(model, None if input_shape is None else (InputSpec(require_shape("input_shape", input_shape)),))
+    return profile_of(
+        model,
+        None if input_shape is None else (InputSpec(require_shape("input_shape", input_shape)),),
+    )
 
 
 def explain(
@@ -57,7 +62,9 @@ def explain(
     return replace(found.profile(), inputs=specs(samples, model)), found.refusals
 
 
-def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -> tuple[Tensor, ...]:
+def samples_of(
+    module: object, input_shape: Sequence[int] | None, inputs: Any
+) -> tuple[Tensor, ...]:
     """The inputs to look at a module with, each with a batch axis."""
     from torch import Tensor, nn
 
@@ -67,18 +74,30 @@ def samples_of(module: object, input_shape: Sequence[int] | None, inputs: Any) -
     if not isinstance(module, nn.Module):
         if isinstance(module, str):
             way = "build it first, a built-in one with airsplit.models.zoo.registry.build"
-            raise InvalidValue(f"model must be a torch.nn.Module here, got the name {show(module)}; {way}")
-        raise InvalidValue(f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}")
+            raise InvalidValue(
+                f"model must be a torch.nn.Module here, got the name {show(module)}; {way}"
+            )
+        raise InvalidValue(
+            f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}"
+        )
     recorded = recorded_inputs(module)
     if shape is None and inputs is None and recorded is not None:
         return samples(recorded, module)
     if (shape is None) == (inputs is None):
         got = "neither" if inputs is None else "both"
-        raise InvalidValue(f"a module needs input_shape or inputs, got {got}; write e.g. input_shape=(3, 32, 32)")
+        raise InvalidValue(
+            f"a module needs input_shape or inputs, got {got}; write e.g. input_shape=(3, 32, 32)"
+        )
     if shape is not None:
         dtype = recorded[0].dtype if recorded is not None and len(recorded) == 1 else ""
         return samples((InputSpec(shape, dtype),), module)
     tensors = (inputs,) if isinstance(inputs, Tensor) else inputs
-    if not isinstance(tensors, tuple | list) or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise InvalidValue(f"inputs must be a tensor or a tuple of tensors with a batch axis, got {show(inputs)}")
+    if (
+        not isinstance(tensors, tuple | list)
+        or not tensors
+        or not all(isinstance(tensor, Tensor) for tensor in tensors)
+    ):
+        raise InvalidValue(
+            f"inputs must be a tensor or a tuple of tensors with a batch axis, got {show(inputs)}"
+        )
     return tuple(tensors)

@@ -59,7 +59,9 @@ class Outline:
     model: nn.Module
     evaluation: Flow
     training: Flow
-    flags: Mapping[bool, Mapping[str, bool]]  # in each mode, the mode of each part, as the model's own train() sets it
+    flags: Mapping[
+        bool, Mapping[str, bool]
+    ]  # in each mode, the mode of each part, as the model's own train() sets it
 
     def flow(self, training: bool) -> Flow:
         return self.training if training else self.evaluation
@@ -93,21 +95,33 @@ class Outline:
     def _row(self, name: str, evaluation: int, training: int | None) -> Row:
         if training is None:
             return Row(name, evaluation, 0, "it does not run in training mode")
-        refusal = self.evaluation.refusal(evaluation) or self.training.refusal(training) or self._moved(evaluation, training)
+        refusal = (
+            self.evaluation.refusal(evaluation)
+            or self.training.refusal(training)
+            or self._moved(evaluation, training)
+        )
         return Row(name, evaluation, training, refusal)
 
     def _moved(self, evaluation: int, training: int) -> str | None:
         """Why a cut that is legal in each mode is not legal in both: a parameter changes sides."""
         names, evaluated, trained = self._first_uses
         moved = np.flatnonzero((evaluated <= evaluation) != (trained <= training))
-        return f"{names[moved[0]]} is before the cut in one mode and behind it in the other" if len(moved) else None
+        return (
+            f"{names[moved[0]]} is before the cut in one mode and behind it in the other"
+            if len(moved)
+            else None
+        )
 
     @cached_property
     def _first_uses(self) -> tuple[list[str], Ints, Ints]:
         """The tensors that are used in both modes, and the position of their first use in each."""
         evaluated, trained = self.evaluation.state_uses, self.training.state_uses
         names = [name for name in evaluated if name in trained]
-        return names, np.array([evaluated[name][0] for name in names]), np.array([trained[name][0] for name in names])
+        return (
+            names,
+            np.array([evaluated[name][0] for name in names]),
+            np.array([trained[name][0] for name in names]),
+        )
 
     # ---- what it costs -----------------------------------------------------------------------------------------------------
     def profile(self) -> Profile:
@@ -118,14 +132,19 @@ class Outline:
         def so_far(values: list[int]) -> Any:
             sums = flow.running(values)
             if sums[-1] > 2**61:
-                raise InvalidValue(f"model must take at most {2**61} MAC a sample, got {sums[-1]}; are its sizes right?")
+                raise InvalidValue(
+                    f"model must take at most {2**61} MAC a sample, got {sums[-1]}; are its sizes right?"
+                )
             return np.array(sums, dtype=np.int64)[at]
 
         kept = self.training.kept_elements()
         names = input_names(self.model, flow.tape.inputs)
         raw = self.evaluation.raw_data | self.training.raw_data
         # A mode in which an input crosses is enough: the server sees it then.
-        crossing_inputs = [flow.crossing_inputs(row.evaluation) | self.training.crossing_inputs(row.training) for row in self.splits]
+        crossing_inputs = [
+            flow.crossing_inputs(row.evaluation) | self.training.crossing_inputs(row.training)
+            for row in self.splits
+        ]
         return Profile(
             names=[row.name for row in self.splits],
             layer_macs=np.diff(so_far([each.products + each.light for each in work]), prepend=0),
@@ -133,13 +152,19 @@ class Outline:
             activation_elements=np.array([flow.sent_elements(position) for position in at]),
             parameters=self._parameters(trained_only=False),
             stored_elements=np.array([kept[row.training] for row in self.splits]),
-            backward_macs=so_far([each.backward if number in passed else 0 for number, each in enumerate(work)]),
+            backward_macs=so_far(
+                [each.backward if number in passed else 0 for number, each in enumerate(work)]
+            ),
             gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
             trainable_parameters=self._parameters(trained_only=True),
             model=type(self.model).__name__,
             input_names=names,
-            raw_inputs=[[names[at] for at in sorted(crossing & raw)] for crossing in crossing_inputs],
-            other_inputs=[[names[at] for at in sorted(crossing - raw)] for crossing in crossing_inputs],
+            raw_inputs=[
+                [names[at] for at in sorted(crossing & raw)] for crossing in crossing_inputs
+            ],
+            other_inputs=[
+                [names[at] for at in sorted(crossing - raw)] for crossing in crossing_inputs
+            ],
         )
 
     def _parameters(self, *, trained_only: bool) -> Any:
@@ -168,7 +193,9 @@ class Outline:
 def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     """Look at a model on the meta device; it is neither run nor moved nor changed."""
     if not inputs or inputs[0].dim() == 0:
-        raise InvalidValue(f"inputs must be one tensor or more, the first with a batch axis, got {show(inputs)}; add one with [None]")
+        raise InvalidValue(
+            f"inputs must be one tensor or more, the first with a batch axis, got {show(inputs)}; add one with [None]"
+        )
     with LOCK:
         try:
             return _undisturbed(model, inputs)
@@ -205,7 +232,9 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
         try:
             with left_alone(twin):
                 samples = [_resized(tensor, batch, len(inputs[0])) for tensor in inputs]
-                found = record(twin, samples, model, brief if batch == LARGE_BATCH else bench)  # that one only bears the others out
+                found = record(
+                    twin, samples, model, brief if batch == LARGE_BATCH else bench
+                )  # that one only bears the others out
                 if batch == FIRST_BATCH:
                     _require_no_memory(found, lambda: record(twin, samples, model, bench))
                 return found
@@ -222,9 +251,13 @@ def _require_no_memory(tape: Tape, again: Callable[[], Tape]) -> None:
     """Raise where the model uses what a pass over other data left in it."""
     if not tape.left:
         return
-    made_of_data = {slot for number in Flow(tape, nn.Module()).on_data for slot in tape.calls[number].outputs}
+    made_of_data = {
+        slot for number in Flow(tape, nn.Module()).on_data for slot in tape.calls[number].outputs
+    }
     left = {name for name, slot in tape.left.items() if slot in made_of_data}
-    used = {name for call in (again().calls if left else ()) for name in call.read_state if name in left}
+    used = {
+        name for call in (again().calls if left else ()) for name in call.read_state if name in left
+    }
     if used:
         why = "which cannot be followed; keep it in a buffer and change that in place"
         raise InvalidValue(f"model keeps {min(used)} from one forward pass for the next, {why}")
@@ -237,7 +270,9 @@ def _flags(module: nn.Module) -> dict[str, bool]:
 def _resized(tensor: Tensor, batch: int, given: int) -> Tensor:
     """An input for another batch; one whose first axis is not as long as the batch that was given has no batch axis."""
     batched = tensor.dim() > 0 and len(tensor) == given
-    return torch.empty((batch, *tensor.shape[1:]) if batched else tensor.shape, dtype=tensor.dtype, device="meta")
+    return torch.empty(
+        (batch, *tensor.shape[1:]) if batched else tensor.shape, dtype=tensor.dtype, device="meta"
+    )
 
 
 def _places(flow: Flow) -> list[tuple[str, int]]:

@@ -5,4 +5,6 @@ import os
 from airsplit.core.extras import require_extra
 
 require_extra("network")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told in our words; gRPC reads this once, when it is imported
+os.environ.setdefault(
+    "GRPC_VERBOSITY", "NONE"
+)  # what goes wrong is told in our words; gRPC reads this once, when it is imported

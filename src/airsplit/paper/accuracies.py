@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from airsplit import __version__
 from airsplit.core.units import Floats
 from airsplit.models.loading import profile_for
 from airsplit.paper import jobs
 from airsplit.paper.jobs import PARTITIONS, Done, Job
 from airsplit.paper.sweeps import Progress, Scale
+from airsplit.runs.provenance import VERSION
 from airsplit.runs.record import RoundRecord
 from airsplit.runs.seeds import Trials, estimate
 from airsplit.scenario.scenario import Scenario
@@ -89,7 +89,7 @@ class Study(ABC):
     def _common_settings(self) -> dict[str, Any]:
         each = self.scenario(Case(self.sweep.datasets[0]))
         return {
-            "airsplit_version": __version__,
+            "airsplit_version": VERSION,
             "model": each.model.name,
             "arguments": each.model.arguments,
             "models": {each.model.name: profile_for(each).fingerprint},
@@ -97,7 +97,9 @@ class Study(ABC):
             "batch_size": each.training.batch_size,
             "momentum": each.training.momentum,
             "non_iid": "each device's classes drawn from Dir(0.3), equal sizes",
-            "fleet": {key: value for key, value in each.fleet.settings().items() if key != "devices"},
+            "fleet": {
+                key: value for key, value in each.fleet.settings().items() if key != "devices"
+            },
             "statistic": "mean over seeds with Student's 95 % interval; test accuracy is the mean over the evaluated devices' models",
         }
 
@@ -124,7 +126,12 @@ class Smoke(Study):
     def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
         chosen = list(dict.fromkeys(cases))
         several = {case: [self.scenario(case, seed) for seed in range(SEEDS)] for case in chosen}
-        missing = {each.to_toml(): each for seeded in several.values() for each in seeded if each.to_toml() not in _TRAINED}
+        missing = {
+            each.to_toml(): each
+            for seeded in several.values()
+            for each in seeded
+            if each.to_toml() not in _TRAINED
+        }
         done: dict[int, tuple[RoundRecord, ...]] = {}
         told = -1
         for done in in_parallel(_train, list(missing.values()), jobs=JOBS) if missing else ():
@@ -132,7 +139,10 @@ class Smoke(Study):
                 told = len(done)
                 progress(f"{told} of {len(missing)} trainings, {os.cpu_count()} at a time")
         _TRAINED.update({text: done[number] for number, text in enumerate(missing)})
-        return {case: Trials(tuple(_TRAINED[each.to_toml()] for each in seeded)) for case, seeded in several.items()}
+        return {
+            case: Trials(tuple(_TRAINED[each.to_toml()] for each in seeded))
+            for case, seeded in several.items()
+        }
 
     def settings(self) -> dict[str, Any]:
         training = self.scenario(Case("digits")).training
@@ -148,21 +158,37 @@ class Paper(Study):
 
     def __init__(self, scale: Scale) -> None:
         datasets = tuple(dict.fromkeys(dataset for dataset, _ in jobs.TUNED))
-        super().__init__(Sweep(datasets, jobs.DEVICES, jobs.SPLITS, (4, 8, 15), {"mnist": (0.97, 0.985), "cifar10": (0.6, 0.7)}))
+        super().__init__(
+            Sweep(
+                datasets,
+                jobs.DEVICES,
+                jobs.SPLITS,
+                (4, 8, 15),
+                {"mnist": (0.97, 0.985), "cifar10": (0.6, 0.7)},
+            )
+        )
         self._done, self._data = Done(scale.trainings or Path("runs.jsonl")), scale.data
 
     def _job(self, case: Case) -> Job:
         given: dict[str, Any] = {"devices": case.devices, "partition": case.partition}
-        if case.algorithm == "splitfed-v1":  # averages all layers after a round, so it trains as FedAvg does with its iterations
+        if (
+            case.algorithm == "splitfed-v1"
+        ):  # averages all layers after a round, so it trains as FedAvg does with its iterations
             tuned = {(case.dataset, "fedavg"): jobs.TUNED[case.dataset, "sfl"]}
             return jobs.job_of(tuned, case.dataset, "fedavg", **given)
         split: dict[str, Any] = (
-            {} if case.algorithm == "fedavg" else {"split": case.split, "average_fronts_every": case.average_fronts_every}
+            {}
+            if case.algorithm == "fedavg"
+            else {"split": case.split, "average_fronts_every": case.average_fronts_every}
         )
         return jobs.job_of(jobs.TUNED, case.dataset, case.algorithm, **given, **split)
 
     def scenario(self, case: Case, seed: int = 0) -> Scenario:
-        changed = {"plan.split": case.split, "training.algorithm": case.algorithm, "training.seed": seed}
+        changed = {
+            "plan.split": case.split,
+            "training.algorithm": case.algorithm,
+            "training.seed": seed,
+        }
         return self._job(case).scenario().replace(**changed)
 
     def trained(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
@@ -172,17 +198,29 @@ class Paper(Study):
             import torch
 
             device = "cuda" if torch.cuda.is_available() else "cpu"
-            progress(f"{len(missing)} trainings on {device} are missing; each that is done is kept in {self._done.file}")
+            progress(
+                f"{len(missing)} trainings on {device} are missing; each that is done is kept in {self._done.file}"
+            )
             for line in jobs.trained(missing, self._done, device=device, data=self._data):
                 progress(line)
         return {case: self._done.trials(several) for case, several in wanted.items()}
 
     def settings(self) -> dict[str, Any]:
-        tuned = [{"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e} for (d, a), (rate, e) in jobs.TUNED.items()]
+        tuned = [
+            {"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e}
+            for (d, a), (rate, e) in jobs.TUNED.items()
+        ]
         epochs = {dataset: jobs.EPOCHS[dataset] for dataset in self.sweep.datasets}
         training = self.scenario(Case(self.sweep.datasets[0])).training
-        tested = {"evaluate_devices": training.evaluate_devices, "evaluate_samples": training.evaluate_samples}
-        return self._common_settings() | {"epochs": epochs, "tuned": tuned, "precision": "bf16"} | tested
+        tested = {
+            "evaluate_devices": training.evaluate_devices,
+            "evaluate_samples": training.evaluate_samples,
+        }
+        return (
+            self._common_settings()
+            | {"epochs": epochs, "tuned": tuned, "precision": "bf16"}
+            | tested
+        )
 
 
 def study_of(scale: Scale) -> Study:
@@ -199,7 +237,12 @@ def _train(seeded: Scenario) -> tuple[RoundRecord, ...]:
 def curve(trials: Trials) -> dict[str, Any]:
     """Accuracy over rounds and time, of each seed."""
     rounds, times, accuracies = trials.curve()
-    return {"seeds": len(trials.runs), "rounds": rounds, "virtual_time_s": times, "test_accuracy": accuracies}
+    return {
+        "seeds": len(trials.runs),
+        "rounds": rounds,
+        "virtual_time_s": times,
+        "test_accuracy": accuracies,
+    }
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float | int | None]:
@@ -213,7 +256,12 @@ def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float 
     pairs = [a - b for a, b in zip(one, other, strict=False)]
     found = estimate(pairs)
     assert found is not None  # noqa: S101 - there is a seed
-    return {"mean": found.mean, "half_width": found.half_width, "least": min(pairs), "seeds": len(pairs)}
+    return {
+        "mean": found.mean,
+        "half_width": found.half_width,
+        "least": min(pairs),
+        "seeds": len(pairs),
+    }
 
 
 def round_ends(scenario: Scenario) -> Floats:
@@ -222,6 +270,8 @@ def round_ends(scenario: Scenario) -> Floats:
     ends = np.empty(scenario.training.rounds)
     for number in range(1, len(ends) + 1):
         schedule.replan_if_due(number)
-        schedule.virtual_time_s += schedule.costs(number, schedule.turnout(number).iterations).latency_s
+        schedule.virtual_time_s += schedule.costs(
+            number, schedule.turnout(number).iterations
+        ).latency_s
         ends[number - 1] = schedule.virtual_time_s
     return ends

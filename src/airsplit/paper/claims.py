@@ -49,7 +49,11 @@ class Statement:
 
 def judged(drawn: Drawn) -> list[Claim]:
     """The claims that the drawn figures carry, in order."""
-    return [_claim(statement, drawn) for statement in STATEMENTS if any(n in drawn for n in statement.figures)]
+    return [
+        _claim(statement, drawn)
+        for statement in STATEMENTS
+        if any(n in drawn for n in statement.figures)
+    ]
 
 
 def _claim(statement: Statement, drawn: Drawn) -> Claim:
@@ -65,9 +69,7 @@ def convolutions_dominate(drawn: Drawn) -> Verdict:
     convolution = np.array([name.startswith("conv") for name in drawn[3]["layers"]])
     products, work = np.diff(drawn[3]["matmul_macs"], prepend=0), np.array(drawn[3]["layer_macs"])
     share, of_all = (float(w[convolution].sum() / w.sum()) for w in (products, work))
-    measured = (
-        f"{100 * share:.1f} % of the MACs of convolutions and matrix products, {100 * of_all:.1f} % when the light operations count too."
-    )
+    measured = f"{100 * share:.1f} % of the MACs of convolutions and matrix products, {100 * of_all:.1f} % when the light operations count too."
     return measured, min(share, of_all) > 0.9
 
 
@@ -75,9 +77,16 @@ def output_shrinks(drawn: Drawn) -> Verdict:
     """C2 holds if the rank correlation of depth and output size is below -0.8; rises from layer to layer are listed."""
     layers, sizes = drawn[3]["layers"], drawn[3]["activation_elements"]
     correlation = rank_correlation(range(len(sizes)), sizes)
-    rises = [f"{layers[i + 1]} ({i + 2})" for i, (one, other) in enumerate(pairwise(sizes)) if other > one]
+    rises = [
+        f"{layers[i + 1]} ({i + 2})"
+        for i, (one, other) in enumerate(pairwise(sizes))
+        if other > one
+    ]
     exceptions = f"it rises at {', '.join(rises)}" if rises else "it never rises"
-    return f"Spearman's rank correlation with depth is {correlation:.2f}; {exceptions}.", correlation < -0.8
+    return (
+        f"Spearman's rank correlation with depth is {correlation:.2f}; {exceptions}.",
+        correlation < -0.8,
+    )
 
 
 def nearer_splits_earlier(drawn: Drawn) -> Verdict:
@@ -105,7 +114,9 @@ def slower_splits_earlier(drawn: Drawn) -> Verdict:
     """
     parts, holds = [], True
     for data in drawn.values():
-        pairs = [pair for curves in wording.by_method(data) for pair in wording.faster_and_slower(curves)]
+        pairs = [
+            pair for curves in wording.by_method(data) for pair in wording.faster_and_slower(curves)
+        ]
         deeper, earlier = sum(s > f for f, s in pairs), sum(s < f for f, s in pairs)
         holds = holds and deeper == 0 and earlier > 0
         parts.append(
@@ -119,7 +130,7 @@ def slower_splits_earlier(drawn: Drawn) -> Verdict:
 def better_is_faster(drawn: Drawn) -> Verdict:
     """C5 holds if the median of max_k E[τ_k] rises with every step of distance and of a, where a is the same for all.
 
-    That is the latency which the paper's algorithms minimise; E[max_k τ_k] of the same plans is reported beside it.
+    That is the latency which the paper's algorithms minimize; E[max_k τ_k] of the same plans is reported beside it.
     """
     parts, holds = [], True
     for data in drawn.values():
@@ -144,7 +155,9 @@ def limit_is_silent(drawn: Drawn) -> Verdict:
         worst = max(worst, float(shares[c, f]))
         limit, speed = panel["curves"][c]["max_split"], drawn[6]["macs_per_second"][f]
         where = f" (L̂ = {limit}, {speed / 1e9:g} GMAC/s)" if shares[c, f] > 0 else ""
-        parts.append(f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * shares[c, f]:.0f} %{where}")
+        parts.append(
+            f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * shares[c, f]:.0f} %{where}"
+        )
     lead = "Devices short of the limit that split elsewhere than without it, at the worst speed and L̂, at "
     return f"{lead}{drawn[6]['settings']['mean_distance_m']} m: {'; '.join(parts)}.", worst <= 0.01
 
@@ -155,7 +168,12 @@ def vgg_beats_fedavg(drawn: Drawn) -> Verdict:
     The parts, as medians over fleets: SFL's compute time is below FedAvg's, its air time is below FedAvg's, and the
     total saves more than 75 %.
     """
-    entries = [(data, e) for data in drawn.values() for e in data["models"] if e["model"].startswith("vgg16")]
+    entries = [
+        (data, e)
+        for data in drawn.values()
+        for e in data["models"]
+        if e["model"].startswith("vgg16")
+    ]
     sentences, holds = [], True
     for data, entry in entries:
         parts = {
@@ -164,7 +182,9 @@ def vgg_beats_fedavg(drawn: Drawn) -> Verdict:
             "saving above 75 %": [saving > SAVING_OF_VGG for saving in entry["saving"]["median"]],
         }
         holds = holds and all(all(part) for part in parts.values())
-        verdict = ", ".join(f"{part} {wording.conditions_where(data, where)}" for part, where in parts.items())
+        verdict = ", ".join(
+            f"{part} {wording.conditions_where(data, where)}" for part, where in parts.items()
+        )
         sentences.append(f"{wording.against_fedavg(data, entry)} {verdict}.")
     return " ".join(sentences), holds
 
@@ -174,11 +194,16 @@ def alexnet_beats_fedavg(drawn: Drawn) -> Verdict:
 
     A little: on the best channel drawn (figure 7) SFL's air time is above FedAvg's, but at most twice as long.
     """
-    entries = {number: next(e for e in data["models"] if e["model"] == "alexnet") for number, data in drawn.items()}
+    entries = {
+        number: next(e for e in data["models"] if e["model"] == "alexnet")
+        for number, data in drawn.items()
+    }
     holds = all(min(e["saving"]["median"]) > CLEARLY_BELOW for e in entries.values())
     if 7 in entries:
         holds = holds and 1 < entries[7]["air_time_ratio"]["median"][0] <= A_LITTLE_ABOVE
-    return " ".join(wording.against_fedavg(drawn[number], e) for number, e in entries.items()), holds
+    return " ".join(
+        wording.against_fedavg(drawn[number], e) for number, e in entries.items()
+    ), holds
 
 
 def split_matters(drawn: Drawn) -> Verdict:
@@ -206,8 +231,13 @@ def faster_than_fedavg(drawn: Drawn) -> Verdict:
     for panel in drawn[9]["panels"]:
         ahead, end = [each["mean"] for each in panel["sfl_ahead"]], panel["sfl_ahead"][-1]
         holds = holds and min(ahead) > 0 and wording.surely_above(end)
-        times = [np.mean(panel[scheme]["virtual_time_s"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
-        last = [100 * np.mean(panel[scheme]["test_accuracy"], axis=0)[-1] for scheme in ("sfl", "fedavg")]
+        times = [
+            np.mean(panel[scheme]["virtual_time_s"], axis=0)[-1] for scheme in ("sfl", "fedavg")
+        ]
+        last = [
+            100 * np.mean(panel[scheme]["test_accuracy"], axis=0)[-1]
+            for scheme in ("sfl", "fedavg")
+        ]
         parts.append(
             f"{DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices: SFL ends after {_seconds(times[0])} at {last[0]:.1f} %, and "
             f"is then {wording.points(end)} ahead of FedAvg (at the least {100 * min(ahead):.1f} before), which ends after "
@@ -235,9 +265,13 @@ def more_devices_are_worse(drawn: Drawn) -> Verdict:
     for gains in drawn[9]["fewer_devices_gains"]:
         found = {scheme: gain for scheme, gain in gains.items() if scheme != "dataset"}
         holds = holds and all(wording.surely_above(gain) for gain in found.values())
-        gained = ", ".join(f"{SCHEMES[scheme][0]} {wording.points(gain)}" for scheme, gain in found.items())
+        gained = ", ".join(
+            f"{SCHEMES[scheme][0]} {wording.points(gain)}" for scheme, gain in found.items()
+        )
         parts.append(f"{DATASET_NAMES[gains['dataset']]}: {gained}")
-    lead = f"{wording.trained_on(drawn[9])} Accuracy of {few} devices above that of {many} at the end:"
+    lead = (
+        f"{wording.trained_on(drawn[9])} Accuracy of {few} devices above that of {many} at the end:"
+    )
     return f"{lead} {'; '.join(parts)}.", holds
 
 
@@ -247,15 +281,23 @@ def deeper_splits_are_worse(drawn: Drawn) -> Verdict:
     data, parts, holds = drawn[10], [], True
     for more in data["non_iid_gains_over_iid"]:
         panels = [panel for panel in data["panels"] if panel["dataset"] == more["dataset"]]
-        holds = holds and all(wording.surely_above(each) for each in (*(panel["shallow_gain"] for panel in panels), more))
+        holds = holds and all(
+            wording.surely_above(each)
+            for each in (*(panel["shallow_gain"] for panel in panels), more)
+        )
         each = "; ".join(
             f"{PARTITION_NAMES[panel['partition']]} {', '.join(f'{100 * end:.1f}' for end in _ends(panel))} %, so the deepest loses "
             f"{wording.points(panel['shallow_gain'])}"
             for panel in panels
         )
-        parts.append(f"{DATASET_NAMES[more['dataset']]}: {each}; non-IID more than IID by {wording.points(more)}.")
+        parts.append(
+            f"{DATASET_NAMES[more['dataset']]}: {each}; non-IID more than IID by {wording.points(more)}."
+        )
     splits = ", ".join(str(split) for split in data["settings"]["splits"])
-    return f"{wording.trained_on(data)} Accuracy at the end with ℓ = {splits}: {' '.join(parts)}", holds
+    return (
+        f"{wording.trained_on(data)} Accuracy at the end with ℓ = {splits}: {' '.join(parts)}",
+        holds,
+    )
 
 
 def _ends(panel: Numbers) -> list[float]:
@@ -269,16 +311,23 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     >>> rank_correlation([1, 2, 3, 4], [9, 7, 7, 1]) < -0.9
     True
     """
-    ranks = [(v[:, None] > v).sum(axis=1) + 0.5 * (v[:, None] == v).sum(axis=1) for v in (np.asarray(x), np.asarray(y))]
+    ranks = [
+        (v[:, None] > v).sum(axis=1) + 0.5 * (v[:, None] == v).sum(axis=1)
+        for v in (np.asarray(x), np.asarray(y))
+    ]
     return float(np.corrcoef(*ranks)[0, 1])
 
 
 STATEMENTS = (
-    Statement("C1", "Convolutions are more than 90 % of AlexNet's MACs.", (3,), convolutions_dominate),
+    Statement(
+        "C1", "Convolutions are more than 90 % of AlexNet's MACs.", (3,), convolutions_dominate
+    ),
     Statement("C2", "The data sent tends to fall with depth.", (3,), output_shrinks),
     Statement("C3", "Shorter distance: split nearer the input.", (4, 5), nearer_splits_earlier),
     Statement("C4", "Slower devices: split nearer the input.", (4, 5), slower_splits_earlier),
-    Statement("C5", "Latency falls with faster devices and shorter distance.", (4, 5), better_is_faster),
+    Statement(
+        "C5", "Latency falls with faster devices and shorter distance.", (4, 5), better_is_faster
+    ),
     Statement("C6", "L̂ changes nothing until it binds.", (6,), limit_is_silent),
     Statement(
         "C7",
@@ -292,8 +341,12 @@ STATEMENTS = (
         (7, 8),
         alexnet_beats_fedavg,
     ),
-    Statement("C9", "SFL reaches higher accuracy than FL in the same time.", (9,), faster_than_fedavg),
+    Statement(
+        "C9", "SFL reaches higher accuracy than FL in the same time.", (9,), faster_than_fedavg
+    ),
     Statement("C10", "More devices: lower accuracy.", (9,), more_devices_are_worse),
-    Statement("C11", "Larger ℓ: lower accuracy, more so for non-IID data.", (10,), deeper_splits_are_worse),
+    Statement(
+        "C11", "Larger ℓ: lower accuracy, more so for non-IID data.", (10,), deeper_splits_are_worse
+    ),
     Statement("C12", "Latency depends strongly on the split point.", (11,), split_matters),
 )

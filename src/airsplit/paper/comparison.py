@@ -49,17 +49,30 @@ def compute(conditions: Conditions, scale: Scale, progress: Progress) -> Data:
         progress(f"{model}, {len(conditions.values)} conditions")
         entry = _model(profile, LIMITS[model], conditions, scale.fleets)
         models.append({"model": model, "max_split": LIMITS[model]} | entry)
-    own = {"samples": SAMPLES, "batch_size": BATCH_SIZE, "iterations_per_round": ITERATIONS, "method": "exact"}
+    own = {
+        "samples": SAMPLES,
+        "batch_size": BATCH_SIZE,
+        "iterations_per_round": ITERATIONS,
+        "method": "exact",
+    }
     varied = {"mean_distances_m": conditions.distances_m, "seconds_per_mac": conditions.paces}
     given = settings(scale.fleets, profiles, **own, **varied)
-    return {"settings": given, "condition": conditions.name, "values": conditions.values, "models": models}
+    return {
+        "settings": given,
+        "condition": conditions.name,
+        "values": conditions.values,
+        "models": models,
+    }
 
 
 def _model(profile: Profile, limit: int, conditions: Conditions, fleets: int) -> dict[str, Any]:
     def both(fleet: Fleet) -> dict[str, Round]:
         return {"sfl": sfl_round(profile, fleet, limit), "fedavg": fedavg_round(profile, fleet)}
 
-    points = [over_fleets(fleets, d, a, both) for d, a in zip(conditions.distances_m, conditions.paces, strict=True)]
+    points = [
+        over_fleets(fleets, d, a, both)
+        for d, a in zip(conditions.distances_m, conditions.paces, strict=True)
+    ]
     sfl, fedavg = (_columns(picked(points, scheme)) for scheme in SCHEMES)
     return {
         "sfl": {key: band(values) for key, values in sfl.items()},
@@ -75,7 +88,9 @@ def _model(profile: Profile, limit: int, conditions: Conditions, fleets: int) ->
 def _columns(points: list[list[Round]]) -> dict[str, Any]:
     """Conditions × fleets of each number of a round."""
     rows = [[asdict(round_) for round_ in fleets] for fleets in points]
-    return {key: np.array([[entry[key] for entry in fleets] for fleets in rows]) for key in rows[0][0]}
+    return {
+        key: np.array([[entry[key] for entry in fleets] for fleets in rows]) for key in rows[0][0]
+    }
 
 
 def draw(label: str, data: Data) -> Canvas:
@@ -95,11 +110,13 @@ def draw(label: str, data: Data) -> Canvas:
 
 def _draw_times(axes: Axes, entry: dict[str, Any], count: int) -> None:
     """Compute and transmit time stacked, the median of the total as a mark with its band."""
-    for shift, (scheme, (_, colour)) in zip((-0.2, 0.2), SCHEMES.items(), strict=True):
+    for shift, (scheme, (_, color)) in zip((-0.2, 0.2), SCHEMES.items(), strict=True):
         x = np.arange(count) + shift
-        compute_s, transmit_s = (np.array(entry[scheme][key]["median"]) for key in ("compute_s", "transmit_s"))
-        axes.bar(x, compute_s, width=0.36, color=colour)
-        axes.bar(x, transmit_s, width=0.36, bottom=compute_s, color=colour, alpha=0.45, linewidth=0)
+        compute_s, transmit_s = (
+            np.array(entry[scheme][key]["median"]) for key in ("compute_s", "transmit_s")
+        )
+        axes.bar(x, compute_s, width=0.36, color=color)
+        axes.bar(x, transmit_s, width=0.36, bottom=compute_s, color=color, alpha=0.45, linewidth=0)
         _whiskers(axes, x, entry[scheme]["total_s"], style.INK, marker="_")
     axes.grid(visible=False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(style.plain))
@@ -107,25 +124,27 @@ def _draw_times(axes: Axes, entry: dict[str, Any], count: int) -> None:
 
 
 def _draw_air(axes: Axes, entry: dict[str, Any], count: int) -> None:
-    for shift, (scheme, (_, colour)) in zip((-0.12, 0.12), SCHEMES.items(), strict=True):
-        _whiskers(axes, np.arange(count) + shift, entry[scheme]["air_time_s"], colour, marker="o")
+    for shift, (scheme, (_, color)) in zip((-0.12, 0.12), SCHEMES.items(), strict=True):
+        _whiskers(axes, np.arange(count) + shift, entry[scheme]["air_time_s"], color, marker="o")
     style.log_axis(axes.yaxis)
     axes.set_ylabel("air time Σ D/r [s]")
 
 
-def _whiskers(axes: Axes, x: Any, values: dict[str, list[float]], colour: str, marker: str) -> None:
+def _whiskers(axes: Axes, x: Any, values: dict[str, list[float]], color: str, marker: str) -> None:
     middle = np.array(values["median"])
     reach = [middle - np.array(values["p10"]), np.array(values["p90"]) - middle]
-    axes.errorbar(x, middle, yerr=reach, color=colour, fmt=marker, elinewidth=0.8, markersize=3)
+    axes.errorbar(x, middle, yerr=reach, color=color, fmt=marker, elinewidth=0.8, markersize=3)
 
 
 def _legend(figure: Canvas) -> None:
     swatches = [
-        Patch(color=colour, alpha=alpha, linewidth=0, label=f"{name} {part}")
-        for name, colour in SCHEMES.values()
+        Patch(color=color, alpha=alpha, linewidth=0, label=f"{name} {part}")
+        for name, color in SCHEMES.values()
         for part, alpha in (("compute", 1.0), ("transmit", 0.45))
     ]
-    figure.legend(handles=swatches, loc="outside upper center", ncols=2, columnspacing=2, handlelength=0.9)
+    figure.legend(
+        handles=swatches, loc="outside upper center", ncols=2, columnspacing=2, handlelength=0.9
+    )
 
 
 def _caption(figure: Canvas, data: Data) -> None:

@@ -32,7 +32,9 @@ def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) 
     growth = (1 - 1 / devices) * phi_squared
     deepest = math.floor(min(layers, limit / growth * (1 + 1e-12)))
     if deepest < 1:
-        raise InvalidValue(f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it")
+        raise InvalidValue(
+            f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it"
+        )
     return deepest
 
 

@@ -34,7 +34,7 @@ DISTANCES_M = (10, 25, 50, 100, 150, 200, 300, 400, 600, 800)
 PACES: tuple[Pace, ...] = (0.2e-9, 0.5e-9, 1e-9, UNIFORM_PACE)
 TICKS_M = (10, 25, 50, 100, 200, 400, 800)
 METHODS = ("paper", "exact")
-COLOURS = (style.BLUE, style.GREEN, style.RED, style.INK)
+COLORS = (style.BLUE, style.GREEN, style.RED, style.INK)
 
 
 def distance_figure(number: int, model: str, max_split: int) -> Figure:
@@ -51,8 +51,12 @@ def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Dat
     for pace in PACES:
         progress(f"{model}, a = {style.pace_label(pace)}")
         points = [over_fleets(scale.fleets, d, pace, plan) for d in DISTANCES_M]
-        a = np.array(over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac))
-        curves += [{"seconds_per_mac": pace, "method": m} | summary(picked(points, m), a) for m in METHODS]
+        a = np.array(
+            over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac)
+        )
+        curves += [
+            {"seconds_per_mac": pace, "method": m} | summary(picked(points, m), a) for m in METHODS
+        ]
     own = {"model": model, "max_split": max_split, "batch_size": BATCH_SIZE, "methods": METHODS}
     return {
         "settings": settings(scale.fleets, {model: profile}, **own),
@@ -75,7 +79,9 @@ def summary(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]
         "fastest_quarter_mean_split_over_all": slow_first[:, :, -quarter:].mean(axis=(1, 2)),
         "fleets_with_falling_split": int((np.diff(mean_split, axis=0) < 0).any(axis=0).sum()),
         "mean_latency_s": band([[plan.mean_latency_s for plan in fleets] for fleets in points]),
-        "expected_latency_s": band([[plan.expected_latency_s for plan in fleets] for fleets in points]),
+        "expected_latency_s": band(
+            [[plan.expected_latency_s for plan in fleets] for fleets in points]
+        ),
     }
 
 
@@ -83,14 +89,21 @@ def draw(data: Data) -> Canvas:
     """The split above, the latency below."""
     figure, axes = style.canvas(2, 1, 4.4, sharex=True)
     above, below = axes[:, 0]
-    differs = _draw_curves(above, data, "mean_split", style.nested(len(COLOURS)))
+    differs = _draw_curves(above, data, "mean_split", style.nested(len(COLORS)))
     count = len(data["names"])
-    above.set_yticks(range(1, count + 1), [f"{name}  {i}" for i, name in enumerate(data["names"], start=1)])
+    above.set_yticks(
+        range(1, count + 1), [f"{name}  {i}" for i, name in enumerate(data["names"], start=1)]
+    )
     above.set_ylim(0.6, count + 0.4)
     above.set_ylabel("split after layer")
-    differs |= _draw_curves(below, data, "mean_latency_s", [1.3] * len(COLOURS))
-    for colour, entry in _coloured(data, "exact"):
-        below.plot(data["mean_distances_m"], entry["expected_latency_s"]["median"], color=colour, **style.DOTTED)
+    differs |= _draw_curves(below, data, "mean_latency_s", [1.3] * len(COLORS))
+    for color, entry in _colored(data, "exact"):
+        below.plot(
+            data["mean_distances_m"],
+            entry["expected_latency_s"]["median"],
+            color=color,
+            **style.DOTTED,
+        )
     style.log_axis(below.yaxis)
     style.log_axis(below.xaxis, TICKS_M)
     below.set_xlabel("mean distance [m]")
@@ -100,8 +113,8 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def _coloured(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
-    return list(zip(COLOURS, [c for c in data["curves"] if c["method"] == method], strict=True))
+def _colored(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
+    return list(zip(COLORS, [c for c in data["curves"] if c["method"] == method], strict=True))
 
 
 def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> bool:
@@ -111,21 +124,21 @@ def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> b
     """
     x = data["mean_distances_m"]
     differs = False
-    pairs = zip(_coloured(data, "exact"), _coloured(data, "paper"), widths, strict=True)
-    for (colour, exact), (_, paper), width in pairs:
+    pairs = zip(_colored(data, "exact"), _colored(data, "paper"), widths, strict=True)
+    for (color, exact), (_, paper), width in pairs:
         if wording.is_mixed(exact):
-            style.curve(axes, x, exact[key], colour, linewidth=width)
+            style.curve(axes, x, exact[key], color, linewidth=width)
         else:
-            axes.plot(x, exact[key]["median"], color=colour, linewidth=width)
-        differs |= style.rings(axes, x, paper[key]["median"], exact[key]["median"], colour)
+            axes.plot(x, exact[key]["median"], color=color, linewidth=width)
+        differs |= style.rings(axes, x, paper[key]["median"], exact[key]["median"], color)
     return differs
 
 
 def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> None:
     """The colors above the panels, for both; the kinds of line where they are drawn."""
     paces = [
-        Line2D([], [], color=colour, label=f"a = {style.pace_label(entry['seconds_per_mac'])}")
-        for colour, entry in _coloured(data, "exact")
+        Line2D([], [], color=color, label=f"a = {style.pace_label(entry['seconds_per_mac'])}")
+        for color, entry in _colored(data, "exact")
     ]
     figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
     kinds = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure as Canvas
 
-from airsplit import __version__
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import Progress, Scale
 from airsplit.plots import style
+from airsplit.runs.provenance import VERSION
 from airsplit.system.profile import shipped_profile
 
 # The color and the marker of each kind of layer.
@@ -25,7 +25,11 @@ def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing
     """The profile, layer by layer."""
     profile = shipped_profile("alexnet")
     return {
-        "settings": {"airsplit_version": __version__, "models": {profile.model: profile.fingerprint}, "samples": 1},
+        "settings": {
+            "airsplit_version": VERSION,
+            "models": {profile.model: profile.fingerprint},
+            "samples": 1,
+        },
         "layers": list(profile.names),
         "layer_macs": profile.layer_macs,
         "matmul_macs": profile.matmul_macs,
@@ -53,7 +57,13 @@ def draw(data: Data) -> Canvas:
         axis.set_ylabel(label)
     axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
     axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
-    axes[0, 0].legend(ncols=len(KINDS), columnspacing=1, handlelength=0.8, loc="lower right", bbox_to_anchor=(1, 1))
+    axes[0, 0].legend(
+        ncols=len(KINDS),
+        columnspacing=1,
+        handlelength=0.8,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+    )
     style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
     return figure
 

@@ -12,7 +12,17 @@ from matplotlib.ticker import MultipleLocator
 
 from airsplit.core.units import Ints
 from airsplit.paper.declaration import Data, Figure
-from airsplit.paper.sweeps import BATCH_SIZE, DEVICES, Progress, Scale, band, over_fleets, picked, planner, settings
+from airsplit.paper.sweeps import (
+    BATCH_SIZE,
+    DEVICES,
+    Progress,
+    Scale,
+    band,
+    over_fleets,
+    picked,
+    planner,
+    settings,
+)
 from airsplit.planning.problem import problem_of
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
@@ -20,10 +30,13 @@ from airsplit.system.profile import Profile, shipped_profile
 
 MACS_PER_SECOND = (1e9, 1.5e9, 2e9, 2.5e9, 3e9, 3.5e9, 4e9, 4.5e9, 5e9)
 DISTANCE_M = 300
-LIMITS: dict[str, tuple[int | None, ...]] = {"alexnet": (None, 15, 8, 4), "vgg16": (None, 17, 10, 6)}
+LIMITS: dict[str, tuple[int | None, ...]] = {
+    "alexnet": (None, 15, 8, 4),
+    "vgg16": (None, 17, 10, 6),
+}
 METHODS = ("paper", "exact")
 METHOD_NAMES = {"paper": "paper's algorithm", "exact": "exact"}
-COLOURS = (style.INK, style.RED, style.GREEN, style.BLUE)
+COLORS = (style.INK, style.RED, style.GREEN, style.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -37,7 +50,11 @@ def compute(scale: Scale, progress: Progress) -> Data:
         panels += _panels(model, scale.fleets)
     profiles = {model: shipped_profile(model) for model in LIMITS}
     own = {"batch_size": BATCH_SIZE, "mean_distance_m": DISTANCE_M, "methods": METHODS}
-    return {"settings": settings(scale.fleets, profiles, **own), "macs_per_second": MACS_PER_SECOND, "panels": panels}
+    return {
+        "settings": settings(scale.fleets, profiles, **own),
+        "macs_per_second": MACS_PER_SECOND,
+        "panels": panels,
+    }
 
 
 def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
@@ -47,7 +64,10 @@ def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
         {
             "model": model,
             "method": method,
-            "curves": [_curve(profile, limit, splits[limit][method], splits[None][method]) for limit in LIMITS[model]],
+            "curves": [
+                _curve(profile, limit, splits[limit][method], splits[None][method])
+                for limit in LIMITS[model]
+            ],
         }
         for method in METHODS
     ]
@@ -100,7 +120,13 @@ def draw(data: Data) -> Canvas:
         style.legend_above(cell, style.MODEL_NAMES[panel["model"]])
     kinds = [
         Line2D([], [], color=style.FAINT, label="planned within L̂"),
-        Line2D([], [], color=style.FAINT, label="planned without a limit, then cut off at L̂", **style.DOTTED),
+        Line2D(
+            [],
+            [],
+            color=style.FAINT,
+            label="planned without a limit, then cut off at L̂",
+            **style.DOTTED,
+        ),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=2, columnspacing=1)
     given = data["settings"]
@@ -121,15 +147,18 @@ def _short_of_limit(data: Data) -> str:
         for curve in panel["curves"]
         if curve["max_split"] not in (None, curve["reachable_split"])
     }
-    return "".join(f" {model} with L̂ = {limit} stops at {reach}, where less is sent." for model, limit, reach in sorted(found))
+    return "".join(
+        f" {model} with L̂ = {limit} stops at {reach}, where less is sent."
+        for model, limit, reach in sorted(found)
+    )
 
 
 def _draw_panel(axes: Axes, x: list[float], panel: dict[str, Any]) -> None:
     curves = panel["curves"]
-    for colour, entry in zip(COLOURS, curves, strict=True):
+    for color, entry in zip(COLORS, curves, strict=True):
         label = "no limit" if entry["max_split"] is None else f"L̂ = {entry['max_split']}"
-        axes.plot(x, entry["mean_split_over_all"], color=colour, label=label)
-        axes.plot(x, entry["unlimited_capped_over_all"], color=colour, **style.DOTTED)
+        axes.plot(x, entry["mean_split_over_all"], color=color, label=label)
+        axes.plot(x, entry["unlimited_capped_over_all"], color=color, **style.DOTTED)
     axes.set_xticks(range(1, 6))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MultipleLocator(4))

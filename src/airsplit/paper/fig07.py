@@ -10,5 +10,11 @@ DISTANCES_M = (50, 100, 200, 300, 400)
 FIGURE = comparison_figure(
     7,
     "SFL against FedAvg under different channel conditions",
-    Conditions("mean_distance_m", "mean distance [m]", DISTANCES_M, DISTANCES_M, (UNIFORM_PACE,) * len(DISTANCES_M)),
+    Conditions(
+        "mean_distance_m",
+        "mean distance [m]",
+        DISTANCES_M,
+        DISTANCES_M,
+        (UNIFORM_PACE,) * len(DISTANCES_M),
+    ),
 )

@@ -25,9 +25,15 @@ def compute(scale: Scale, progress: Progress) -> Data:
     study = study_of(scale)
     sweep = study.sweep
     keys = [(dataset, devices) for dataset in sweep.datasets for devices in sweep.devices]
-    cases = {key: {scheme: Case(key[0], scheme, key[1], SPLIT) for scheme in SCHEMES} for key in keys}
-    found = study.trained([case for schemes in cases.values() for case in schemes.values()], progress)
-    panels = [_panel(*key, {scheme: found[case] for scheme, case in cases[key].items()}) for key in keys]
+    cases = {
+        key: {scheme: Case(key[0], scheme, key[1], SPLIT) for scheme in SCHEMES} for key in keys
+    }
+    found = study.trained(
+        [case for schemes in cases.values() for case in schemes.values()], progress
+    )
+    panels = [
+        _panel(*key, {scheme: found[case] for scheme, case in cases[key].items()}) for key in keys
+    ]
     gains = []
     for dataset in sweep.datasets:
         few, many = (cases[dataset, sweep.devices[at]] for at in (0, -1))
@@ -43,9 +49,18 @@ def _panel(dataset: str, devices: int, schemes: dict[str, Trials]) -> dict[str, 
     moments = times.mean(axis=0)
     rivals = [schemes["fedavg"].accuracy_by(moment, GUESSING) for moment in moments]
     ahead = [difference(accuracies[:, at].tolist(), rival) for at, rival in enumerate(rivals)]
-    done = float(np.mean([sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluated()]))
+    done = float(
+        np.mean(
+            [sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluated()]
+        )
+    )
     curves = {scheme: curve(trials) for scheme, trials in schemes.items()}
-    return {"dataset": dataset, "devices": devices, "sfl_ahead": ahead, "fedavg_evaluations_meanwhile": done} | curves
+    return {
+        "dataset": dataset,
+        "devices": devices,
+        "sfl_ahead": ahead,
+        "fedavg_evaluations_meanwhile": done,
+    } | curves
 
 
 def draw(data: Data) -> Canvas:
@@ -54,10 +69,17 @@ def draw(data: Data) -> Canvas:
     rows, columns = len(given["datasets"]), len(given["devices"])
     figure, axes = style.canvas(rows, columns, 0.7 + 1.8 * rows, wide=columns > 2, sharey="row")
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
-        for scheme, (name, colour) in SCHEMES.items():
-            times, percent = np.array(panel[scheme]["virtual_time_s"]), 100 * np.array(panel[scheme]["test_accuracy"])
-            style.ranged(cell, times.mean(axis=0), percent, colour, marker="o", markersize=2.5, label=name)
-        cell.set_title(f"{style.DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices", loc="left")
+        for scheme, (name, color) in SCHEMES.items():
+            times, percent = (
+                np.array(panel[scheme]["virtual_time_s"]),
+                100 * np.array(panel[scheme]["test_accuracy"]),
+            )
+            style.ranged(
+                cell, times.mean(axis=0), percent, color, marker="o", markersize=2.5, label=name
+            )
+        cell.set_title(
+            f"{style.DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices", loc="left"
+        )
         style.log_axis(cell.xaxis)
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
     for cell in axes[-1]:

@@ -16,7 +16,7 @@ from airsplit.paper.wording import length_of_training, means_text, tested_text
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 
-COLOURS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
+COLORS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -24,11 +24,18 @@ def compute(scale: Scale, progress: Progress) -> Data:
     study = study_of(scale)
     sweep = study.sweep
     keys = [(dataset, part) for dataset in sweep.datasets for part in PARTITIONS]
-    cases = {key: [Case(key[0], devices=DEVICES, split=split, partition=key[1]) for split in sweep.splits] for key in keys}
+    cases = {
+        key: [
+            Case(key[0], devices=DEVICES, split=split, partition=key[1]) for split in sweep.splits
+        ]
+        for key in keys
+    }
     found = study.trained([case for several in cases.values() for case in several], progress)
     panels = [_panel(*key, {case.split: found[case] for case in cases[key]}) for key in keys]
     losses = {(panel["dataset"], panel["partition"]): panel["losses"] for panel in panels}
-    more = [{"dataset": d} | difference(losses[d, "non-iid"], losses[d, "iid"]) for d in sweep.datasets]
+    more = [
+        {"dataset": d} | difference(losses[d, "non-iid"], losses[d, "iid"]) for d in sweep.datasets
+    ]
     given = study.settings() | {"devices": DEVICES, "splits": list(sweep.splits)}
     return {"settings": given, "panels": panels, "non_iid_gains_over_iid": more}
 
@@ -38,7 +45,13 @@ def _panel(dataset: str, part: str, splits: dict[int, Trials]) -> dict[str, Any]
     ends = [trials.last("test_accuracy") for trials in splits.values()]
     lost = [shallow - deep for shallow, deep in zip(ends[0], ends[-1], strict=False)]
     curves = [{"split": split} | curve(trials) for split, trials in splits.items()]
-    return {"dataset": dataset, "partition": part, "curves": curves, "shallow_gain": difference(ends[0], ends[-1]), "losses": lost}
+    return {
+        "dataset": dataset,
+        "partition": part,
+        "curves": curves,
+        "shallow_gain": difference(ends[0], ends[-1]),
+        "losses": lost,
+    }
 
 
 def draw(data: Data) -> Canvas:
@@ -49,8 +62,19 @@ def draw(data: Data) -> Canvas:
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for each in panel["curves"]:
             percent = 100 * np.array(each["test_accuracy"])
-            style.ranged(cell, each["rounds"], percent, COLOURS[each["split"]], marker="o", markersize=2.5, label=f"ℓ = {each['split']}")
-        cell.set_title(f"{style.DATASET_NAMES[panel['dataset']]}, {style.PARTITION_NAMES[panel['partition']]}", loc="left")
+            style.ranged(
+                cell,
+                each["rounds"],
+                percent,
+                COLORS[each["split"]],
+                marker="o",
+                markersize=2.5,
+                label=f"ℓ = {each['split']}",
+            )
+        cell.set_title(
+            f"{style.DATASET_NAMES[panel['dataset']]}, {style.PARTITION_NAMES[panel['partition']]}",
+            loc="left",
+        )
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         cell.xaxis.set_major_formatter(FuncFormatter(style.plain))
         cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
@@ -58,7 +82,7 @@ def draw(data: Data) -> Canvas:
         cell.set_xlabel("round")
     for cell in axes[:, 0]:
         cell.set_ylabel("test accuracy [%]")
-    style.legend_over_all(figure, axes[0, 1], len(COLOURS))
+    style.legend_over_all(figure, axes[0, 1], len(COLORS))
     style.caption(
         figure,
         f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "

@@ -17,7 +17,7 @@ from airsplit.system.profile import Profile, shipped_profile
 
 MODELS = ("alexnet", "vgg16")
 DISTANCES_M = (50, 200, 400)
-COLOURS = (style.BLUE, style.GREEN, style.RED)
+COLORS = (style.BLUE, style.GREEN, style.RED)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -28,8 +28,16 @@ def compute(scale: Scale, progress: Progress) -> Data:
         progress(f"{model}, {len(profile)} splits")
         curves = [_curve(profile, distance, scale.fleets) for distance in DISTANCES_M]
         models.append({"model": model, "layers": profile.names, "curves": curves})
-    own = {"samples": SAMPLES, "batch_size": BATCH_SIZE, "iterations_per_round": ITERATIONS, "method": "fixed"}
-    return {"settings": settings(scale.fleets, profiles, seconds_per_mac=UNIFORM_PACE, **own), "models": models}
+    own = {
+        "samples": SAMPLES,
+        "batch_size": BATCH_SIZE,
+        "iterations_per_round": ITERATIONS,
+        "method": "fixed",
+    }
+    return {
+        "settings": settings(scale.fleets, profiles, seconds_per_mac=UNIFORM_PACE, **own),
+        "models": models,
+    }
 
 
 def _curve(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
@@ -63,16 +71,32 @@ def draw(data: Data) -> Canvas:
 
 def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
     x = range(1, len(entry["layers"]) + 1)
-    for colour, curve in zip(COLOURS, entry["curves"], strict=True):
+    for color, curve in zip(COLORS, entry["curves"], strict=True):
         median = curve["total_s"]["median"]
         label = f"{curve['mean_distance_m']} m"
-        style.curve(axes, x, curve["total_s"], colour, marker="o", markersize=1.8, label=label)
+        style.curve(axes, x, curve["total_s"], color, marker="o", markersize=1.8, label=label)
         best = min(range(len(median) - 1), key=median.__getitem__)
-        axes.plot([best + 1], [median[best]], marker="o", markersize=5.5, markerfacecolor="none", color=colour)
+        axes.plot(
+            [best + 1],
+            [median[best]],
+            marker="o",
+            markersize=5.5,
+            markerfacecolor="none",
+            color=color,
+        )
     style.log_axis(axes.yaxis)
     crowded = len(entry["layers"]) > 20
-    shown = [i for i, name in zip(x, entry["layers"], strict=True) if not (crowded and name.startswith("relu"))]
-    axes.set_xticks(shown, [entry["layers"][i - 1] for i in shown], rotation=90, fontsize=5.5 if crowded else 6.5)
+    shown = [
+        i
+        for i, name in zip(x, entry["layers"], strict=True)
+        if not (crowded and name.startswith("relu"))
+    ]
+    axes.set_xticks(
+        shown,
+        [entry["layers"][i - 1] for i in shown],
+        rotation=90,
+        fontsize=5.5 if crowded else 6.5,
+    )
     axes.set_xlim(0.4, len(entry["layers"]) + 0.6)
     axes.set_ylabel("latency of a round [s]")
     axes.set_title(style.MODEL_NAMES[entry["model"]], loc="left")

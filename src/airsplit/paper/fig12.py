@@ -24,8 +24,11 @@ from airsplit.system.profile import Profile, shipped_profile
 
 DISTANCES_M = (50, 100, 150, 200, 300, 400, 600, 800)
 TICKS_M = (50, 100, 200, 400, 800)
-LIMITS: dict[str, tuple[int | None, ...]] = {"alexnet": (8, 12, 15, None), "vgg16": (6, 10, 17, None)}
-COLOURS = (style.BLUE, style.GREEN, style.RED, style.INK)
+LIMITS: dict[str, tuple[int | None, ...]] = {
+    "alexnet": (8, 12, 15, None),
+    "vgg16": (6, 10, 17, None),
+}
+COLORS = (style.BLUE, style.GREEN, style.RED, style.INK)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -52,7 +55,9 @@ def _curve(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
         "best_visited_over_exact_worst": best.max(axis=1),
         "last_visited_over_exact": band(last),
         "last_visited_over_exact_worst": last.max(axis=1),
-        "share_of_fleets_that_cycle": [np.mean([p.status.startswith("cycles") for p in row]) for row in points],
+        "share_of_fleets_that_cycle": [
+            np.mean([p.status.startswith("cycles") for p in row]) for row in points
+        ],
     }
 
 
@@ -61,12 +66,14 @@ def draw(data: Data) -> Canvas:
     figure, axes = style.canvas(2, len(data["models"]), 4.0, sharex=True, sharey="row")
     x = data["mean_distances_m"]
     for (above, below), entry in zip(axes.T, data["models"], strict=True):
-        widths = style.nested(len(COLOURS))
-        for colour, width, curve in zip(COLOURS, widths, entry["curves"], strict=True):
+        widths = style.nested(len(COLORS))
+        for color, width, curve in zip(COLORS, widths, entry["curves"], strict=True):
             label = "no limit" if curve["max_split"] is None else f"L̂ = {curve['max_split']}"
-            style.curve(above, x, curve["best_visited_over_exact"], colour, linewidth=width, label=label)
+            style.curve(
+                above, x, curve["best_visited_over_exact"], color, linewidth=width, label=label
+            )
             cycling = [100 * share for share in curve["share_of_fleets_that_cycle"]]
-            below.plot(x, cycling, color=colour, linewidth=width)
+            below.plot(x, cycling, color=color, linewidth=width)
         style.legend_above(above, style.MODEL_NAMES[entry["model"]])
         style.log_axis(below.xaxis, TICKS_M)
         below.set_xlabel("mean distance [m]")

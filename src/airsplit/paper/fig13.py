@@ -23,7 +23,12 @@ from airsplit.plots import style
 from airsplit.system.profile import shipped_profile
 
 DISTANCES_M = (50, 100, 200, 400, 800)
-CASES: tuple[tuple[str, int | None], ...] = (("alexnet", 8), ("vgg16", 6), ("alexnet", None), ("vgg16", None))
+CASES: tuple[tuple[str, int | None], ...] = (
+    ("alexnet", 8),
+    ("vgg16", 6),
+    ("alexnet", None),
+    ("vgg16", None),
+)
 METHODS = {"paper": style.RED, "exact": style.BLUE, "expected-max": style.INK}
 METHOD_NAMES = {"paper": "the paper's algorithm", "exact": "exact", "expected-max": "expected-max"}
 
@@ -32,7 +37,12 @@ def compute(scale: Scale, progress: Progress) -> Data:
     """For each model and L̂: E[max] of every method over the best bound that any of them has, which holds for all."""
     panels = [_panel(model, limit, scale.certified_fleets, progress) for model, limit in CASES]
     profiles = {model: shipped_profile(model) for model in dict(CASES)}
-    own = {"batch_size": BATCH_SIZE, "seconds_per_mac": UNIFORM_PACE, "methods": tuple(METHODS), "certify": True}
+    own = {
+        "batch_size": BATCH_SIZE,
+        "seconds_per_mac": UNIFORM_PACE,
+        "methods": tuple(METHODS),
+        "certify": True,
+    }
     given = settings(scale.certified_fleets, profiles, **own)
     return {"settings": given, "mean_distances_m": DISTANCES_M, "panels": panels}
 
@@ -44,14 +54,19 @@ def _panel(model: str, limit: int | None, fleets: int, progress: Progress) -> di
         progress(f"{model}, L̂ = {limit or 'none'}, {distance} m")
         points.append(over_fleets(fleets, distance, UNIFORM_PACE, plan))
     bound = np.array([[p.lower_bound_s for p in row] for row in picked(points, "expected-max")])
-    expected = {m: np.array([[p.expected_latency_s for p in row] for row in picked(points, m)]) for m in METHODS}
+    expected = {
+        m: np.array([[p.expected_latency_s for p in row] for row in picked(points, m)])
+        for m in METHODS
+    }
     return {
         "model": model,
         "max_split": limit,
         "lower_bound_s": band(bound),
         "expected_latency_s": {m: band(values) for m, values in expected.items()},
         "above_bound": {m: band(values / bound - 1) for m, values in expected.items()},
-        "above_bound_worst": {m: (values / bound - 1).max(axis=1) for m, values in expected.items()},
+        "above_bound_worst": {
+            m: (values / bound - 1).max(axis=1) for m, values in expected.items()
+        },
     }
 
 
@@ -59,9 +74,19 @@ def draw(data: Data) -> Canvas:
     """A panel for each model and L̂."""
     figure, axes = style.canvas(2, 2, 4.0, sharex=True, sharey="row")
     for cell, panel in zip(axes.ravel(), data["panels"], strict=True):
-        for (method, colour), width in zip(METHODS.items(), style.nested(len(METHODS)), strict=True):
-            percent = {key: [100 * v for v in values] for key, values in panel["above_bound"][method].items()}
-            style.curve(cell, data["mean_distances_m"], percent, colour, linewidth=width, label=METHOD_NAMES[method])
+        for (method, color), width in zip(METHODS.items(), style.nested(len(METHODS)), strict=True):
+            percent = {
+                key: [100 * v for v in values]
+                for key, values in panel["above_bound"][method].items()
+            }
+            style.curve(
+                cell,
+                data["mean_distances_m"],
+                percent,
+                color,
+                linewidth=width,
+                label=METHOD_NAMES[method],
+            )
         limit = "no limit" if panel["max_split"] is None else f"L̂ = {panel['max_split']}"
         cell.set_title(f"{style.MODEL_NAMES[panel['model']]}, {limit}")
         style.log_axis(cell.xaxis, data["mean_distances_m"])

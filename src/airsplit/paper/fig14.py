@@ -36,7 +36,7 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "splitfed": ("SplitFed V1", style.PURPLE, {"algorithm": "splitfed-v1"}),
     "fedavg": ("FedAvg", style.ORANGE, {"algorithm": "fedavg"}),
 }
-"""Ways to train: title, colour, and what they are."""
+"""Ways to train: title, color, and what they are."""
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -51,7 +51,9 @@ def compute(scale: Scale, progress: Progress) -> Data:
         for way in WAYS
         for distance in DISTANCES_M
         for limit in sweep.limits
-        if not (way == "averaged" and plans[distance, limit] not in (sweep.splits[0], sweep.splits[-1]))
+        if not (
+            way == "averaged" and plans[distance, limit] not in (sweep.splits[0], sweep.splits[-1])
+        )
     ]
     cases = {key: _case(*key[:3], plans[key[3:]]) for key in asked}
     found = study.trained(cases.values(), progress)
@@ -62,9 +64,23 @@ def compute(scale: Scale, progress: Progress) -> Data:
         if timed not in ends:
             progress(f"the clock of {WAYS[way][0]} on {dataset}, {distance:g} m, L̂ = {limit}")
             ends[timed] = _ends(study, case, distance, limit)
-        where = {"dataset": dataset, "partition": part, "way": way, "mean_distance_m": distance, "max_split": limit}
-        points.append(where | {"deepest_split": plans[distance, limit]} | _timed(found[case], ends[timed], sweep.targets[dataset]))
-    given = study.settings() | {"devices": DEVICES, "max_splits": list(sweep.limits), "targets": dict(sweep.targets)}
+        where = {
+            "dataset": dataset,
+            "partition": part,
+            "way": way,
+            "mean_distance_m": distance,
+            "max_split": limit,
+        }
+        points.append(
+            where
+            | {"deepest_split": plans[distance, limit]}
+            | _timed(found[case], ends[timed], sweep.targets[dataset])
+        )
+    given = study.settings() | {
+        "devices": DEVICES,
+        "max_splits": list(sweep.limits),
+        "targets": dict(sweep.targets),
+    }
     return {"settings": given, "points": points}
 
 
@@ -75,12 +91,19 @@ def _case(dataset: str, part: str, way: str, split: int) -> Case:
 
 
 def _planned(distance_m: float, limit: int) -> dict[str, Any]:
-    return {"fleet.mean_distance_m": distance_m, "plan.method": "exact", "plan.split": None, "plan.max_split": limit}
+    return {
+        "fleet.mean_distance_m": distance_m,
+        "plan.method": "exact",
+        "plan.split": None,
+        "plan.max_split": limit,
+    }
 
 
 def _deepest(study: Study, distance_m: float, limit: int) -> int:
     """The deepest split of the exact plan."""
-    given = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(**_planned(distance_m, limit))
+    given = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(
+        **_planned(distance_m, limit)
+    )
     return int(plan(profile_for(given), given.make_fleet(), **given.plan_arguments()).splits.max())
 
 
@@ -93,12 +116,18 @@ def _timed(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str
     """Accuracy at the end, and for each target when it is reached first; None where a seed never reaches it."""
     rounds, _, accuracies = trials.curve()
     times = ends[np.minimum(rounds.astype(int), len(ends)) - 1]
-    reached = [[times[(row >= target).argmax()] if (row >= target).any() else None for row in accuracies] for target in targets]
+    reached = [
+        [times[(row >= target).argmax()] if (row >= target).any() else None for row in accuracies]
+        for target in targets
+    ]
     return {
         "round_s": float(ends[-1] / len(ends)),
         "test_accuracy": trials.last("test_accuracy"),
         "own_accuracy": trials.last("own_accuracy"),
-        "time_to_s": [None if None in each else float(np.mean([time for time in each if time is not None])) for each in reached],
+        "time_to_s": [
+            None if None in each else float(np.mean([time for time in each if time is not None]))
+            for each in reached
+        ],
     }
 
 
@@ -107,15 +136,36 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
     datasets = given["datasets"]
-    figure, axes = style.canvas(2 * len(datasets), len(columns), 1.0 + 2.6 * len(datasets), wide=True, sharex=True, sharey="row")
+    figure, axes = style.canvas(
+        2 * len(datasets),
+        len(columns),
+        1.0 + 2.6 * len(datasets),
+        wide=True,
+        sharex=True,
+        sharey="row",
+    )
     for row, dataset in enumerate(datasets):
         which = _highest_reached([point for point in data["points"] if point["dataset"] == dataset])
         for at, (part, distance) in enumerate(columns):
-            points = [p for p in data["points"] if (p["dataset"], p["partition"], p["mean_distance_m"]) == (dataset, part, distance)]
+            points = [
+                p
+                for p in data["points"]
+                if (p["dataset"], p["partition"], p["mean_distance_m"]) == (dataset, part, distance)
+            ]
             above, below = axes[2 * row, at], axes[2 * row + 1, at]
             for way in WAYS:
-                _draw_way(above, below, [p for p in points if p["way"] == way], way, given["max_splits"], which)
-            above.set_title(f"{style.DATASET_NAMES[dataset]}, {style.PARTITION_NAMES[part]}, {distance:g} m", loc="left")
+                _draw_way(
+                    above,
+                    below,
+                    [p for p in points if p["way"] == way],
+                    way,
+                    given["max_splits"],
+                    which,
+                )
+            above.set_title(
+                f"{style.DATASET_NAMES[dataset]}, {style.PARTITION_NAMES[part]}, {distance:g} m",
+                loc="left",
+            )
             above.yaxis.set_major_formatter(FuncFormatter(style.plain))
             style.log_axis(below.yaxis)
         target = given["targets"][dataset][which]
@@ -123,7 +173,9 @@ def draw(data: Data) -> Canvas:
         axes[2 * row + 1, 0].set_ylabel(f"time to\n{100 * target:g} % [s]")
     for cell in axes[-1]:
         cell.set_xlabel("L̂")
-        cell.set_xticks(range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]])
+        cell.set_xticks(
+            range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]]
+        )
         cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
     style.legend_over_all(figure, axes[0, 0], len(WAYS))
     style.caption(
@@ -148,7 +200,9 @@ def _seeds_text(data: Data) -> str:
     if len(counts) == 1:
         return f"Means and ranges (bars) of {counts.pop()} seeds."
     several = sorted(counts - {1}, reverse=True)
-    named = "; ".join(f"{count} seeds for {_with_seeds(data['points'], count)}" for count in several)
+    named = "; ".join(
+        f"{count} seeds for {_with_seeds(data['points'], count)}" for count in several
+    )
     return f"Means and ranges (bars) of {named}" + ("; one seed elsewhere." if 1 in counts else ".")
 
 
@@ -164,7 +218,9 @@ def _with_seeds(points: list[dict[str, Any]], count: int) -> str:
         if len(chosen) == len(whole):
             names.append(title)
         elif len(chosen) == sum(point["partition"] in parts for point in whole):
-            names.append(f"{title} with {' and '.join(style.PARTITION_NAMES[part] for part in sorted(parts))} data")
+            names.append(
+                f"{title} with {' and '.join(style.PARTITION_NAMES[part] for part in sorted(parts))} data"
+            )
         else:
             names.append(f"{title} at ℓ = {', '.join(map(str, sorted(splits)))}")
     return " and ".join(names)
@@ -177,20 +233,46 @@ def _highest_reached(points: list[dict[str, Any]]) -> int:
     (0, 1)
     """
     targets = range(len(points[0]["time_to_s"]))
-    return max((which for which in targets if any(point["time_to_s"][which] is not None for point in points)), default=targets[-1])
+    return max(
+        (
+            which
+            for which in targets
+            if any(point["time_to_s"][which] is not None for point in points)
+        ),
+        default=targets[-1],
+    )
 
 
-def _draw_way(above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int], which: int) -> None:
-    title, colour, _ = WAYS[way]
-    drawn: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 2.5, "linestyle": "--" if way == "fedavg" else "-"}
+def _draw_way(
+    above: Axes, below: Axes, points: list[dict[str, Any]], way: str, limits: list[int], which: int
+) -> None:
+    title, color, _ = WAYS[way]
+    drawn: dict[str, Any] = {
+        "color": color,
+        "marker": "o",
+        "markersize": 2.5,
+        "linestyle": "--" if way == "fedavg" else "-",
+    }
     x = [limits.index(point["max_split"]) for point in points]
     above.plot(x, [100 * np.mean(point["test_accuracy"]) for point in points], label=title, **drawn)
     for at, point in zip(x, points, strict=True):
         if len(point["test_accuracy"]) > 1:
-            above.vlines(at, 100 * min(point["test_accuracy"]), 100 * max(point["test_accuracy"]), color=colour, linewidth=0.8)
-    reached = [(at, point["time_to_s"][which]) for at, point in zip(x, points, strict=True) if point["time_to_s"][which] is not None]
+            above.vlines(
+                at,
+                100 * min(point["test_accuracy"]),
+                100 * max(point["test_accuracy"]),
+                color=color,
+                linewidth=0.8,
+            )
+    reached = [
+        (at, point["time_to_s"][which])
+        for at, point in zip(x, points, strict=True)
+        if point["time_to_s"][which] is not None
+    ]
     if reached:
         below.plot(*zip(*reached, strict=True), **drawn)
 
 
-FIGURE = Figure(14, "Latency against accuracy as the limit on the split is swept", compute, draw, trains=True)
+FIGURE = Figure(
+    14, "Latency against accuracy as the limit on the split is swept", compute, draw, trains=True
+)

@@ -15,7 +15,20 @@ from typing import Any
 
 from airsplit.core.errors import FileProblem, UnknownName, require_choice, show
 from airsplit.core.files import write_bytes, write_text
-from airsplit.paper import fig03, fig04, fig05, fig06, fig07, fig08, fig09, fig10, fig11, fig12, fig13, fig14
+from airsplit.paper import (
+    fig03,
+    fig04,
+    fig05,
+    fig06,
+    fig07,
+    fig08,
+    fig09,
+    fig10,
+    fig11,
+    fig12,
+    fig13,
+    fig14,
+)
 from airsplit.paper.claims import Claim, judged
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import SCALES, Scale, tidy
@@ -46,7 +59,9 @@ def draw(
     size = SCALES[require_choice("scale", scale, SCALES)]
     chosen = [FIGURES[number] for number in _known(numbers, scale)]
     folder = _folder(out)
-    size = replace(size, trainings=folder / "runs.jsonl", data=None if data is None else os.fspath(data))
+    size = replace(
+        size, trainings=folder / "runs.jsonl", data=None if data is None else os.fspath(data)
+    )
     claims = judged({figure.number: draw_one(figure, folder, size, progress) for figure in chosen})
     write_text(folder / "claims.json", _json([asdict(claim) for claim in claims]))
     return claims
@@ -75,7 +90,16 @@ def _known(numbers: Sequence[int] | None, scale: str) -> list[int]:
         if isinstance(number, bool) or number not in FIGURES:
             known = ", ".join(str(n) for n in FIGURES)
             raise UnknownName(f"figure {show(number)} is not known. Known: {known}")
-    return sorted(set(numbers or (number for number, figure in FIGURES.items() if scale == "smoke" or not figure.trains)))
+    return sorted(
+        set(
+            numbers
+            or (
+                number
+                for number, figure in FIGURES.items()
+                if scale == "smoke" or not figure.trains
+            )
+        )
+    )
 
 
 def _folder(out: Path) -> Path:
@@ -83,7 +107,9 @@ def _folder(out: Path) -> Path:
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileProblem(f"{str(out)!r} cannot be made a folder for figures: {error.strerror}") from None
+        raise FileProblem(
+            f"{str(out)!r} cannot be made a folder for figures: {error.strerror}"
+        ) from None
     return Path(out)
 
 

@@ -25,7 +25,10 @@ from airsplit.training.parallel import Failure, attempt_all
 
 SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
 EPOCHS = {"mnist": 5, "cifar10": 20}
-PARTITIONS: dict[str, dict[str, Any]] = {"iid": {}, "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3}}
+PARTITIONS: dict[str, dict[str, Any]] = {
+    "iid": {},
+    "non-iid": {"training.partition": "dirichlet", "training.alpha": 0.3},
+}
 BATCH_SIZE = 32
 SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
@@ -93,7 +96,9 @@ class Job:
             "training.batch_size": BATCH_SIZE,
             "training.learning_rate": self.learning_rate,
             "training.momentum": 0.9,
-            "training.evaluate_every": max(1, self.rounds // (EVALUATIONS // 2 if searching else EVALUATIONS)),
+            "training.evaluate_every": max(
+                1, self.rounds // (EVALUATIONS // 2 if searching else EVALUATIONS)
+            ),
             "training.evaluate_devices": 10,
             "training.evaluate_samples": 2000,
             "training.evaluate_all_at_end": not searching,
@@ -112,7 +117,9 @@ class Done:
         self._found: dict[Job, tuple[RoundRecord, ...]] = {}
         self._diverged = set[Job]()
         if file.exists():
-            for number, line in enumerate(read_text(file, what="trainings", limit_bytes=1 << 28).splitlines(), start=1):
+            for number, line in enumerate(
+                read_text(file, what="trainings", limit_bytes=1 << 28).splitlines(), start=1
+            ):
                 self._read(number, line)
 
     def _read(self, number: int, line: str) -> None:
@@ -120,8 +127,12 @@ class Done:
             data = parse_json(line, "a training")
             self._keep(Job(**data["job"]), data)
         except (FileProblem, ValueError, TypeError, KeyError) as error:
-            why = f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
-            raise FileProblem(f"trainings {str(self.file)!r}, line {number} {why}; delete that line") from None
+            why = (
+                f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
+            )
+            raise FileProblem(
+                f"trainings {str(self.file)!r}, line {number} {why}; delete that line"
+            ) from None
 
     def __contains__(self, job: Job) -> bool:
         return job in self._found
@@ -200,7 +211,12 @@ Results = dict[str, Any] | None
 
 
 def _attempted(
-    work: Callable[[Job], Results], jobs: Sequence[Job], done: Done, at_a_time: int, *, apart: bool = False
+    work: Callable[[Job], Results],
+    jobs: Sequence[Job],
+    done: Done,
+    at_a_time: int,
+    *,
+    apart: bool = False,
 ) -> Generator[str, None, dict[Job, str]]:
     """Train these, write down what they give, and say so; return the reasons of those that failed."""
     failed, told = dict[Job, str](), set[int]()
@@ -223,7 +239,9 @@ def _ending(result: Mapping[str, Any]) -> str:
     return f"accuracy {result['records'][-1]['test_accuracy']:.4f}"
 
 
-def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: float | None) -> Results:
+def _train(
+    job: Job, *, device: str, compiled: bool, data: str | None, until: float | None
+) -> Results:
     from airsplit.training.coordinator import Training  # torch: only where something is trained
 
     if until is not None and time.monotonic() > until:
@@ -239,7 +257,11 @@ def _train(job: Job, *, device: str, compiled: bool, data: str | None, until: fl
                 records.append({name: getattr(record, name) for name in KEPT})
     except Diverged as error:
         records, went = [_nothing()], {"diverged": str(error)}
-    return {"records": records, "seconds": round(time.perf_counter() - start, 1)} | went | _machine(device)
+    return (
+        {"records": records, "seconds": round(time.perf_counter() - start, 1)}
+        | went
+        | _machine(device)
+    )
 
 
 def _nothing() -> dict[str, Any]:
@@ -266,7 +288,10 @@ SEEDS = (0, 1, 2)
 
 def with_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
     """Three seeds for 20 devices, one elsewhere."""
-    return [replace(job, seed=seed) for seed in (seeds if job.devices == SEARCHED_DEVICES else seeds[:1])]
+    return [
+        replace(job, seed=seed)
+        for seed in (seeds if job.devices == SEARCHED_DEVICES else seeds[:1])
+    ]
 
 
 def with_done_seeds(job: Job, done: Done) -> list[Job]:
@@ -284,7 +309,9 @@ TUNED: Tuned = {
 """What the search found for 20 devices: `python benchmarks/accuracy.py search`, benchmarks/results/accuracy/search.jsonl."""
 
 
-def job_of(tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHED_DEVICES, **others: Any) -> Job:
+def job_of(
+    tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHED_DEVICES, **others: Any
+) -> Job:
     """A job with the learning rate and iterations that were found for it.
 
     More iterations than one are as many passes over a device's samples as in the search, however many samples it has.
@@ -297,8 +324,13 @@ def job_of(tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHE
 
 def searched(dataset: str, algorithm: str) -> list[Job]:
     """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
-    grid = [(rate, iterations) for iterations in (1, 10, 100) for rate in (0.001, 0.002, 0.005, 0.01)]
-    return [Job(dataset, algorithm, rate, iterations, SEARCHED_EPOCHS, seed=SEARCHED_SEED) for rate, iterations in grid]
+    grid = [
+        (rate, iterations) for iterations in (1, 10, 100) for rate in (0.001, 0.002, 0.005, 0.01)
+    ]
+    return [
+        Job(dataset, algorithm, rate, iterations, SEARCHED_EPOCHS, seed=SEARCHED_SEED)
+        for rate, iterations in grid
+    ]
 
 
 def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
@@ -307,7 +339,9 @@ def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
     missing = [job for job in jobs if job not in done]
     if missing:
         left = f"{len(missing)} of its {len(jobs)} trainings are missing in {str(done.file)!r}"
-        raise FileProblem(f"the search for {algorithm} on {dataset} must be complete, but {left}; go on with it first")
+        raise FileProblem(
+            f"the search for {algorithm} on {dataset} must be complete, but {left}; go on with it first"
+        )
     ended = min(done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0)
     reached = {job: Trials((done[job],)).accuracy_by(ended, GUESSING)[0] for job in jobs}
     chosen = max(jobs, key=lambda job: reached[job])
@@ -355,6 +389,13 @@ def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
         {"algorithm": "sfl", "split": 15, "average_fronts_every": FRONTS_EVERY},
         {"algorithm": "fedavg"},
     ]
-    found = [job_of(tuned, dataset, **kind, partition=partition) for partition in PARTITIONS for kind in kinds]
+    found = [
+        job_of(tuned, dataset, **kind, partition=partition)
+        for partition in PARTITIONS
+        for kind in kinds
+    ]
     everything_averaged = {(dataset, "fedavg"): tuned[dataset, "sfl"]}
-    return found + [job_of(everything_averaged, dataset, "fedavg", partition=partition) for partition in PARTITIONS]
+    return found + [
+        job_of(everything_averaged, dataset, "fedavg", partition=partition)
+        for partition in PARTITIONS
+    ]

@@ -26,9 +26,15 @@ def split_round(profile: Profile, fleet: Fleet, split: int | Ints) -> Round:
 
 def sfl_round(profile: Profile, fleet: Fleet, max_split: int) -> Round:
     """One pass over the samples with the exact plan."""
-    return split_round(profile, fleet, plan(profile, fleet, method="exact", max_split=max_split, batch_size=BATCH_SIZE).splits)
+    return split_round(
+        profile,
+        fleet,
+        plan(profile, fleet, method="exact", max_split=max_split, batch_size=BATCH_SIZE).splits,
+    )
 
 
 def fedavg_round(profile: Profile, fleet: Fleet) -> Round:
     """One pass over the samples with the whole model on the device, then all parameters once."""
-    return rounds.fedavg_round(profile, fleet, iterations=ITERATIONS, batch_size=BATCH_SIZE, element_bits=ELEMENT_BITS)
+    return rounds.fedavg_round(
+        profile, fleet, iterations=ITERATIONS, batch_size=BATCH_SIZE, element_bits=ELEMENT_BITS
+    )

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from airsplit import __version__
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
+from airsplit.runs.provenance import VERSION
 from airsplit.system.fleet import Cell, Fleet
 from airsplit.system.profile import Profile
 
@@ -49,16 +49,24 @@ SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 
 
 def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet], T]) -> list[T]:
     """What `work` makes of each of the fleets with seeds 0 … count - 1, all devices at one distance."""
-    sampled = (Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace) for seed in range(count))
+    sampled = (
+        Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace)
+        for seed in range(count)
+    )
     return [work(fleet) for fleet in sampled]
 
 
-def planner(profile: Profile, methods: Iterable[str], max_split: int | None) -> Callable[[Fleet], dict[str, Plan]]:
+def planner(
+    profile: Profile, methods: Iterable[str], max_split: int | None
+) -> Callable[[Fleet], dict[str, Plan]]:
     """A function that plans a fleet with several methods."""
     chosen = tuple(methods)
 
     def plans(fleet: Fleet) -> dict[str, Plan]:
-        return {method: plan(profile, fleet, method=method, max_split=max_split, batch_size=BATCH_SIZE) for method in chosen}
+        return {
+            method: plan(profile, fleet, method=method, max_split=max_split, batch_size=BATCH_SIZE)
+            for method in chosen
+        }
 
     return plans
 
@@ -81,7 +89,7 @@ def band(values: ArrayLike) -> dict[str, list[float]]:
 def settings(fleets: int, profiles: Mapping[str, Profile], **own: Any) -> dict[str, Any]:
     """What a figure's numbers depend on: this package, the models, the fleets, and the figure's own settings."""
     return {
-        "airsplit_version": __version__,
+        "airsplit_version": VERSION,
         "models": {model: profile.fingerprint for model, profile in profiles.items()},
         "devices": DEVICES,
         "fleets": fleets,

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.plots.style import DATASET_NAMES, MODEL_NAMES, NAMES_WITH_INPUT, PARTITION_NAMES, pace_label, plain
+from airsplit.plots.style import (
+    DATASET_NAMES,
+    MODEL_NAMES,
+    NAMES_WITH_INPUT,
+    PARTITION_NAMES,
+    pace_label,
+    plain,
+)
 
 Numbers = dict[str, Any]
 
@@ -45,7 +52,10 @@ def is_mixed(curve: Numbers) -> bool:
 
 def by_method(data: Numbers) -> list[list[Numbers]]:
     """The curves of each method."""
-    return [[c for c in data["curves"] if c["method"] == method] for method in data["settings"]["methods"]]
+    return [
+        [c for c in data["curves"] if c["method"] == method]
+        for method in data["settings"]["methods"]
+    ]
 
 
 def faster_and_slower(curves: list[Numbers]) -> Iterator[tuple[float, float]]:
@@ -80,7 +90,9 @@ def latency_exceptions(data: Numbers, key: str) -> str:
 def _not_rising_with_distance(data: Numbers, key: str) -> Iterator[str]:
     for curve in data["curves"]:
         who = f"{curve['method']}, {pace_label(curve['seconds_per_mac'])}"
-        for (d, one), (e, other) in pairwise(zip(data["mean_distances_m"], curve[key]["median"], strict=True)):
+        for (d, one), (e, other) in pairwise(
+            zip(data["mean_distances_m"], curve[key]["median"], strict=True)
+        ):
             if other <= one:
                 yield f"{who}: {one:.3g} s at {d} m but {other:.3g} s at {e} m"
 
@@ -110,8 +122,12 @@ def conditions_where(data: Numbers, holds: Sequence[bool]) -> str:
 
 def against_fedavg(data: Numbers, entry: Numbers) -> str:
     """Every part of the comparison for one model, condition by condition."""
-    conditions = ", ".join(plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
-    ratio = {key: span(entry[f"{key}_ratio"]["median"]) for key in ("compute", "air_time", "transmit")}
+    conditions = (
+        ", ".join(plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
+    )
+    ratio = {
+        key: span(entry[f"{key}_ratio"]["median"]) for key in ("compute", "air_time", "transmit")
+    }
     return (
         f"{NAMES_WITH_INPUT[entry['model']]}, at {conditions}: SFL ÷ FedAvg is {ratio['compute']} in compute time, "
         f"{ratio['air_time']} in air time ({ratio['transmit']} in the devices' transmit time), "
@@ -173,7 +189,10 @@ def length_of_training(given: Numbers) -> str:
     """
     if "rounds" in given:
         return f"{given['rounds']} rounds of {given['iterations_per_round']} iterations"
-    return " and ".join(f"{passes} passes over {DATASET_NAMES[dataset]}" for dataset, passes in given["epochs"].items())
+    return " and ".join(
+        f"{passes} passes over {DATASET_NAMES[dataset]}"
+        for dataset, passes in given["epochs"].items()
+    )
 
 
 def seeds_text(data: Numbers) -> str:
@@ -184,7 +203,9 @@ def seeds_text(data: Numbers) -> str:
     >>> seeds_text({"panels": panels}), seeds_text({"panels": panels[1:]})
     ('3 seeds (20 devices), one seed elsewhere', '3 seeds')
     """
-    found = [(where, _count_text(seeds)) for panel in data["panels"] for where, seeds in _seeds_of(panel)]
+    found = [
+        (where, _count_text(seeds)) for panel in data["panels"] for where, seeds in _seeds_of(panel)
+    ]
     # name as little of where a curve is as tells its number of seeds
     for length in range(1 + len(found[0][0])):
         named = {(", ".join(where[:length]), count) for where, count in found}
@@ -199,7 +220,10 @@ def seeds_text(data: Numbers) -> str:
     *several, usual = sorted(groups, key=lambda count: (len(groups[count]), count))
     if not several:
         return usual
-    return ", ".join(f"{count} ({'; '.join(groups[count])})" for count in several) + f", {usual} elsewhere"
+    return (
+        ", ".join(f"{count} ({'; '.join(groups[count])})" for count in several)
+        + f", {usual} elsewhere"
+    )
 
 
 def _seeds_of(panel: Numbers) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -210,7 +234,10 @@ def _seeds_of(panel: Numbers) -> Iterator[tuple[tuple[str, ...], int]]:
             yield (f"{panel['devices']} devices", dataset, name), panel[scheme]["seeds"]
     else:
         for each in panel["curves"]:
-            yield (f"ℓ = {each['split']}", dataset, PARTITION_NAMES[panel["partition"]]), each["seeds"]
+            yield (
+                (f"ℓ = {each['split']}", dataset, PARTITION_NAMES[panel["partition"]]),
+                each["seeds"],
+            )
 
 
 def _count_text(seeds: int) -> str:

@@ -29,7 +29,9 @@ def equal(problem: Problem) -> tuple[Ints, Floats]:
 def fixed(problem: Problem) -> tuple[Ints, Floats]:
     """The splits that were given, with the best shares for them."""
     if problem.split is None:
-        raise InvalidValue('split must be given for the method "fixed": one for all or one for each device, numbers or names')
+        raise InvalidValue(
+            'split must be given for the method "fixed": one for all or one for each device, numbers or names'
+        )
     return problem.split, best_shares(problem, problem.split, 1.0)
 
 
@@ -47,7 +49,9 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
     N, K = problem.blocks, problem.devices
     count = math.prod(len(o) for o in options) * (math.comb(N - 1, K - 1) if N is not None else 1)
     if count > MOST_COMBINATIONS:
-        raise Infeasible(f'"exhaustive" would try {count} combinations, more than {MOST_COMBINATIONS}; use "exact", which is as good')
+        raise Infeasible(
+            f'"exhaustive" would try {count} combinations, more than {MOST_COMBINATIONS}; use "exact", which is as good'
+        )
     best: tuple[float, Ints, Floats] | None = None
     for choice in itertools.product(*options):
         rows = np.array(choice)

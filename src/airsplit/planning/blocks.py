@@ -36,7 +36,9 @@ def block_shares(counts: Ints, blocks: int) -> Floats:
     return counts / blocks * rounding_room(len(counts))
 
 
-def allocate_blocks(need: Need, problem: Problem, risk: float, lower_s: float) -> tuple[Ints, Floats, float]:
+def allocate_blocks(
+    need: Need, problem: Problem, risk: float, lower_s: float
+) -> tuple[Ints, Floats, float]:
     """Rows, shares and a proven lower bound of the best plan in whole blocks.
 
     `need(τ)` gives the shares, and rows, with which each device just finishes by τ.  The number of blocks falls as τ grows, so
@@ -70,6 +72,8 @@ def give_to_slowest(problem: Problem, risk: float, rows: Ints, counts: Ints, spa
         counts[k] += 1
         share = np.array([counts[k] / N])
         link = problem.link.take(slice(k, k + 1))
-        air = link.seconds(problem.up_bits[rows[k : k + 1]], problem.down_bits[rows[k : k + 1]], share)
+        air = link.seconds(
+            problem.up_bits[rows[k : k + 1]], problem.down_bits[rows[k : k + 1]], share
+        )
         heapq.heappush(queue, (-float(busy[k] + air[0]), k))
     return counts

@@ -1,6 +1,6 @@
 """Branch and bound over splits: close the gap between the best plan and the best bound.
 
-What is minimised comes in as an `Objective`: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same code.
+What is minimized comes in as an `Objective`: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same code.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Objective(Protocol):
     def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
         """The candidate after swaps of splits that help."""
 
-    def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
+    def relaxed(
+        self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int
+    ) -> Node:
         """A bound over all plans with allowed splits, from a mixture to start at; it may stop once it exceeds `enough_s`."""
 
 
@@ -75,7 +77,9 @@ class Certified:
     nodes: int
 
 
-def branch_and_bound(objective: Objective, candidate: Candidate, root: Node, *, target: float, most_nodes: int) -> Certified:
+def branch_and_bound(
+    objective: Objective, candidate: Candidate, root: Node, *, target: float, most_nodes: int
+) -> Certified:
     """Divide the set of plans with the least bound until the gap is at most `target`, or the nodes run out."""
     order = itertools.count()
     queue = [(root.bound_s, next(order), root)]

@@ -30,7 +30,7 @@ class Solution:
 
 
 def solve(problem: Problem, risk: float) -> Solution:
-    """The plan that minimises max_k (x_k + s β_k) over all allowed splits and all shares."""
+    """The plan that minimizes max_k (x_k + s β_k) over all allowed splits and all shares."""
     link, up, down = problem.link, problem.up_bits, problem.down_bits
     rows, near = approach(problem, risk)
     history: list[float] = []
@@ -48,7 +48,9 @@ def solve(problem: Problem, risk: float) -> Solution:
         rows = better
     lower = proven_lower(problem, risk, tau)
     if problem.blocks is not None:
-        rows, shares, lower = allocate_blocks(lambda t: needed_shares(problem, risk, t), problem, risk, lower)
+        rows, shares, lower = allocate_blocks(
+            lambda t: needed_shares(problem, risk, t), problem, risk, lower
+        )
     return Solution(rows, shares, lower, tuple(history))
 
 
@@ -76,7 +78,9 @@ def _newton_step(problem: Problem, rows: Ints, b: Floats, total: float) -> float
     """Newton's step for 1/Σq = 1 with the rows held; nothing where some device cannot finish at all."""
     if not np.isfinite(total):
         return 0.0
-    slope = float((1 / problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b).slope).sum())
+    slope = float(
+        (1 / problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b).slope).sum()
+    )
     return total * (1 - total) / slope
 
 

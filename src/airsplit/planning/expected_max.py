@@ -1,4 +1,4 @@
-"""The method "expected-max": minimise E[max_k τ_k], or a quantile of max_k τ_k, with a certificate."""
+"""The method "expected-max": minimize E[max_k τ_k], or a quantile of max_k τ_k, with a certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from airsplit.planning.options import SplitTable
 from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Bound, ProvenProposal
 from airsplit.planning.quantile import QuantileOfMax
-from airsplit.planning.search import ExpectedMax, Rivals, rivals_of, rounded_candidates, starting_candidates
+from airsplit.planning.search import (
+    ExpectedMax,
+    Rivals,
+    rivals_of,
+    rounded_candidates,
+    starting_candidates,
+)
 from airsplit.planning.shares import within_budget
 from airsplit.planning.whole_blocks import to_whole_blocks
 
@@ -44,7 +50,9 @@ def minimize_max(problem: Problem) -> ProvenProposal:
     value, rows, shares = best.value_s, table.rows_of(best.choice), within_budget(best.shares)
     if problem.blocks is not None:
         options = [(rows, to_whole_blocks(problem, rows, shares)), *rivals.plans]
-        value, rows, shares = min(((problem.max_s(*option), *option) for option in options), key=lambda option: option[0])
+        value, rows, shares = min(
+            ((problem.max_s(*option), *option) for option in options), key=lambda option: option[0]
+        )
     return ProvenProposal(
         rows + 1,
         shares,
@@ -59,7 +67,11 @@ def _status(problem: Problem) -> str:
     """Return how the search went about it, in a few words."""
     steps = ["the best of the exact plans for several risks"]
     if problem.devices <= MOST_TO_POLISH:
-        steps += ["refined shares"] if problem.quantile is not None else ["swaps of splits", "refined shares"]
+        steps += (
+            ["refined shares"]
+            if problem.quantile is not None
+            else ["swaps of splits", "refined shares"]
+        )
     if problem.blocks is not None:
         steps += ["whole resource blocks"]
     return ", then ".join(steps)
@@ -77,14 +89,22 @@ def _search_mean(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
         best = objective.improved(best, most_tries=12 if K <= MOST_TO_BRANCH else 0)
         history.append(best.value_s)
     steps = 1 if not problem.certify or K > MOST_TO_POLISH else 30
-    root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=best.value_s / (1 + 1e-6), steps=steps)
+    root = objective.relaxed(
+        table.allowed,
+        _pure(table, best),
+        best.shares,
+        enough_s=best.value_s / (1 + 1e-6),
+        steps=steps,
+    )
     jensen = rivals.jensen_s
     if steps == 1:
         return best, *_larger((root.bound_s, "price bound"), (jensen, JENSEN)), history
     if K > MOST_TO_BRANCH:
         best = min([best, *rounded_candidates(objective, root)], key=lambda c: c.value_s)
         return best, *_larger((root.bound_s, "convex relaxation"), (jensen, JENSEN)), history
-    return *_certify(objective, best, root, (jensen, JENSEN), "price bound and convex relaxation"), history
+    return *_certify(
+        objective, best, root, (jensen, JENSEN), "price bound and convex relaxation"
+    ), history
 
 
 def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Found:
@@ -99,8 +119,13 @@ def _search_quantile(problem: Problem, table: SplitTable, rivals: Rivals) -> Fou
     if problem.devices > MOST_TO_POLISH:
         return best, below, DEVICE_QUANTILE, [above]
     objective = QuantileOfMax(table, p, below)
-    root = objective.relaxed(table.allowed, _pure(table, best), best.shares, enough_s=above, steps=1)
-    best = min([best, *(objective.polished(c, root.shares) for c in objective.roundings(root))], key=lambda c: c.value_s)
+    root = objective.relaxed(
+        table.allowed, _pure(table, best), best.shares, enough_s=above, steps=1
+    )
+    best = min(
+        [best, *(objective.polished(c, root.shares) for c in objective.roundings(root))],
+        key=lambda c: c.value_s,
+    )
     history = [above, best.value_s]
     if not problem.certify or problem.devices > MOST_TO_BRANCH:
         return best, root.bound_s, "price bound", history
@@ -117,7 +142,9 @@ def _larger(bound: Proof, other: Proof) -> Proof:
     return other if other[0] > bound[0] else bound
 
 
-def _certify(objective: Objective, best: Candidate, root: Node, other: Proof, at_root: str) -> tuple[Candidate, float, str]:
+def _certify(
+    objective: Objective, best: Candidate, root: Node, other: Proof, at_root: str
+) -> tuple[Candidate, float, str]:
     most_nodes = min(MOST_NODES, NODES_TIMES_DEVICES // len(best.choice))
     done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=most_nodes)
     how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"

@@ -32,7 +32,13 @@ def exact(problem: Problem) -> ProvenProposal:
 def paper(problem: Problem) -> Proposal:
     """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
     found = alternate(problem)
-    return Proposal(found.rows + 1, found.shares, objective="largest-mean", status=_alternation_status(found), history=found.history)
+    return Proposal(
+        found.rows + 1,
+        found.shares,
+        objective="largest-mean",
+        status=_alternation_status(found),
+        history=found.history,
+    )
 
 
 def _alternation_status(found: Alternation) -> str:
@@ -47,19 +53,25 @@ def _alternation_status(found: Alternation) -> str:
 def equal(problem: Problem) -> Proposal:
     """Equal shares, and each device's best split for its share."""
     rows, shares = baselines.equal(problem)
-    return Proposal(rows + 1, shares, objective="largest-mean", status="equal shares, each device's best split")
+    return Proposal(
+        rows + 1, shares, objective="largest-mean", status="equal shares, each device's best split"
+    )
 
 
 def fixed(problem: Problem) -> Proposal:
     """The splits that are given, with the best shares for them."""
     rows, shares = baselines.fixed(problem)
-    return Proposal(rows + 1, shares, objective="largest-mean", status="given splits, optimal shares")
+    return Proposal(
+        rows + 1, shares, objective="largest-mean", status="given splits, optimal shares"
+    )
 
 
 def random(problem: Problem) -> Proposal:
     """Splits drawn evenly from those that each device may take, with the best shares for them."""
     rows, shares = baselines.random(problem)
-    return Proposal(rows + 1, shares, objective="largest-mean", status="random splits, optimal shares")
+    return Proposal(
+        rows + 1, shares, objective="largest-mean", status="random splits, optimal shares"
+    )
 
 
 def exhaustive(problem: Problem) -> Proposal:
@@ -86,7 +98,14 @@ def _solve_exactly(problem: Problem, objective: str, status: str = "") -> Proven
     risk = problem.risk if objective == "device-quantile" else 1.0
     best = solve(problem, risk)
     bound = Bound(best.lower_s, "exact search")
-    return ProvenProposal(best.rows + 1, best.shares, objective=objective, status=status, history=best.history, bound=bound)
+    return ProvenProposal(
+        best.rows + 1,
+        best.shares,
+        objective=objective,
+        status=status,
+        history=best.history,
+        bound=bound,
+    )
 
 
 def lower_bound(problem: Problem, objective: str) -> Bound:
@@ -116,7 +135,7 @@ def plan(
     quantile: float | None = None,
     device_quantile: float | None = None,
     certify: bool = True,
-    optimiser_slots: int = 0,
+    optimizer_slots: int = 0,
     raw_inputs: RawInputs = "refuse",
     seed: int = 0,
 ) -> Plan:
@@ -129,7 +148,7 @@ def plan(
     split            what "fixed" takes: one for all or one for each device, numbers or names
     quantile         with "expected-max", or for your own method: minimize this quantile of max_k τ_k instead of its mean
     device_quantile  with "exact", or for your own method: minimize the largest device quantile instead of the largest mean
-    optimiser_slots  numbers of optimiser state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
+    optimizer_slots  numbers of optimizer state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
                      with momentum 1, Adam 2
     raw_inputs       splits that would send an input of the model as it is: "refuse" leaves them out, "allow" does not; or a list
                      of the inputs that may travel, such as position ids.  See `profile.raw_inputs`
@@ -155,7 +174,7 @@ def plan(
         quantile=quantile,
         device_quantile=device_quantile,
         certify=certify,
-        optimiser_slots=optimiser_slots,
+        optimizer_slots=optimizer_slots,
         raw_inputs=raw_inputs,
         seed=seed,
     )
@@ -179,7 +198,9 @@ def method_of(name: str) -> Method:
 def _require_match(method: str, **options: Any) -> None:
     for option, owner in foreign_options(method).items():
         if options[option] is not None:
-            raise InvalidValue(f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them')
+            raise InvalidValue(
+                f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them'
+            )
 
 
 def foreign_options(method: str) -> dict[str, str]:
@@ -191,4 +212,8 @@ def foreign_options(method: str) -> dict[str, str]:
     {'split': 'fixed'}
     """
     taken = ("quantile", "device_quantile") if ":" in method else ()
-    return {option: owner for option, owner in METHOD_OF.items() if owner != method and option not in taken}
+    return {
+        option: owner
+        for option, owner in METHOD_OF.items()
+        if owner != method and option not in taken
+    }

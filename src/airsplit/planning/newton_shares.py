@@ -1,4 +1,4 @@
-r"""The shares that minimise E[max_k τ_k] for given splits: Newton's method on a convex function.
+r"""The shares that minimize E[max_k τ_k] for given splits: Newton's method on a convex function.
 
 φ(b) = E[max_k (x_k + t_k(b_k) + β_k X_k)] over Σ b_k = 1 has the gradient π_k t'_k and the Hessian
 diag(t') H diag(t') + diag(π_k t''_k), with H = diag(M 1) - M and M of low rank (see LastDevice).
@@ -25,7 +25,14 @@ _SMOOTHING = (1e-2, 1e-3, 1e-4, 1e-5)
 
 
 def polish_shares(
-    shift_s: Floats, scale_s: Floats, fluctuation: Fluctuation, air: Air, shares: Floats, *, most_steps: int = 40, tolerance: float = 1e-10
+    shift_s: Floats,
+    scale_s: Floats,
+    fluctuation: Fluctuation,
+    air: Air,
+    shares: Floats,
+    *,
+    most_steps: int = 40,
+    tolerance: float = 1e-10,
 ) -> tuple[float, Floats]:
     """The least E[max] over the shares, and those shares, which sum to one; `tolerance` is relative to E[max]."""
     b = start = shares / shares.sum()
@@ -39,7 +46,11 @@ def polish_shares(
     for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
         smooth = replace(waiting, scale_s=waiting.law(b).smoothed(part).scale_s)
         _, b = _polish(smooth, b, most_steps, tolerance)
-    return min((waiting.law(b).expected_max_s, b), (before.expected_max_s, start), key=lambda found: found[0])
+    return min(
+        (waiting.law(b).expected_max_s, b),
+        (before.expected_max_s, start),
+        key=lambda found: found[0],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +69,9 @@ class _Waiting:
         return LatencyLaw(self.shift_s + t.seconds, self.scale_s, self.fluctuation)
 
 
-def _polish(waiting: _Waiting, b: Floats, most_steps: int, tolerance: float) -> tuple[float, Floats]:
+def _polish(
+    waiting: _Waiting, b: Floats, most_steps: int, tolerance: float
+) -> tuple[float, Floats]:
     value = np.inf
     for _ in range(most_steps):
         t = waiting.air(b)
@@ -97,10 +110,14 @@ def _solve(D: Floats, U: Floats, right: Floats) -> Floats:
     return right / D[:, None] + scaled @ np.linalg.solve(inner, U.T @ (right / D[:, None]))
 
 
-def _walk(waiting: _Waiting, b: Floats, value: float, step: Floats, decrement: float) -> tuple[Floats, float, bool]:
+def _walk(
+    waiting: _Waiting, b: Floats, value: float, step: Floats, decrement: float
+) -> tuple[Floats, float, bool]:
     """Go along the step, no further than nine tenths of the way to a zero share, halving until it pays."""
     shrinking = step < 0
-    alpha = min(1.0, 0.9 * float((b[shrinking] / -step[shrinking]).min())) if shrinking.any() else 1.0
+    alpha = (
+        min(1.0, 0.9 * float((b[shrinking] / -step[shrinking]).min())) if shrinking.any() else 1.0
+    )
     for _ in range(30):
         trial = b + alpha * step
         reached = waiting.law(trial).expected_max_s

@@ -52,11 +52,21 @@ class SplitTable:
         a, eps = problem.fleet.seconds_per_mac[:, None], problem.fleet.fluctuation[:, None]
         work = problem.work[rows]
         shift = a * work + problem.server_s[rows]
-        return cls(problem, rows, shift, work / eps, problem.up_bits[rows], problem.down_bits[rows], allowed)
+        return cls(
+            problem,
+            rows,
+            shift,
+            work / eps,
+            problem.up_bits[rows],
+            problem.down_bits[rows],
+            allowed,
+        )
 
     def only(self, choice: Ints) -> SplitTable:
         """The table of one split for each device."""
-        return self._at(self.problem, self.rows_of(choice)[:, None], np.ones((len(choice), 1), dtype=bool))
+        return self._at(
+            self.problem, self.rows_of(choice)[:, None], np.ones((len(choice), 1), dtype=bool)
+        )
 
     def rows_of(self, choice: Ints) -> Ints:
         return picked(np.broadcast_to(self.rows, self.shift_s.shape), choice)
@@ -85,5 +95,7 @@ class LocalAir:
     def near(cls, table: SplitTable, shares: Floats) -> LocalAir:
         t = table.transmit_all(shares)
         A = -t.slope * shares[:, None] ** 2
-        steady = np.zeros_like(A) if table.problem.link.proportional else t.seconds - A / shares[:, None]
+        steady = (
+            np.zeros_like(A) if table.problem.link.proportional else t.seconds - A / shares[:, None]
+        )
         return cls(steady, A)

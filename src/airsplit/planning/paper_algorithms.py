@@ -54,7 +54,10 @@ def most_probable_rows(problem: Problem, shares: Floats) -> Ints:
     for at in range(0, problem.devices, _DEVICES_AT_ONCE):
         some = slice(at, at + _DEVICES_AT_ONCE)
         link = problem.link.take(some).column()
-        air = link.seconds(problem.up_bits[layers], problem.down_bits[layers], shares[some, None]) + problem.server_s[layers]
+        air = (
+            link.seconds(problem.up_bits[layers], problem.down_bits[layers], shares[some, None])
+            + problem.server_s[layers]
+        )
         air = np.where(layers <= problem.deepest[some, None], air, np.inf)
         a, eps = problem.fleet.seconds_per_mac[some], problem.fleet.fluctuation[some]
         _, _, probabilities = backward_induction(problem.work[layers], air, a, eps)

@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def mean_latency_s(self) -> float:
-        """max_k E[τ_k]: what the paper's algorithms minimise."""
+        """max_k E[τ_k]: what the paper's algorithms minimize."""
         return float(self.latency_s.max())
 
     @property
@@ -94,10 +94,16 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists under the names of the attributes, ready for JSON."""
-        arrays = {n: getattr(self, n).tolist() for n in ("splits", "shares", "compute_s", "transmit_s", "server_s")}
+        arrays = {
+            n: getattr(self, n).tolist()
+            for n in ("splits", "shares", "compute_s", "transmit_s", "server_s")
+        }
         plain = ("method", "mean_latency_s", "expected_latency_s", "objective", "objective_s", "lower_bound_s", "bound",
                  "gap", "averaged_parameters", "batch_size", "status", "iterations", "profile_fingerprint")  # fmt: skip
-        lists = {n: list(getattr(self, n)) for n in ("split_names", "history", "raw_inputs", "other_inputs")}
+        lists = {
+            n: list(getattr(self, n))
+            for n in ("split_names", "history", "raw_inputs", "other_inputs")
+        }
         return {n: getattr(self, n) for n in plain} | arrays | lists
 
 

@@ -5,7 +5,7 @@ f ≥ Σ_k π_k x_k + m_k β_k everywhere.  With a price ν ≥ 0 on the band, �
 
     E[max] ≥ Σ_k min_{ℓ, b} [π_k x_k(ℓ, b) + m_k β_k(ℓ) + ν b] - ν,
 
-one pass over the K × R table; the best ν is where the minimisers use the band exactly once.  With air time A/b the inner
+one pass over the K × R table; the best ν is where the minimizers use the band exactly once.  With air time A/b the inner
 minimum over b is 2 √(ν π A); if every minimum sits at the plan's own split, the plan is globally optimal.
 """
 
@@ -49,11 +49,13 @@ def price(table: SplitTable, allowed: Mask, here: LastDevice, air: LocalAir) -> 
     costs = fixed + 2 * mu * root if simple else _true_costs(table, allowed, here, mu, root)
     # one part in 10⁹ stays in hand for the quadrature behind π and m
     bound = (float(costs.min(axis=1).sum()) - mu**2) * (1 - 1e-9)
-    return Pricing(bound, costs, greedy, frugal, mix, picked(root, greedy) / mu, picked(root, frugal) / mu)
+    return Pricing(
+        bound, costs, greedy, frugal, mix, picked(root, greedy) / mu, picked(root, frugal) / mu
+    )
 
 
 def _best_price(fixed: Floats, root: Floats) -> tuple[float, Ints, Ints, float]:
-    """Maximise Σ_k min_r (fixed + 2 μ root) - μ² over μ = √ν.
+    """Maximize Σ_k min_r (fixed + 2 μ root) - μ² over μ = √ν.
 
     Its slope is 2 (Σ root[choice] - μ), which falls as μ grows; it may jump across zero where a device changes its choice.
     """
@@ -82,7 +84,9 @@ def _best_price(fixed: Floats, root: Floats) -> tuple[float, Ints, Ints, float]:
     return mu, greedy, frugal, float(np.clip(mix, 0.0, 1.0))
 
 
-def _true_costs(table: SplitTable, allowed: Mask, here: LastDevice, mu: float, root: Floats) -> Floats:
+def _true_costs(
+    table: SplitTable, allowed: Mask, here: LastDevice, mu: float, root: Floats
+) -> Floats:
     """min_b [π t(b) + ν b] over 0 < b ≤ 1 with the true rate, as a rigorous lower bound, plus the rest of the cost.
 
     Newton on ln(π |t'|) over ln b; what is left of the slope is taken off for the worst b, which convexity allows.
@@ -95,7 +99,9 @@ def _true_costs(table: SplitTable, allowed: Mask, here: LastDevice, mu: float, r
         t = table.transmit_all(b)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = (np.log(nu) - np.log(-pi * t.slope)) * t.slope / (b * t.curvature)
-        b = np.where(may_be_last, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-60, 1.0), b)
+        b = np.where(
+            may_be_last, np.clip(b * np.exp(np.clip(np.nan_to_num(step), -3, 3)), 1e-60, 1.0), b
+        )
     t = table.transmit_all(b)
     slope = pi * t.slope + nu
     least = pi * t.seconds + nu * b - np.where(slope > 0, slope * b, -slope * (1 - b))

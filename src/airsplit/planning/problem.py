@@ -84,12 +84,16 @@ class Problem:
     @cached_property
     def up_bits(self) -> Floats:
         """D_ℓ: what one iteration sends."""
-        return self.profile.activation_elements.astype(np.float64) * (self.batch_size * self.element_bits)
+        return self.profile.activation_elements.astype(np.float64) * (
+            self.batch_size * self.element_bits
+        )
 
     @cached_property
     def down_bits(self) -> Floats:
         """What comes back, where the clock counts it: the gradients of what was sent."""
-        bits = self.profile.gradient_elements.astype(np.float64) * (self.batch_size * self.element_bits)
+        bits = self.profile.gradient_elements.astype(np.float64) * (
+            self.batch_size * self.element_bits
+        )
         return bits if self.clock.downlink else np.zeros(len(self.profile))
 
     @cached_property
@@ -114,13 +118,17 @@ class Problem:
         costs = [self.work, self.up_bits, self.down_bits]
         if self.clock.server_pace(self.devices) > float(self.fleet.seconds_per_mac.min()):
             costs.append(self.server_s)
-        return inside[pareto_front(np.stack(costs)[:, inside], always=inside <= int(self.deepest.min()))]
+        return inside[
+            pareto_front(np.stack(costs)[:, inside], always=inside <= int(self.deepest.min()))
+        ]
 
     @cached_property
     def hull_rows(self) -> Ints:
         """The splits that can be best for a fixed risk: the lower convex hull of (work, data), where one limit holds for all."""
         simple = int(self.deepest.min()) == int(self.deepest.max()) and self.one_payload
-        if not simple or self.clock.server_pace(self.devices) > float(self.fleet.seconds_per_mac.min()):
+        if not simple or self.clock.server_pace(self.devices) > float(
+            self.fleet.seconds_per_mac.min()
+        ):
             return self.rows
         return self.rows[lower_hull(self.work[self.rows], self.up_bits[self.rows])]
 
@@ -141,7 +149,9 @@ class Problem:
     @property
     def risk(self) -> float:
         """s in κ = a + s/ε: 1 for the mean, the quantile of X for a device quantile."""
-        return 1.0 if self.device_quantile is None else self.fluctuation.quantile(self.device_quantile)
+        return (
+            1.0 if self.device_quantile is None else self.fluctuation.quantile(self.device_quantile)
+        )
 
     def pace(self, risk: float) -> Floats:
         """κ_k = a_k + s/ε_k, seconds per MAC at a risk."""
@@ -161,11 +171,17 @@ class Problem:
 
     def compute_s(self, splits: Ints) -> Floats:
         """Return the mean compute time of each device at its split, counted from one."""
-        return mean_compute_s(self.work[np.asarray(splits) - 1], self.fleet.seconds_per_mac, self.fleet.fluctuation)
+        return mean_compute_s(
+            self.work[np.asarray(splits) - 1], self.fleet.seconds_per_mac, self.fleet.fluctuation
+        )
 
     def law(self, rows: Ints, shares: Floats) -> LatencyLaw:
         """The law of an iteration's latency under a plan."""
-        shift = self.fleet.seconds_per_mac * self.work[rows] + self.server_s[rows] + self.transmit_s(rows, shares)
+        shift = (
+            self.fleet.seconds_per_mac * self.work[rows]
+            + self.server_s[rows]
+            + self.transmit_s(rows, shares)
+        )
         return LatencyLaw(shift, self.work[rows] / self.fleet.fluctuation, self.fluctuation)
 
     def worst_s(self, rows: Ints, shares: Floats, risk: float) -> float:
@@ -192,13 +208,15 @@ def problem_of(
     quantile: float | None = None,
     device_quantile: float | None = None,
     certify: bool = True,
-    optimiser_slots: int = 0,
+    optimizer_slots: int = 0,
     raw_inputs: RawInputs = "refuse",
     seed: int = 0,
 ) -> Problem:
     """Check every argument of `plan` and put them together."""
     if not isinstance(profile, Profile):
-        raise InvalidValue(f"profile must be an airsplit.Profile, got {show(profile)}; airsplit.profile(model) makes one")
+        raise InvalidValue(
+            f"profile must be an airsplit.Profile, got {show(profile)}; airsplit.profile(model) makes one"
+        )
     if not isinstance(fleet, Fleet):
         raise InvalidValue(f"fleet must be an airsplit.Fleet, got {show(fleet)}")
     if clock is not None and not isinstance(clock, Clock):
@@ -207,20 +225,24 @@ def problem_of(
         raise InvalidValue(f"certify must be True or False, got {show(certify)}")
     require_integer("batch_size", batch_size, low=1, high=10**9)
     require_integer("element_bits", element_bits, low=1, high=64)
-    require_integer("optimiser_slots", optimiser_slots, low=0, high=16)
+    require_integer("optimizer_slots", optimizer_slots, low=0, high=16)
     require_integer("seed", seed, low=0)
     for field, p in (("quantile", quantile), ("device_quantile", device_quantile)):
         if p is not None:
             require_number(field, p, above=0, below=1)
     blocks = fleet.cell.resource_blocks
     if blocks is not None and blocks < len(fleet):
-        raise Infeasible(f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}; each needs a block")
+        raise Infeasible(
+            f"cell.resource_blocks must be at least the number of devices, {len(fleet)}, got {blocks}; each needs a block"
+        )
     shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
     limits = split_limits(profile, len(fleet), max_split, raw_inputs)
-    needed_bytes = profile.device_memory_bytes(batch_size, optimiser_slots)
+    needed_bytes = profile.device_memory_bytes(batch_size, optimizer_slots)
     if (limits < shallowest).any():
         k = int(np.flatnonzero(limits < shallowest)[0])
-        raise InvalidValue(f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other")
+        raise InvalidValue(
+            f"max_split of device {k} is {limits[k] + 1}, below min_split {shallowest + 1}; raise one or lower the other"
+        )
     permitted = profile.permitted_splits(raw_inputs)
     shallowest = _first_permitted(profile, permitted, shallowest, limits)
     deepest = _memory_limits(profile, fleet, needed_bytes, shallowest, limits)
@@ -249,7 +271,9 @@ def _require_times(problem: Problem) -> None:
     """Raise where a device's time is beyond all sense, so that sums and products of such times would overflow."""
     with np.errstate(all="ignore"):
         every = np.ones(problem.devices)
-        longest_s = problem.work.max() * problem.pace(1.0) + problem.link.seconds(problem.up_bits.max(), problem.down_bits.max(), every)
+        longest_s = problem.work.max() * problem.pace(1.0) + problem.link.seconds(
+            problem.up_bits.max(), problem.down_bits.max(), every
+        )
         beyond = ~((longest_s > 1 / MOST_S) & (longest_s < MOST_S))
     if beyond.any():
         k = int(np.flatnonzero(beyond)[0])
@@ -274,7 +298,9 @@ def split_limits(profile: Profile, devices: int, max_split: object, raw_inputs: 
     return rows
 
 
-def _first_permitted(profile: Profile, permitted: NDArray[np.bool_], shallowest: int, limits: Ints) -> int:
+def _first_permitted(
+    profile: Profile, permitted: NDArray[np.bool_], shallowest: int, limits: Ints
+) -> int:
     """Return the first permitted row from `shallowest` on; raise if a device may not go that deep."""
     behind = np.flatnonzero(permitted[shallowest:])
     first = shallowest + int(behind[0]) if len(behind) else None
@@ -310,16 +336,24 @@ def name_inputs(names: Sequence[str]) -> str:
 
 def _given_rows(profile: Profile, devices: int, field: str, given: object) -> Ints:
     """One split for all, or one for each device; numbers or names."""
-    listed = isinstance(given, list | tuple | range) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    listed = isinstance(given, list | tuple | range) or (
+        isinstance(given, np.ndarray) and given.ndim > 0
+    )
     if not listed:
         return np.full(devices, profile.split_of(given, field) - 1)  # type: ignore[arg-type]
     entries = list(given)  # type: ignore[call-overload]
     if len(entries) != devices:
-        raise InvalidValue(f"{field} has {len(entries)} entries for {devices} devices; give one split, or one for each device")
-    return np.array([profile.split_of(entry, f"{field}[{k}]") - 1 for k, entry in enumerate(entries)])
+        raise InvalidValue(
+            f"{field} has {len(entries)} entries for {devices} devices; give one split, or one for each device"
+        )
+    return np.array(
+        [profile.split_of(entry, f"{field}[{k}]") - 1 for k, entry in enumerate(entries)]
+    )
 
 
-def _memory_limits(profile: Profile, fleet: Fleet, needed_bytes: Ints, shallowest: int, limits: Ints) -> Ints:
+def _memory_limits(
+    profile: Profile, fleet: Fleet, needed_bytes: Ints, shallowest: int, limits: Ints
+) -> Ints:
     """Lower each device's limit to the deepest split that it can hold."""
     if fleet.memory_bytes is None:
         return limits

@@ -109,15 +109,21 @@ def check_proposal(problem: Problem, method: str, proposal: object) -> CheckedPr
     """Raise one line with method, device, field, value and rule if a proposal breaks a rule."""
     who = f"method {method!r}"
     if not isinstance(proposal, Proposal):
-        raise InvalidValue(f"{who} must return an airsplit.Proposal(splits, shares), got {show(proposal)}")
+        raise InvalidValue(
+            f"{who} must return an airsplit.Proposal(splits, shares), got {show(proposal)}"
+        )
     # Each field is read once: what is checked is what becomes the plan.
     objective = _checked_objective(problem, who, proposal.objective)
     status = proposal.status
     if not isinstance(status, str) or not status.isprintable() or len(status) > LONGEST_STATUS:
-        raise InvalidValue(f"{who}: status must be one line of at most {LONGEST_STATUS} printable characters, got {show(status)}")
+        raise InvalidValue(
+            f"{who}: status must be one line of at most {LONGEST_STATUS} printable characters, got {show(status)}"
+        )
     history = _numbers(proposal.history)
     if history is None or not np.isfinite(history).all():
-        raise InvalidValue(f"{who}: history must be a list of finite numbers, got {show(proposal.history)}")
+        raise InvalidValue(
+            f"{who}: history must be a list of finite numbers, got {show(proposal.history)}"
+        )
 
     rows = _checked_rows(problem, who, proposal.splits)
     shares = _checked_shares(problem, who, proposal.shares)
@@ -127,7 +133,9 @@ def check_proposal(problem: Problem, method: str, proposal: object) -> CheckedPr
 
 def _checked_objective(problem: Problem, who: str, given: object) -> str:
     """Return the name of an objective that the problem has."""
-    objective = next((known for known in OBJECTIVES if isinstance(given, str) and known == given), None)
+    objective = next(
+        (known for known in OBJECTIVES if isinstance(given, str) and known == given), None
+    )
     if objective is None:
         raise unknown_name(f"{who}: objective", given, OBJECTIVES)
     option = OBJECTIVES[objective]
@@ -154,8 +162,15 @@ def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
         rows = np.asarray(entries).astype(np.int64) - 1
     else:
         entries = entries.tolist() if isinstance(entries, np.ndarray) else entries
-        fields = (f"{who}: split of device {problem.fleet.device_name(k)}" for k in range(problem.devices))
-        rows = np.array([problem.profile.split_of(*pair) for pair in zip(entries, fields, strict=True)]) - 1
+        fields = (
+            f"{who}: split of device {problem.fleet.device_name(k)}" for k in range(problem.devices)
+        )
+        rows = (
+            np.array(
+                [problem.profile.split_of(*pair) for pair in zip(entries, fields, strict=True)]
+            )
+            - 1
+        )
 
     _require_allowed(problem, who, rows)
     return rows
@@ -196,11 +211,15 @@ def _checked_shares(problem: Problem, who: str, shares: Any) -> Floats:
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(bad):
         k = int(bad[0])
-        raise InvalidValue(f"{who}: share of device {problem.fleet.device_name(k)} must be a finite number ≥ 0, got {show(found[k])}")
+        raise InvalidValue(
+            f"{who}: share of device {problem.fleet.device_name(k)} must be a finite number ≥ 0, got {show(found[k])}"
+        )
     with np.errstate(over="ignore"):
         total = float(found.sum())
     if total > 1 + SUM_TOLERANCE:
-        raise InvalidValue(f"{who}: shares must sum to at most 1, got {total:.12g}; divide them by their sum")
+        raise InvalidValue(
+            f"{who}: shares must sum to at most 1, got {total:.12g}; divide them by their sum"
+        )
     if problem.blocks is not None:
         return _whole_blocks(problem, who, found, problem.blocks)
     room = 1 - problem.devices * float(np.finfo(np.float64).eps)
@@ -218,17 +237,25 @@ def _whole_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Fl
             f"resource blocks, got {show(shares[k])}"
         )
     if counts.sum() > blocks:
-        raise InvalidValue(f"{who}: shares must be at most {blocks} resource blocks together, got {counts.sum():.0f}")
+        raise InvalidValue(
+            f"{who}: shares must be at most {blocks} resource blocks together, got {counts.sum():.0f}"
+        )
     return block_shares(counts.astype(np.int64), blocks)
 
 
 def _one_for_each(problem: Problem, who: str, field: str, given: Any) -> Any:
     """Return a sequence with one entry for each device."""
-    listed = isinstance(given, list | tuple | range) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    listed = isinstance(given, list | tuple | range) or (
+        isinstance(given, np.ndarray) and given.ndim > 0
+    )
     if not listed:
-        raise InvalidValue(f"{who}: {field} must be a list or an array with one entry for each device, got {show(given)}")
+        raise InvalidValue(
+            f"{who}: {field} must be a list or an array with one entry for each device, got {show(given)}"
+        )
     if len(given) != problem.devices:
-        raise InvalidValue(f"{who}: {field} has {len(given)} entries for {problem.devices} devices; it needs one for each")
+        raise InvalidValue(
+            f"{who}: {field} has {len(given)} entries for {problem.devices} devices; it needs one for each"
+        )
     return given
 
 

@@ -1,6 +1,6 @@
 r"""A quantile of the iteration: the least τ with P[max_k τ_k ≤ τ] = Π_k F_k ≥ p.
 
-For a given τ the best plan maximises Σ_k ln F_k(τ; ℓ_k, b_k) with Σ b_k ≤ 1.  With a price ν on the band this falls apart by device,
+For a given τ the best plan maximizes Σ_k ln F_k(τ; ℓ_k, b_k) with Σ b_k ≤ 1.  With a price ν on the band this falls apart by device,
 
     V(τ) ≤ Σ_k max_{ℓ, b} [ln F_k(τ; ℓ, b) - ν b] + ν,
 
@@ -55,7 +55,9 @@ class Priced:
     bound: float
 
 
-def least_quantile(table: SplitTable, allowed: Mask, p: float, low: float, high: float) -> tuple[float, Priced]:
+def least_quantile(
+    table: SplitTable, allowed: Mask, p: float, low: float, high: float
+) -> tuple[float, Priced]:
     """The least τ that the bound does not exclude: a proven lower bound to 1e-9, and what devices do there.
 
     No plan may keep `low`, and the bound must not exclude `high`.  Newton on the bound, whose slope is Σ_k (f/F)/β, within the bracket.
@@ -64,7 +66,9 @@ def least_quantile(table: SplitTable, allowed: Mask, p: float, low: float, high:
     at = _best_price(table, allowed, high, 1.0, goal)
     kept, tau = at, high
     for turn in range(60):
-        tau = at.tau - (at.bound - goal) / _slope_in_time(table, at) if np.isfinite(at.bound) else low
+        tau = (
+            at.tau - (at.bound - goal) / _slope_in_time(table, at) if np.isfinite(at.bound) else low
+        )
         if turn % 2:  # look just below the root, so that the bracket closes from that side too
             tau *= 1 - 3e-10
         if not low < tau < high:
@@ -89,7 +93,9 @@ def _slope_in_time(table: SplitTable, at: Priced) -> float:
     return float(np.nan_to_num(hazard, nan=0.0, posinf=0.0).sum()) or 1e300
 
 
-def _best_price(table: SplitTable, allowed: Mask, tau: float, near: Priced | float, goal: float) -> Priced:
+def _best_price(
+    table: SplitTable, allowed: Mask, tau: float, near: Priced | float, goal: float
+) -> Priced:
     """The price with the least bound, or one that settles on which side of `goal` the bound is.
 
     The bound is convex in the price with slope 1 - Σ b; two tangents bound its least value from below.
@@ -128,25 +134,37 @@ def _best_price(table: SplitTable, allowed: Mask, tau: float, near: Priced | flo
 def _crossing(low: float, greedy: Response, high: float, frugal: Response) -> tuple[float, float]:
     """Where the tangents of the bound at two prices meet: its value, which is below the least bound, and the price."""
     left, right = greedy.total + low, frugal.total + high
-    price = (left - right - greedy.spare * low + frugal.spare * high) / (frugal.spare - greedy.spare)
+    price = (left - right - greedy.spare * low + frugal.spare * high) / (
+        frugal.spare - greedy.spare
+    )
     return left + greedy.spare * (price - low), float(price)
 
 
-def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floats | None = None) -> Response:
+def respond(
+    table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floats | None = None
+) -> Response:
     """max_b [ln F_k - ν b] for every device and split, by Newton on the logarithm of the slope within a bracket.
 
     The slope of ln F in b is (f/F)(z) · |t'(b)| / β at z = (τ - x - t(b)) / β; it falls from infinity at the least usable share.
     """
     X = table.problem.fluctuation
     theta, beta = tau - table.shift_s, np.maximum(table.scale_s, 1e-300)
-    least = table.problem.link.column().share(*np.broadcast_arrays(table.up_bits, table.down_bits, theta))
+    least = table.problem.link.column().share(
+        *np.broadcast_arrays(table.up_bits, table.down_bits, theta)
+    )
     usable = allowed & (least < 1)
     theta = np.where(usable, theta, np.inf)
     least = np.where(usable, least, 1e-3)
     low, high = least, np.ones_like(least)
-    b = np.sqrt(least) if guess is None else np.where((guess > least) & (guess < 1), guess, np.sqrt(least))
+    b = (
+        np.sqrt(least)
+        if guess is None
+        else np.where((guess > least) & (guess < 1), guess, np.sqrt(least))
+    )
     with np.errstate(all="ignore"):
-        whole = _slope(table, theta, beta, high)[2] >= nu  # even the last bit of band is worth its price
+        whole = (
+            _slope(table, theta, beta, high)[2] >= nu
+        )  # even the last bit of band is worth its price
         b = np.where(whole, 1.0, b)
         for _ in range(60):
             t, hazard, slope = _slope(table, theta, beta, b)
@@ -170,7 +188,9 @@ def respond(table: SplitTable, allowed: Mask, tau: float, nu: float, guess: Floa
     return Response(values, b, values.argmax(axis=1))
 
 
-def _slope(table: SplitTable, theta: Floats, beta: Floats, b: Floats) -> tuple[TransmitTime, Floats, Floats]:
+def _slope(
+    table: SplitTable, theta: Floats, beta: Floats, b: Floats
+) -> tuple[TransmitTime, Floats, Floats]:
     """Air time, f/F and the slope of ln F in the share."""
     X = table.problem.fluctuation
     t = table.transmit_all(b)
@@ -200,11 +220,21 @@ class QuantileOfMax:
     def improved(self, candidate: Candidate, most_tries: int) -> Candidate:  # noqa: ARG002 - branching alone finds the rest
         return candidate
 
-    def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:  # noqa: ARG002
+    def relaxed(
+        self,
+        allowed: Mask,
+        weights: Floats,
+        shares: Floats,
+        *,
+        enough_s: float,
+        steps: int,  # noqa: ARG002 - the mean's relaxation takes it
+    ) -> Node:
         """The dual bound over the allowed splits, which does not need a point to start at."""
         goal = float(np.log(self.p))
         if _best_price(self.table, allowed, enough_s, 1.0, goal).bound < goal:
-            return Node(allowed, enough_s, weights, shares, np.zeros_like(weights), np.zeros(len(shares)))
+            return Node(
+                allowed, enough_s, weights, shares, np.zeros_like(weights), np.zeros(len(shares))
+            )
         low, at = least_quantile(self.table, allowed, self.p, self.lower_s, enough_s)
         eye = np.eye(weights.shape[1])
         mixed = 0.5 * (eye[at.greedy.choice] + eye[at.frugal.choice])
@@ -214,5 +244,9 @@ class QuantileOfMax:
     def roundings(self, node: Node) -> list[Ints]:
         """The choices on the two sides of the price."""
         first = np.where(node.allowed, node.weights, -1.0).argmax(axis=1)
-        last = node.weights.shape[1] - 1 - np.where(node.allowed, node.weights, -1.0)[:, ::-1].argmax(axis=1)
+        last = (
+            node.weights.shape[1]
+            - 1
+            - np.where(node.allowed, node.weights, -1.0)[:, ::-1].argmax(axis=1)
+        )
         return [first] if (first == last).all() else [first, last]

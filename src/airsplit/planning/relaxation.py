@@ -53,7 +53,15 @@ class Mixture:
         return self.x + self.root**2 / self.shares
 
 
-def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
+def relax(
+    table: SplitTable,
+    allowed: Mask,
+    weights: Floats,
+    shares: Floats,
+    *,
+    enough_s: float,
+    steps: int,
+) -> Node:
     """Bound E[max] from below over all plans with allowed splits; stop early once the bound exceeds `enough_s`."""
     fluctuation = table.problem.fluctuation
     air = LocalAir.near(table, shares)
@@ -64,18 +72,37 @@ def relax(table: SplitTable, allowed: Mask, weights: Floats, shares: Floats, *, 
             air = LocalAir.near(table, mixture.shares)
             mixture = Mixture.of(table, air, mixture.weights, mixture.shares)
         # two steps of Newton on the shares are cheap and spare many slow ones
-        at = polish_shares(mixture.x, mixture.beta, fluctuation, _inverse(mixture.root), mixture.shares, most_steps=2, tolerance=1e-7)
+        at = polish_shares(
+            mixture.x,
+            mixture.beta,
+            fluctuation,
+            _inverse(mixture.root),
+            mixture.shares,
+            most_steps=2,
+            tolerance=1e-7,
+        )
         mixture = replace(mixture, shares=at[1])
         here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smoothed().last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best
         # One step is for the bound alone: nobody looks at where the mixture would go from here.
-        if steps == 1 or best.bound_s >= enough_s or here.expected_max_s <= best.bound_s * (1 + 1e-5):
+        if (
+            steps == 1
+            or best.bound_s >= enough_s
+            or here.expected_max_s <= best.bound_s * (1 + 1e-5)
+        ):
             break
         mixture = _descend(table, mixture, _cheapest(table, air, pricing))
     assert best is not None  # noqa: S101 - steps is at least one
     forced = best.bound_s + best.costs_s - best.costs_s.min(axis=1, keepdims=True)
-    return Node(allowed, best.bound_s, mixture.weights, mixture.shares, forced, here.last * mixture.mixing_s(air))
+    return Node(
+        allowed,
+        best.bound_s,
+        mixture.weights,
+        mixture.shares,
+        forced,
+        here.last * mixture.mixing_s(air),
+    )
 
 
 def _inverse(root: Floats) -> Air:
@@ -100,7 +127,12 @@ def _cheapest(table: SplitTable, air: LocalAir, pricing: Pricing) -> Mixture:
 
 def _descend(table: SplitTable, start: Mixture, goal: Mixture) -> Mixture:
     """Go towards the goal as far as E[max] falls."""
-    dx, dbeta, droot, db = goal.x - start.x, goal.beta - start.beta, goal.root - start.root, goal.shares - start.shares
+    dx, dbeta, droot, db = (
+        goal.x - start.x,
+        goal.beta - start.beta,
+        goal.root - start.root,
+        goal.shares - start.shares,
+    )
 
     def slope(part: float) -> float:
         at = start.towards(goal, part)
@@ -122,7 +154,11 @@ def _zero_of(slope: Callable[[float], float]) -> float:
     if at_high <= 0 or at_low >= 0:
         return high if at_high <= 0 else low
     for turn in range(5):
-        middle = low - at_low * (high - low) / (at_high - at_low) if turn % 2 == 0 else 0.5 * (low + high)
+        middle = (
+            low - at_low * (high - low) / (at_high - at_low)
+            if turn % 2 == 0
+            else 0.5 * (low + high)
+        )
         at = slope(middle)
         if at > 0:
             high, at_high = middle, at

@@ -52,7 +52,9 @@ def round_of(fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int
     )
 
 
-def fedavg_round(profile: Profile, fleet: Fleet, *, iterations: int, batch_size: int, element_bits: int = 32) -> Round:
+def fedavg_round(
+    profile: Profile, fleet: Fleet, *, iterations: int, batch_size: int, element_bits: int = 32
+) -> Round:
     """One round of FedAvg: so many iterations with the whole model on the device, then all parameters once."""
     work = float(profile.macs[-1]) * iterations * batch_size
     bits = float(profile.parameters.sum()) * element_bits

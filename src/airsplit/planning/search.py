@@ -37,19 +37,23 @@ class ExpectedMax:
         )
         return Candidate(choice, b, value)
 
-    def relaxed(self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int) -> Node:
+    def relaxed(
+        self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int
+    ) -> Node:
         """The convex relaxation; for one plan its own prices, which are then the best."""
         choice = allowed.argmax(axis=1)
         if (allowed.sum(axis=1) > 1).any():
             return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
         only = self.polished(choice, shares)
         pricing = self._priced(only, allowed)
-        return Node(allowed, pricing.bound_s, weights, only.shares, pricing.costs_s, np.zeros(len(choice)))
+        return Node(
+            allowed, pricing.bound_s, weights, only.shares, pricing.costs_s, np.zeros(len(choice))
+        )
 
     def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
         """Swap splits, cheapest first, until `most_tries` in a row do not help."""
         while True:
-            better = self._better_neighbour(candidate, most_tries)
+            better = self._better_neighbor(candidate, most_tries)
             if better is None:
                 return candidate
             candidate = better
@@ -58,16 +62,16 @@ class ExpectedMax:
         here = self.table.law(candidate.choice, candidate.shares).smoothed().last_device()
         return price(self.table, allowed, here, LocalAir.near(self.table, candidate.shares))
 
-    def _better_neighbour(self, candidate: Candidate, most_tries: int) -> Candidate | None:
+    def _better_neighbor(self, candidate: Candidate, most_tries: int) -> Candidate | None:
         costs = self._priced(candidate, self.table.allowed).costs_s
-        for choice in _neighbours(costs, candidate.choice, most_tries):
+        for choice in _neighbors(costs, candidate.choice, most_tries):
             swapped = self.polished(choice, candidate.shares)
             if swapped.value_s < candidate.value_s * (1 - 1e-9):
                 return swapped
         return None
 
 
-def _neighbours(costs: Floats, choice: Ints, most: int) -> list[Ints]:
+def _neighbors(costs: Floats, choice: Ints, most: int) -> list[Ints]:
     """All devices at their cheapest split, then single swaps, the most promising first."""
     cheapest = costs.argmin(axis=1)
     found = [cheapest] if (cheapest != choice).sum() > 1 else []
@@ -104,7 +108,11 @@ def rivals_of(problem: Problem) -> Rivals:
     """Exact plans for several risk levels, the mean first, the paper's algorithm and equal shares."""
     exact_plans = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
     paper = alternate(problem)
-    plans = [*((plan.rows, plan.shares) for plan in exact_plans), (paper.rows, paper.shares), equal(problem)]
+    plans = [
+        *((plan.rows, plan.shares) for plan in exact_plans),
+        (paper.rows, paper.shares),
+        equal(problem),
+    ]
     return Rivals(plans, exact_plans[0].lower_s)
 
 

@@ -28,8 +28,10 @@ class Allocation:
     iterations: int
 
 
-def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, near_s: float | None = None) -> Allocation:
-    """Shares that minimise max_k (busy_k + air time_k); they sum to at most one.  `near_s` is a guess of the finish.
+def allocate(
+    link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, near_s: float | None = None
+) -> Allocation:
+    """Shares that minimize max_k (busy_k + air time_k); they sum to at most one.  `near_s` is a guess of the finish.
 
     >>> from airsplit.system.radio import Direction
     >>> link = Link(Direction(np.array([1e6, 2e6])))
@@ -38,9 +40,15 @@ def allocate(link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, nea
     (3.0, [0.5, 0.5])
     """
     full = link.seconds(up_bits, down_bits, np.ones_like(busy_s))
-    band = _ProportionalBand(full, busy_s) if link.proportional else _Band(link, up_bits, down_bits, busy_s)
+    band = (
+        _ProportionalBand(full, busy_s)
+        if link.proportional
+        else _Band(link, up_bits, down_bits, busy_s)
+    )
     low = float((busy_s + full).max())
-    high = (float(busy_s.max()) + float(full.sum())) * (1 + 1e-12)  # enough for sure: R is concave, so R(b) ≥ b R(1)
+    high = (float(busy_s.max()) + float(full.sum())) * (
+        1 + 1e-12
+    )  # enough for sure: R is concave, so R(b) ≥ b R(1)
     tau = max(low, band.guess_s if near_s is None else near_s)
     for iterations in range(1, 101):  # noqa: B007 - reported
         total, slope = band.total(tau)
@@ -75,7 +83,9 @@ class _Band:
         b = self.shares(tau)
         if not np.isfinite(b).all():
             return np.inf, -np.inf
-        return float(b.sum()), float((1 / self.link.transmit(self.up_bits, self.down_bits, b).slope).sum())
+        return float(b.sum()), float(
+            (1 / self.link.transmit(self.up_bits, self.down_bits, b).slope).sum()
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +111,9 @@ class _ProportionalBand:
 
     def _per_spare(self, tau: float) -> Floats:
         spare = np.subtract(tau, self.busy_s)
-        with np.errstate(divide="ignore"):  # τ ≥ T; equal only where the air time is lost in rounding
+        with np.errstate(
+            divide="ignore"
+        ):  # τ ≥ T; equal only where the air time is lost in rounding
             return np.reciprocal(spare, out=spare)
 
 
@@ -115,9 +127,11 @@ def within_budget(shares: Floats) -> Floats:
 
 
 def best_shares(problem: Problem, rows: Ints, risk: float) -> Floats:
-    """The shares that minimise max_k (x_k + s β_k) for given rows, in whole blocks where the band comes in blocks."""
+    """The shares that minimize max_k (x_k + s β_k) for given rows, in whole blocks where the band comes in blocks."""
     up, down, busy = problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, risk)
     done = allocate(problem.link, up, down, busy)
     if problem.blocks is None:
         return done.shares
-    return allocate_blocks(lambda tau: (problem.link.share(up, down, tau - busy), rows), problem, risk, done.finish_s)[1]
+    return allocate_blocks(
+        lambda tau: (problem.link.share(up, down, tau - busy), rows), problem, risk, done.finish_s
+    )[1]

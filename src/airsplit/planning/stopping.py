@@ -54,12 +54,20 @@ def stopping_table(
     require_integer("element_bits", element_bits, low=1, high=64)
     last = len(profile) if max_split is None else profile.split_of(max_split, "max_split")
     work = profile.macs[:last].astype(np.float64) * batch_size
-    transmit = profile.activation_elements[:last].astype(np.float64) * (batch_size * element_bits / rate)
-    thresholds, expected, probabilities = backward_induction(work, transmit[None, :], np.array([a]), np.array([eps]))
-    return StoppingTable(thresholds[0], expected[0], probabilities[0], int(probabilities[0].argmax()) + 1)
+    transmit = profile.activation_elements[:last].astype(np.float64) * (
+        batch_size * element_bits / rate
+    )
+    thresholds, expected, probabilities = backward_induction(
+        work, transmit[None, :], np.array([a]), np.array([eps])
+    )
+    return StoppingTable(
+        thresholds[0], expected[0], probabilities[0], int(probabilities[0].argmax()) + 1
+    )
 
 
-def backward_induction(work: Floats, transmit_s: Floats, a: Floats, eps: Floats) -> tuple[Floats, Floats, Floats]:
+def backward_induction(
+    work: Floats, transmit_s: Floats, a: Floats, eps: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Thresholds, expectations and stopping probabilities, each K × L, of K devices over L layers.
 
     `transmit_s` is K × L, infinite where a device may not stop; it must be finite somewhere in each row.
@@ -72,7 +80,11 @@ def backward_induction(work: Floats, transmit_s: Floats, a: Floats, eps: Floats)
         usable = np.isfinite(air)
         air = np.where(usable, air, 0.0)
         threshold = np.where(usable, onward - air, -np.inf)
-        x = eps * np.maximum(threshold - a * c, 0) / c if c > 0 else np.where(threshold > 0, np.inf, 0.0)
+        x = (
+            eps * np.maximum(threshold - a * c, 0) / c
+            if c > 0
+            else np.where(threshold > 0, np.inf, 0.0)
+        )
         stop[:, ell] = -np.expm1(-x)
         value = np.minimum(a * c, threshold) + air + (c / eps) * stop[:, ell]
         onward = np.where(usable, value, onward)

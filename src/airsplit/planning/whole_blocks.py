@@ -31,7 +31,9 @@ def _gain(problem: Problem, rows: Ints, counts: Ints, blocks: int = 1) -> Floats
     """What E[max] loses, to first order, when each device alone gets so many blocks more."""
     N = problem.blocks or 0
     last = problem.law(rows, counts / N).last_device().last
-    return last * (problem.transmit_s(rows, counts / N) - problem.transmit_s(rows, (counts + blocks) / N))
+    return last * (
+        problem.transmit_s(rows, counts / N) - problem.transmit_s(rows, (counts + blocks) / N)
+    )
 
 
 def _exchanged(problem: Problem, rows: Ints, counts: Ints) -> Ints | None:

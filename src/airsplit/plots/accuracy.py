@@ -20,7 +20,9 @@ TITLES = {
     "splitfed-v1": "SplitFed V1",
     "splitfed-v2": "SplitFed V2",
 }
-COLOURS = dict(zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.RED), strict=True))
+COLORS = dict(
+    zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.RED), strict=True)
+)
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
 
@@ -52,5 +54,5 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
 def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
-    colour, title = COLOURS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
-    style.ranged(axes, x, values, colour, label=title, marker=marker, **options)
+    color, title = COLORS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
+    style.ranged(axes, x, values, color, label=title, marker=marker, **options)

@@ -16,11 +16,17 @@ from airsplit.core.units import Floats, Ints
 from airsplit.plots import style
 
 WIDTH_IN, HEIGHT_IN = 5.6, 2.6
-MOST_BARS = 40  # devices; where there are more, neighbours are averaged
+MOST_BARS = 40  # devices; where there are more, neighbors are averaged
 MOST_NUMBERS = 20  # devices whose bars are all numbered
 MOST_NAMES = 6  # devices whose bars have names
 WAITING, ABSENT = "#cdd2d6", "#f1f2f3"
-COLOURS = {"compute": style.BLUE, "transmit": style.ORANGE, "server": style.GREEN, "idle": WAITING, "absent": ABSENT}
+COLORS = {
+    "compute": style.BLUE,
+    "transmit": style.ORANGE,
+    "server": style.GREEN,
+    "idle": WAITING,
+    "absent": ABSENT,
+}
 BARS, BAND = "#9cc3de", "#eef4f9"
 
 
@@ -53,17 +59,27 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     unit_s, word = (1.0, "s") if latency_s.max() >= 0.1 else (1e-3, "ms")  # as `seconds` has it
     (low_s, high_s), mean_s = np.quantile(latency_s, (0.05, 0.95)).tolist(), float(latency_s.mean())
     counts, edges_s = np.histogram(latency_s, _edges(latency_s))
-    axis.axvspan(low_s / unit_s, high_s / unit_s, color=BAND, linewidth=0, zorder=0.5, label="5 % to 95 %")
+    axis.axvspan(
+        low_s / unit_s, high_s / unit_s, color=BAND, linewidth=0, zorder=0.5, label="5 % to 95 %"
+    )
     axis.stairs(counts, edges_s / unit_s, fill=True, color=BARS, edgecolor="white", linewidth=0.3)
     axis.axvline(mean_s / unit_s, color=style.BLUE, linewidth=1.2, label=f"mean, {seconds(mean_s)}")
     if planned is not None:
         name, planned_s = planned
-        axis.axvline(planned_s / unit_s, color=style.RED, linewidth=1.2, linestyle=(0, (3, 1.5)), label=f"{name}, {seconds(planned_s)}")
+        axis.axvline(
+            planned_s / unit_s,
+            color=style.RED,
+            linewidth=1.2,
+            linestyle=(0, (3, 1.5)),
+            label=f"{name}, {seconds(planned_s)}",
+        )
     axis.set_xlabel(f"latency of a round [{word}]")
     axis.set_ylabel("rounds")
     axis.grid(visible=False, axis="x")
     number = _told_apart(*axis.get_xlim())
-    axis.xaxis.set_major_locator(MaxNLocator(4 if len(number(axis.get_xlim()[1], 0)) > 6 else 6, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_locator(
+        MaxNLocator(4 if len(number(axis.get_xlim()[1], 0)) > 6 else 6, steps=[1, 2, 5, 10])
+    )
     axis.xaxis.set_major_formatter(FuncFormatter(number))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.yaxis.set_major_formatter(FuncFormatter(style.plain))
@@ -86,12 +102,16 @@ def _edges(latency_s: Floats) -> Floats:
     if high - low <= 1e-9 * high or high == 0:
         return np.array([0.995, 1.005]) * (high or 1.0)
     most = int(np.clip(2 * np.sqrt(len(latency_s)), 5, 40))
-    return np.histogram_bin_edges(latency_s, min(most, len(np.histogram_bin_edges(latency_s, "fd")) + 3))
+    return np.histogram_bin_edges(
+        latency_s, min(most, len(np.histogram_bin_edges(latency_s, "fd")) + 3)
+    )
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------------------
-def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Sequence[str]) -> None:
-    """A bar for each device, in their order; many are sorted by how long they wait, and neighbours averaged."""
+def _draw_shares(
+    axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Sequence[str]
+) -> None:
+    """A bar for each device, in their order; many are sorted by how long they wait, and neighbors averaged."""
     K = len(next(iter(shares.values()))[1])
     few = K <= MOST_BARS
     order = np.arange(K) if few else np.argsort(_waiting(shares), kind="stable")
@@ -99,7 +119,7 @@ def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Se
     below = np.zeros(len(edges) - 1)
     for kind, (word, share) in shares.items():
         above = below + 100 * _averaged(share[order], edges)
-        _bars(axis, below, above, edges, label=word, color=COLOURS[kind])
+        _bars(axis, below, above, edges, label=word, color=COLORS[kind])
         below = above
     axis.set_xlim(edges[0], edges[-1])
     axis.set_ylim(0, 100)
@@ -111,7 +131,11 @@ def _draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Se
     axis.set_xlabel("device" if few else "devices, sorted by how long they wait")
     if few:
         numbers = np.arange(0, K, 1 if K <= MOST_NUMBERS else 5)
-        labels = [name[:10] for name in names] if names and K <= MOST_NAMES else [str(k) for k in numbers]
+        labels = (
+            [name[:10] for name in names]
+            if names and K <= MOST_NAMES
+            else [str(k) for k in numbers]
+        )
         axis.set_xticks(numbers + 0.5, labels, fontsize=5.6 if K > 12 else 6.5)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -124,7 +148,7 @@ def _waiting(shares: Mapping[str, tuple[str, Floats]]) -> Floats:
 
 
 def _averaged(values: Floats, edges: Floats) -> Floats:
-    """Means of neighbours between the edges.
+    """Means of neighbors between the edges.
 
     >>> _averaged(np.array([1.0, 3.0, 5.0, 7.0]), np.array([0.0, 2.0, 4.0])).tolist()
     [2.0, 6.0]
@@ -137,10 +161,25 @@ def _averaged(values: Floats, edges: Floats) -> Floats:
 
 def _bars(axis: Axes, below: Floats, above: Floats, edges: Floats, **look: Any) -> None:
     gap = 0.08 * (edges[1] - edges[0] == 1)  # between devices; there is none between groups of them
-    axis.bar(edges[:-1] + gap, above - below, width=np.diff(edges) - 2 * gap, bottom=below, align="edge", linewidth=0, **look)
+    axis.bar(
+        edges[:-1] + gap,
+        above - below,
+        width=np.diff(edges) - 2 * gap,
+        bottom=below,
+        align="edge",
+        linewidth=0,
+        **look,
+    )
 
 
 def _legend(axis: Axes, columns: int) -> None:
     """Above the panel, from its left edge."""
-    spacing = {"handlelength": 1.1, "handleheight": 0.8, "columnspacing": 1.0, "handletextpad": 0.5, "borderaxespad": 0.4, "borderpad": 0}
+    spacing = {
+        "handlelength": 1.1,
+        "handleheight": 0.8,
+        "columnspacing": 1.0,
+        "handletextpad": 0.5,
+        "borderaxespad": 0.4,
+        "borderpad": 0,
+    }
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, **spacing)

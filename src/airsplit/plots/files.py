@@ -20,7 +20,9 @@ def picture_format(path: str | os.PathLike[str]) -> str:
     """
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in style.KINDS:
-        raise InvalidValue(f"picture {str(path)!r} must end in .png, .svg or .pdf; give it a name such as 'profile.png'")
+        raise InvalidValue(
+            f"picture {str(path)!r} must end in .png, .svg or .pdf; give it a name such as 'profile.png'"
+        )
     return kind
 
 

@@ -14,13 +14,24 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from airsplit.core.units import Floats, Ints
 from airsplit.plots import style
 
-# Petroff's ten colours, chosen to be told apart with every kind of colour vision (arXiv:2107.02270)
-COLOURS = ("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd")
+# Petroff's ten colors, chosen to be told apart with every kind of color vision (arXiv:2107.02270)
+COLORS = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#94a4a2",
+    "#832db6",
+    "#a96b59",
+    "#e76300",
+    "#b9ac70",
+    "#717581",
+    "#92dadd",
+)
 MOST_BARS = 40  # devices
 MOST_NAMES = 30  # classes that are named in a heat map
-MOST_COLUMNS = 1000  # of a heat map: where there are more devices, neighbours are averaged
+MOST_COLUMNS = 1000  # of a heat map: where there are more devices, neighbors are averaged
 SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", "#c7dcec", style.BLUE, "#08263c"])
-SHARES = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)  # of the colour bar
+SHARES = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)  # of the color bar
 
 _BAR_IN, _HEAT_IN = 0.125, 0.15  # height of a bar, and of a row of the heat map
 
@@ -31,9 +42,11 @@ def draw_labels(counts: Ints, names: Sequence[str], title: str, caption: str) ->
     Up to 40 devices and ten classes are stacked bars; more are columns of a heat map, sorted by the label that a device
     holds most of.
     """
-    bars = len(counts) <= MOST_BARS and len(names) <= len(COLOURS)
+    bars = len(counts) <= MOST_BARS and len(names) <= len(COLORS)
     with style.look():
-        height_in = 1.15 + (_BAR_IN * len(counts) if bars else _HEAT_IN * min(max(len(names), 8), MOST_NAMES) + 0.15)
+        height_in = 1.15 + (
+            _BAR_IN * len(counts) if bars else _HEAT_IN * min(max(len(names), 8), MOST_NAMES) + 0.15
+        )
         figure, ((axis,),) = style.canvas(1, 1, height_in)
         figure.suptitle(title, fontsize=style.LOOK["axes.titlesize"], x=0.02, ha="left")
         (_draw_bars if bars else _draw_heat_map)(axis, counts, names)
@@ -46,7 +59,12 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     ends = np.cumsum(counts, axis=1)
     for label, name in enumerate(names):
         left = ends[:, label] - counts[:, label]
-        bar: dict[str, Any] = {"height": 0.84, "color": COLOURS[label], "edgecolor": "white", "linewidth": 0.3}
+        bar: dict[str, Any] = {
+            "height": 0.84,
+            "color": COLORS[label],
+            "edgecolor": "white",
+            "linewidth": 0.3,
+        }
         axis.barh(places, counts[:, label], left=left, label=name, **bar)
     axis.set_xlim(0, ends[:, -1].max())
     axis.set_ylim(len(counts) - 0.4, -0.6)  # the first device on top
@@ -62,22 +80,46 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
 
 
 def _legend(axis: Axes, names: Sequence[str]) -> None:
-    """All names above the bars, in the order of the colours, row by row."""
+    """All names above the bars, in the order of the colors, row by row."""
     columns = min(len(names), 10 if max(map(len, names)) <= 2 else 5)
     handles, labels = axis.get_legend_handles_labels()
     rows = -(-len(names) // columns)
-    order = [row * columns + column for column in range(columns) for row in range(rows) if row * columns + column < len(names)]
-    spacing = {"handlelength": 0.8, "handleheight": 0.8, "columnspacing": 0.9, "handletextpad": 0.4, "borderaxespad": 0.6, "borderpad": 0}
+    order = [
+        row * columns + column
+        for column in range(columns)
+        for row in range(rows)
+        if row * columns + column < len(names)
+    ]
+    spacing = {
+        "handlelength": 0.8,
+        "handleheight": 0.8,
+        "columnspacing": 0.9,
+        "handletextpad": 0.4,
+        "borderaxespad": 0.6,
+        "borderpad": 0,
+    }
     axis.legend(
-        [handles[i] for i in order], [labels[i] for i in order], loc="lower left", bbox_to_anchor=(-0.015, 1), ncols=columns, **spacing
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="lower left",
+        bbox_to_anchor=(-0.015, 1),
+        ncols=columns,
+        **spacing,
     )
 
 
 def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     some = np.array_split(_sorted_shares(counts), min(len(counts), MOST_COLUMNS))
-    shares = np.stack([neighbours.mean(axis=0) for neighbours in some])
+    shares = np.stack([neighbors.mean(axis=0) for neighbors in some])
     edges = (0, len(counts), len(names) - 0.5, -0.5)
-    image = axis.imshow(shares.T, aspect="auto", cmap=SHADES, norm=PowerNorm(0.5, 0, 1), extent=edges, interpolation="nearest")
+    image = axis.imshow(
+        shares.T,
+        aspect="auto",
+        cmap=SHADES,
+        norm=PowerNorm(0.5, 0, 1),
+        extent=edges,
+        interpolation="nearest",
+    )
     axis.grid(visible=False)
     axis.spines[["top", "right"]].set_visible(True)
     axis.set_xlabel("devices, sorted by the label that they hold most of")
@@ -87,7 +129,14 @@ def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     if len(names) <= MOST_NAMES:
         axis.set_yticks(range(len(names)), names)
     axis.set_ylabel("label")
-    bar = axis.figure.colorbar(image, ax=axis, pad=0.02, aspect=25, ticks=SHARES, format=FuncFormatter(lambda x, _: f"{100 * x:g} %"))
+    bar = axis.figure.colorbar(
+        image,
+        ax=axis,
+        pad=0.02,
+        aspect=25,
+        ticks=SHARES,
+        format=FuncFormatter(lambda x, _: f"{100 * x:g} %"),
+    )
     bar.set_label("of a device's samples")
     bar.outline.set_linewidth(0.6)
 

@@ -94,8 +94,15 @@ def _draw_each(axis: Axes, profile: Profile) -> None:
     """Draw a square for each row that has work.  On a logarithmic axis the length of a bar would mean nothing."""
     work = np.where(profile.layer_macs > 0, profile.layer_macs, np.nan)
     axis.set_ylim(*_log_range(axis, work, "MAC"))
-    squares: dict[str, Any] = {"linestyle": "none", "marker": "s", "color": style.INK, "clip_on": False}
-    axis.plot(np.arange(1, len(profile) + 1), work, markersize=_marker_size(len(profile)) - 0.5, **squares)
+    squares: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "s",
+        "color": style.INK,
+        "clip_on": False,
+    }
+    axis.plot(
+        np.arange(1, len(profile) + 1), work, markersize=_marker_size(len(profile)) - 0.5, **squares
+    )
     axis.set_ylabel("work between\nsplits")
 
 
@@ -113,7 +120,15 @@ def _draw_sent(axis: Axes, profile: Profile, front: Ints) -> None:
     data = BYTES_PER_FLOAT32 * profile.activation_elements.astype(np.float64)
     axis.set_ylim(*_log_range(axis, data, "B"))
     splits = [*(front + 1), len(profile)]
-    axis.step(splits, [*data[front], data[front[-1]]], where="post", color=style.BLUE, linewidth=0.8, alpha=0.6, zorder=2.5)
+    axis.step(
+        splits,
+        [*data[front], data[front[-1]]],
+        where="post",
+        color=style.BLUE,
+        linewidth=0.8,
+        alpha=0.6,
+        zorder=2.5,
+    )
     axis.plot(np.arange(1, len(profile) + 1), data, color=PALE, linewidth=0.4, zorder=1)
     _draw_splits(axis, data, front)
     axis.set_ylabel("data sent\nat the cut")
@@ -123,9 +138,25 @@ def _draw_splits(axis: Axes, values: Floats, front: Ints) -> None:
     others = np.setdiff1d(np.arange(len(values)), front)
     dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "clip_on": False}
     size = _marker_size(len(values))
-    axis.plot(front + 1, values[front], label=ON_FRONT, color=style.BLUE, markersize=size + 0.6, zorder=3, **dots)
+    axis.plot(
+        front + 1,
+        values[front],
+        label=ON_FRONT,
+        color=style.BLUE,
+        markersize=size + 0.6,
+        zorder=3,
+        **dots,
+    )
     if len(others):
-        axis.plot(others + 1, values[others], label=DOMINATED, color=PALE, markersize=size - 0.8, zorder=2, **dots)
+        axis.plot(
+            others + 1,
+            values[others],
+            label=DOMINATED,
+            color=PALE,
+            markersize=size - 0.8,
+            zorder=2,
+            **dots,
+        )
 
 
 def _marker_size(rows: int) -> float:
@@ -138,7 +169,9 @@ def _log_range(axis: Axes, values: Floats, unit: str) -> tuple[float, float]:
     low, high = (float(there.min()), float(there.max())) if len(there) else (1.0, 1.0)
     axis.set_yscale("log")
     decades = np.log10(high / low)
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.5 else (1.0,), numticks=7))
+    axis.yaxis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.5 else (1.0,), numticks=7)
+    )
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(EngFormatter(unit))
     air = 10 ** max(0.07 * decades, 0.3)
@@ -166,14 +199,35 @@ def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
     low, high = axis.get_xlim()
     pitch = (high - low) * _PITCH_PT * axis.figure.dpi / 72 / axis.get_window_extent().width
     few = len(profile) <= MOST_NAMES
-    rows = np.arange(len(profile)) if few else _telling(front, profile.activation_elements, pitch, (low, high))
+    rows = (
+        np.arange(len(profile))
+        if few
+        else _telling(front, profile.activation_elements, pitch, (low, high))
+    )
     below = offset_copy(axis.get_xaxis_transform(), axis.figure, y=-_LEADER_PT, units="points")  # type: ignore[arg-type]
-    line = {"arrowstyle": "-", "linewidth": 0.4, "color": style.FAINT, "shrinkA": 0, "shrinkB": 0, "relpos": (0.5, 1)}
+    line = {
+        "arrowstyle": "-",
+        "linewidth": 0.4,
+        "color": style.FAINT,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "relpos": (0.5, 1),
+    }
     for row, place in zip(rows, _side_by_side(rows + 1, pitch, (low, high)), strict=True):
         name = short(profile.names[row]) + ("" if few else f"  {row + 1:,}")
-        text: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "top", "fontsize": _NAME_PT, "parse_math": False}
+        text: dict[str, Any] = {
+            "rotation": 90,
+            "ha": "center",
+            "va": "top",
+            "fontsize": _NAME_PT,
+            "parse_math": False,
+        }
         text["color"] = style.BLUE if row in front else style.FAINT
-        where: dict[str, Any] = {"xycoords": axis.get_xaxis_transform(), "textcoords": below, "annotation_clip": False}
+        where: dict[str, Any] = {
+            "xycoords": axis.get_xaxis_transform(),
+            "textcoords": below,
+            "annotation_clip": False,
+        }
         axis.annotate(name, (row + 1, 0), (place, 0), arrowprops=line, **where, **text)
     return rows
 
@@ -203,7 +257,10 @@ def _side_by_side(places: Ints, pitch: float, ends: tuple[float, float]) -> Floa
     [1.0, 4.5, 6.5]
     """
     steps = pitch * np.arange(len(places))
-    kept: Floats = np.clip(isotonic_regression(places - steps).x, ends[0], max(ends[0], ends[1] - steps[-1])) + steps
+    kept: Floats = (
+        np.clip(isotonic_regression(places - steps).x, ends[0], max(ends[0], ends[1] - steps[-1]))
+        + steps
+    )
     return kept
 
 
@@ -214,8 +271,12 @@ def _make_room(figure: Canvas, axis: Axes) -> None:
 
 
 def _say(figure: Canvas, profile: Profile, named: int, front: int) -> None:
-    work, parameters = (float(f"{int(column.sum()):.3g}") for column in (profile.layer_macs, profile.parameters))
-    model = short(style.MODEL_NAMES.get(profile.model, profile.model), 40).replace("$", r"\$")  # no formula
+    work, parameters = (
+        float(f"{int(column.sum()):.3g}") for column in (profile.layer_macs, profile.parameters)
+    )
+    model = short(style.MODEL_NAMES.get(profile.model, profile.model), 40).replace(
+        "$", r"\$"
+    )  # no formula
     size = f"{len(profile):,} split{'s' * (len(profile) > 1)}, {EngFormatter('MAC')(work)}, {EngFormatter()(parameters)} parameters"
     some = f"; {front:,}\u00a0on\u00a0the\u00a0front" if len(profile) > MOST_NAMES else ""
     some += f", {named} of them named" if some and named < front else ""

@@ -1,4 +1,4 @@
-"""One look for all figures: single-column width, colours that everybody can tell apart, no more ink than needed."""
+"""One look for all figures: single-column width, colors that everybody can tell apart, no more ink than needed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
 # the kinds of file, and what must be left out of each for it to be the same every day
-KINDS: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+KINDS: dict[str, dict[str, None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
 
-# Okabe and Ito's palette, told apart with every kind of colour vision, without its yellow
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+# Okabe and Ito's palette, told apart with every kind of color vision, without its yellow
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+)
 INK, FAINT = "#222222", "#6b6b6b"
 
 DOTTED: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9}
@@ -77,7 +88,9 @@ def look() -> Iterator[None]:
         yield
 
 
-def canvas(rows: int, columns: int, height_in: float, *, wide: bool = False, **options: Any) -> tuple[Canvas, np.ndarray[Any, Any]]:
+def canvas(
+    rows: int, columns: int, height_in: float, *, wide: bool = False, **options: Any
+) -> tuple[Canvas, np.ndarray[Any, Any]]:
     """A figure of single-column width, or with `wide` of two columns, and its axes, rows × columns."""
     figure = Canvas(figsize=(2 * WIDTH_IN if wide else WIDTH_IN, height_in), layout="constrained")
     FigureCanvasAgg(figure)
@@ -92,17 +105,21 @@ def caption(figure: Canvas, text: str) -> None:
     figure.supxlabel(textwrap.fill(kept, letters), fontsize=5.6, color=FAINT, linespacing=1.25)
 
 
-def curve(axes: Axes, x: Sequence[float], values: dict[str, list[float]], colour: str, **options: Any) -> None:
+def curve(
+    axes: Axes, x: Sequence[float], values: dict[str, list[float]], color: str, **options: Any
+) -> None:
     """A median with its 10–90 % band."""
-    axes.fill_between(x, values["p10"], values["p90"], color=colour, alpha=0.13, linewidth=0)
-    axes.plot(x, values["median"], color=colour, **options)
+    axes.fill_between(x, values["p10"], values["p90"], color=color, alpha=0.13, linewidth=0)
+    axes.plot(x, values["median"], color=color, **options)
 
 
-def ranged(axes: Axes, x: Any, values: Any, colour: str, **options: Any) -> None:
+def ranged(axes: Axes, x: Any, values: Any, color: str, **options: Any) -> None:
     """A mean over seeds, the first axis, with their range."""
     if len(values) > 1:
-        axes.fill_between(x, np.min(values, axis=0), np.max(values, axis=0), color=colour, alpha=0.13, linewidth=0)
-    axes.plot(x, np.mean(values, axis=0), color=colour, **options)
+        axes.fill_between(
+            x, np.min(values, axis=0), np.max(values, axis=0), color=color, alpha=0.13, linewidth=0
+        )
+    axes.plot(x, np.mean(values, axis=0), color=color, **options)
 
 
 def nested(count: int) -> list[float]:
@@ -110,12 +127,14 @@ def nested(count: int) -> list[float]:
     return [0.9 + 0.55 * inside for inside in reversed(range(count))]
 
 
-def rings(axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], colour: str) -> bool:
+def rings(
+    axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], color: str
+) -> bool:
     """Draw open circles where y differs from a reference by more than 0.1 %; return whether there are any."""
     apart = [abs(v - r) > 1e-3 * abs(r) for v, r in zip(y, reference, strict=True)]
     points = [(a, b) for a, b, here in zip(x, y, apart, strict=True) if here]
     if points:
-        axes.plot(*zip(*points, strict=True), color=colour, zorder=3, **RING)
+        axes.plot(*zip(*points, strict=True), color=color, zorder=3, **RING)
     return bool(points)
 
 
@@ -124,7 +143,11 @@ def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
     sideways = axis is axis.axes.xaxis
     (axis.axes.set_xscale if sideways else axis.axes.set_yscale)("log")
     # Numbers side by side need more room than numbers above one another.
-    axis.set_major_locator(RoundTicks(sparse_from=50 if sideways else 100) if ticks is None else FixedLocator(list(ticks)))
+    axis.set_major_locator(
+        RoundTicks(sparse_from=50 if sideways else 100)
+        if ticks is None
+        else FixedLocator(list(ticks))
+    )
     axis.set_major_formatter(FuncFormatter(plain))
     axis.set_minor_locator(NullLocator())
 
@@ -175,7 +198,14 @@ def legend_over_all(figure: Canvas, axes: Axes, columns: int) -> None:
 def legend_above(axes: Axes, title: str) -> None:
     """A legend in two columns above the axes, under the title of the panel."""
     size = LOOK["axes.titlesize"]
-    axes.legend(title=title, title_fontsize=size, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, columnspacing=1)
+    axes.legend(
+        title=title,
+        title_fontsize=size,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),
+        ncols=2,
+        columnspacing=1,
+    )
 
 
 def pace_label(seconds_per_mac: float | Sequence[float]) -> str:
@@ -190,7 +220,9 @@ def pace_label(seconds_per_mac: float | Sequence[float]) -> str:
 
 def sampled(settings: dict[str, Any]) -> str:
     """How many devices and random fleets a figure speaks for."""
-    return f"{settings['devices']} devices, medians and 10–90 % bands over {settings['fleets']} fleets"
+    return (
+        f"{settings['devices']} devices, medians and 10–90 % bands over {settings['fleets']} fleets"
+    )
 
 
 def plain(value: float, _position: int = 0) -> str:

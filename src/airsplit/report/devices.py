@@ -30,23 +30,38 @@ def time_spent(run: History) -> Html:
     if not run.records or not parts["compute"].any():
         return Html()
     shown = _shown(run, MOST_BARS)
-    kinds = {kind: TIME[kind] for kind, column in parts.items() if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)}
+    kinds = {
+        kind: TIME[kind]
+        for kind, column in parts.items()
+        if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)
+    }
     figure = tag(
-        "figure", swatches(kinds), tag("ul", *_bars(run, parts, kinds, shown), class_="bars"), tag("figcaption", _caption(run, shown))
+        "figure",
+        swatches(kinds),
+        tag("ul", *_bars(run, parts, kinds, shown), class_="bars"),
+        tag("figcaption", _caption(run, shown)),
     )
-    return together(tag("h2", "Where the time goes"), prose(_sentence(parts)), figure, _time_table(run))
+    return together(
+        tag("h2", "Where the time goes"), prose(_sentence(parts)), figure, _time_table(run)
+    )
 
 
 def _parts(run: History) -> dict[str, Floats]:
     """Seconds of each kind and device; what is left of the virtual time is absence."""
     spent = {key.removesuffix("_s"): run.totals[key] for key in TIMES}
-    left: Floats = np.maximum(run.virtual_time_s - sum(spent.values(), start=np.zeros(len(run))), 0.0)
+    left: Floats = np.maximum(
+        run.virtual_time_s - sum(spent.values(), start=np.zeros(len(run))), 0.0
+    )
     return spent | {"absent": left}
 
 
 def _shown(run: History, most: int) -> Ints:
     """All devices in their order, or those that wait most."""
-    return np.arange(len(run)) if len(run) <= most else np.argsort(-run.totals["idle_s"], kind="stable")[:most]
+    return (
+        np.arange(len(run))
+        if len(run) <= most
+        else np.argsort(-run.totals["idle_s"], kind="stable")[:most]
+    )
 
 
 def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: Ints) -> list[Html]:
@@ -60,11 +75,22 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
     ]
     if len(shown) < len(run):
         mean = {kind: float(parts[kind].mean()) / whole for kind in kinds}
-        rows.append(_row(tag("span", tag("b", "mean of all"), class_="who"), bar(mean), _waits(parts, slice(None))))
+        rows.append(
+            _row(
+                tag("span", tag("b", "mean of all"), class_="who"),
+                bar(mean),
+                _waits(parts, slice(None)),
+            )
+        )
     for k in shown.tolist():
         shares = {kind: float(parts[kind][k]) / whole for kind in kinds}
         who = tag(
-            "span", name(run.names[k]), " ", tag("small", split_of(run, k)), class_="who", title=f"{run.names[k]}, {split_of(run, k)}"
+            "span",
+            name(run.names[k]),
+            " ",
+            tag("small", split_of(run, k)),
+            class_="who",
+            title=f"{run.names[k]}, {split_of(run, k)}",
         )
         rows.append(_row(who, bar(shares), _waits(parts, slice(k, k + 1))))
     return rows
@@ -72,7 +98,10 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
 
 def _waits(parts: dict[str, Floats], devices: slice) -> str:
     """Return how much of the time in which they take part some devices wait."""
-    return percent(waiting_share({key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}), 0)
+    return percent(
+        waiting_share({key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}),
+        0,
+    )
 
 
 def _row(who: Html, drawn: Html, number: str) -> Html:
@@ -80,14 +109,20 @@ def _row(who: Html, drawn: Html, number: str) -> Html:
 
 
 def _caption(run: History, shown: Ints) -> str:
-    which = "Each bar is a device, with its split" if len(shown) == len(run) else f"The {len(shown)} of {len(run):,} devices that wait most"
+    which = (
+        "Each bar is a device, with its split"
+        if len(shown) == len(run)
+        else f"The {len(shown)} of {len(run):,} devices that wait most"
+    )
     return f"{which}, summed over {counted(len(run.records), 'round')}; full width: the whole {run.time}."
 
 
 def _sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     whole = sum(present.values())
-    words = [f"{percent(value / whole, 0)} {TIME[kind]}" for kind, value in present.items() if value > 0]
+    words = [
+        f"{percent(value / whole, 0)} {TIME[kind]}" for kind, value in present.items() if value > 0
+    ]
     said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
     until = " until the last of them was done" if present["idle"] > 0 else ""
     return f"While taking part, the devices spent {said}{until}."
@@ -97,7 +132,11 @@ def _time_table(run: History) -> Html:
     """The table behind the bars."""
     shown = _shown(run, MOST_ROWS)
     spent = {TIME[key.removesuffix("_s")]: key for key in TIMES}
-    amounts = {"sent up": ("sent_bytes", "B"), "received": ("received_bytes", "B"), "work": ("macs", "MAC")}
+    amounts = {
+        "sent up": ("sent_bytes", "B"),
+        "received": ("received_bytes", "B"),
+        "work": ("macs", "MAC"),
+    }
     if run.has_energy:
         amounts["energy"] = ("energy_j", "J")
     body = (
@@ -110,7 +149,10 @@ def _time_table(run: History) -> Html:
         for k in shown.tolist()
     )
     some = "" if len(shown) == len(run) else f" (the {len(shown)} devices that wait most)"
-    return folded(f"The numbers behind these bars{some}", table(["device", "split", *spent, *amounts], body, words=("device", "split")))
+    return folded(
+        f"The numbers behind these bars{some}",
+        table(["device", "split", *spent, *amounts], body, words=("device", "split")),
+    )
 
 
 # ---- participation -------------------------------------------------------------------------------------------------------
@@ -120,9 +162,15 @@ def participation(run: History) -> Html:
     if not run.records or (not lost.any() and (asked == len(run.records)).all()):
         return Html()
     finished = run.rounds_finished
-    body = ([name(run.names[k]), f"{asked[k]:,}", f"{finished[k]:,}", f"{lost[k]:,}"] for k in range(min(len(run), MOST_ROWS)))
+    body = (
+        [name(run.names[k]), f"{asked[k]:,}", f"{finished[k]:,}", f"{lost[k]:,}"]
+        for k in range(min(len(run), MOST_ROWS))
+    )
     some = "" if len(run) <= MOST_ROWS else f" (the first {MOST_ROWS})"
-    numbers = folded(f"Each device{some}", table(["device", "rounds asked", "finished", "dropped out"], body, words=("device",)))
+    numbers = folded(
+        f"Each device{some}",
+        table(["device", "rounds asked", "finished", "dropped out"], body, words=("device",)),
+    )
     return together(tag("h2", "Who took part"), prose(_took_part(run, asked, lost)), numbers)
 
 
@@ -134,4 +182,6 @@ def _took_part(run: History, asked: Ints, lost: Ints) -> str:
     each = f"{each} and {run.rounds_finished.sum() / rounds:.3g} finished it"
     nobody = sum(len(record.dropped) >= len(record.participants) for record in run.records)
     times = f"{counted(int(lost.sum()), 'time')} a device dropped out, {percent(lost.sum() / max(asked.sum(), 1))} of those asked"
-    return f"{each}; {times}." + (f" In {counted(nobody, 'round')} nobody finished." if nobody else "")
+    return f"{each}; {times}." + (
+        f" In {counted(nobody, 'round')} nobody finished." if nobody else ""
+    )

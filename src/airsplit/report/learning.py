@@ -12,7 +12,14 @@ from airsplit.core.formatting import percent, seconds, unit_of_time
 from airsplit.core.units import Floats
 from airsplit.report.markup import Html, folded, table, tag, together
 from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
-from airsplit.report.scales import MOST_POINTS, loss_scale, span_scale, spread_rows, tick, value_scale
+from airsplit.report.scales import (
+    MOST_POINTS,
+    loss_scale,
+    span_scale,
+    spread_rows,
+    tick,
+    value_scale,
+)
 from airsplit.runs.history import History
 
 MOST_ROWS = 200
@@ -33,7 +40,12 @@ def learning(run: History) -> Html:
     if not run.records:
         return Html()
     measures = [measure for measure in (_metric(run), _accuracy(run), _loss(run)) if measure.lines]
-    return together(tag("h2", "How the models learned"), *(_drawn(run, measure) for measure in measures), _thinning(run), _numbers(run))
+    return together(
+        tag("h2", "How the models learned"),
+        *(_drawn(run, measure) for measure in measures),
+        _thinning(run),
+        _numbers(run),
+    )
 
 
 def _drawn(run: History, measure: Measure) -> Html:
@@ -47,32 +59,54 @@ def _drawn(run: History, measure: Measure) -> Html:
     ]
     entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
     how = f" ({measure.up.label})" if measure.up.label else ""
-    figures = [_panel(measure, f"{measure.name} over {over}{how}", number, x, axis) for over, x, axis in panels]
+    figures = [
+        _panel(measure, f"{measure.name} over {over}{how}", number, x, axis)
+        for over, x, axis in panels
+    ]
     return together(tag("div", *figures, class_="panels"), legend(entries))
 
 
 def _panel(measure: Measure, caption: str, number: Floats, x: Floats, across: Axis) -> Html:
     alt = f"{caption}. {_ends(measure, number)}"
-    return tag("figure", tag("figcaption", caption), line_chart(x, across, measure.up, measure.lines, measure.band, alt=alt))
+    return tag(
+        "figure",
+        tag("figcaption", caption),
+        line_chart(x, across, measure.up, measure.lines, measure.band, alt=alt),
+    )
 
 
 def _accuracy(run: History) -> Measure:
-    mean, spread, worst, own = (run.rounds[key] for key in ("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy"))
+    mean, spread, worst, own = (
+        run.rounds[key]
+        for key in ("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy")
+    )
     lines, band = [Line("mean of the devices' models", "blue", mean)], None
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", worst))
-        band = Band("mean ± standard deviation", "blue", np.maximum(mean - spread, 0), np.minimum(mean + spread, 1))
+        band = Band(
+            "mean ± standard deviation",
+            "blue",
+            np.maximum(mean - spread, 0),
+            np.minimum(mean + spread, 1),
+        )
     if run.scenario.training.partition != "iid":
         lines.append(Line("mean, classes weighted as each device has them", "green", own))
     known = [line for line in lines if np.isfinite(line.values).any()]
     tops = [*(line.values for line in known), *([band.high] if band else [])]
     greatest = max((float(np.nanmax(top)) for top in tops), default=1.0)
-    return Measure("Accuracy", Axis(value_scale(greatest, ceiling=1.0), "", lambda v: f"{100 * v:g} %"), known, band)
+    return Measure(
+        "Accuracy",
+        Axis(value_scale(greatest, ceiling=1.0), "", lambda v: f"{100 * v:g} %"),
+        known,
+        band,
+    )
 
 
 def _metric(run: History) -> Measure:
     """The metric of the user's own; without one there are no lines."""
-    mean, spread, worst = (run.rounds[key] for key in ("test_metric", "test_metric_spread", "test_metric_worst"))
+    mean, spread, worst = (
+        run.rounds[key] for key in ("test_metric", "test_metric_spread", "test_metric_worst")
+    )
     lines = [Line("mean of the devices' models", "blue", mean)]
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", worst))
@@ -98,7 +132,10 @@ def _ends(measure: Measure, number: Floats) -> str:
     words = []
     for line in measure.lines:
         at = np.flatnonzero(np.isfinite(line.values))
-        first, last = (f"{measure.up.form(float(f'{line.values[row]:.3g}'))} in round {number[row]:.0f}" for row in (at[0], at[-1]))
+        first, last = (
+            f"{measure.up.form(float(f'{line.values[row]:.3g}'))} in round {number[row]:.0f}"
+            for row in (at[0], at[-1])
+        )
         words.append(f"{line.name}: {first}, {last}.")
     return " ".join(words)
 
@@ -106,17 +143,31 @@ def _ends(measure: Measure, number: Floats) -> str:
 def _thinning(run: History) -> Html:
     if len(run.records) <= MOST_POINTS:
         return Html()
-    text = f"Of {len(run.records):,} rounds, the first, least, greatest and last values of neighbours are drawn."
+    text = f"Of {len(run.records):,} rounds, the first, least, greatest and last values of neighbors are drawn."
     return tag("p", text, class_="note")
 
 
 def _numbers(run: History) -> Html:
     """The table behind the charts."""
     rows = spread_rows(len(run.records), MOST_ROWS)
-    some = "" if len(rows) == len(run.records) else f" ({len(rows)} of {len(run.records):,} rounds; rounds.jsonl has all)"
-    named = {run.metric.name if head == "metric" else head: column for head, column in _COLUMNS.items()}
-    columns = {head: column for head, column in named.items() if np.isfinite(run.rounds[column[0]]).any()}
-    body = ([f"{run.records[row].round:,}", *(_cell(float(run.rounds[key][row]), form) for key, form in columns.values())] for row in rows)
+    some = (
+        ""
+        if len(rows) == len(run.records)
+        else f" ({len(rows)} of {len(run.records):,} rounds; rounds.jsonl has all)"
+    )
+    named = {
+        run.metric.name if head == "metric" else head: column for head, column in _COLUMNS.items()
+    }
+    columns = {
+        head: column for head, column in named.items() if np.isfinite(run.rounds[column[0]]).any()
+    }
+    body = (
+        [
+            f"{run.records[row].round:,}",
+            *(_cell(float(run.rounds[key][row]), form) for key, form in columns.values()),
+        ]
+        for row in rows
+    )
     return folded(f"The numbers behind these charts{some}", table(["round", *columns], body))
 
 

@@ -24,9 +24,16 @@ def result(run: History) -> Html:
     """One sentence, and its numbers once more, large."""
     if not run.records:
         yet = "" if run.divergence else " yet"
-        none = prose(f"No round is finished{yet}, of {counted(run.scenario.training.rounds, 'round')}.", "lead")
+        none = prose(
+            f"No round is finished{yet}, of {counted(run.scenario.training.rounds, 'round')}.",
+            "lead",
+        )
         return together(_diverged(run), none)
-    parts = [_diverged(run), prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"), _tiles(run)]
+    parts = [
+        _diverged(run),
+        prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"),
+        _tiles(run),
+    ]
     # Devices that measured themselves cannot be given what computing takes.
     if not run.has_energy and not run.is_measured:
         parts.append(prose(f"Energy is {NO_ENERGY}.", "note"))
@@ -37,7 +44,10 @@ def _diverged(run: History) -> Html:
     """Return how the training ended, if it diverged: before anything that was reached until then."""
     if run.divergence is None:
         return Html()
-    return together(prose(f"The training diverged in round {run.divergence.round:,}.", "lead"), prose(f"{run.divergence.why}.", "note"))
+    return together(
+        prose(f"The training diverged in round {run.divergence.round:,}.", "lead"),
+        prose(f"{run.divergence.why}.", "note"),
+    )
 
 
 def _when(run: History) -> str:
@@ -50,13 +60,23 @@ def _how_good(run: History) -> str:
     tested = run.evaluated
     if tested is None:
         return "no model has been tested yet."
-    late = "" if tested.round == run.records[-1].round else f" when last tested, in round {tested.round:,}"
+    late = (
+        ""
+        if tested.round == run.records[-1].round
+        else f" when last tested, in round {tested.round:,}"
+    )
     if tested.test_metric is not None:
         return f"{_metric(run, tested)}{late}."
     if tested.test_accuracy is None:
         return f"the devices' models have a mean test loss of {tested.test_loss:.3g}{late}."
     alike = not tested.test_accuracy_spread
-    who = "the model gets" if len(run) == 1 else "every device's model gets" if alike else "the devices' models get"
+    who = (
+        "the model gets"
+        if len(run) == 1
+        else "every device's model gets"
+        if alike
+        else "the devices' models get"
+    )
     return f"{who} {percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
 
 
@@ -80,8 +100,14 @@ def _own(run: History, tested: RoundRecord) -> str:
     """With the classes as each device has them: only where devices do not all hold the same mix."""
     if tested.own_accuracy is None or run.scenario.training.partition == "iid":
         return ""
-    worst = "" if tested.own_accuracy_worst is None else f" (worst {percent(tested.own_accuracy_worst)})"
-    return f", and {percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
+    worst = (
+        ""
+        if tested.own_accuracy_worst is None
+        else f" (worst {percent(tested.own_accuracy_worst)})"
+    )
+    return (
+        f", and {percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
+    )
 
 
 def _points(fraction: float) -> str:
@@ -89,7 +115,9 @@ def _points(fraction: float) -> str:
 
 
 def _at_what_cost(run: History) -> str:
-    sent, received = (quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received"))
+    sent, received = (
+        quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received")
+    )
     free = "" if run.counts_downlink else ", for which the clock charges no time"
     if not run.has_energy:
         return f"Together the devices sent {sent} up and received {received}{free}."
@@ -98,16 +126,35 @@ def _at_what_cost(run: History) -> str:
 
 
 def _tiles(run: History) -> Html:
-    sums = {key: float(run.totals[key].sum()) for key in ("sent_bytes", "received_bytes", "energy_j", *TIMES)}
+    sums = {
+        key: float(run.totals[key].sum())
+        for key in ("sent_bytes", "received_bytes", "energy_j", *TIMES)
+    }
     tiles = [
         *_metric_tile(run),
         *_tested_tile(run.evaluated),
-        (run.time.capitalize(), seconds(run.virtual_time_s), f"{seconds(run.virtual_time_s / len(run.records))} a round"),
-        ("Sent up", quantity(sums["sent_bytes"], "B"), f"{quantity(sums['received_bytes'], 'B')} received"),
-        *([("Energy", quantity(sums["energy_j"], "J"), "of all devices")] if run.has_energy else []),
+        (
+            run.time.capitalize(),
+            seconds(run.virtual_time_s),
+            f"{seconds(run.virtual_time_s / len(run.records))} a round",
+        ),
+        (
+            "Sent up",
+            quantity(sums["sent_bytes"], "B"),
+            f"{quantity(sums['received_bytes'], 'B')} received",
+        ),
+        *(
+            [("Energy", quantity(sums["energy_j"], "J"), "of all devices")]
+            if run.has_energy
+            else []
+        ),
         ("Waiting", percent(waiting_share(sums), 0), "of the devices' time"),
     ]
-    return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles), class_="tiles")
+    return tag(
+        "dl",
+        *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles),
+        class_="tiles",
+    )
 
 
 def _metric_tile(run: History) -> list[tuple[str, str, str]]:
@@ -115,7 +162,11 @@ def _metric_tile(run: History) -> list[tuple[str, str, str]]:
     if tested is None or tested.test_metric is None:
         return []
     alike = not tested.test_metric_spread or tested.test_metric_worst is None
-    worst = "the same for all models" if alike else f"worst {run.metric.show(tested.test_metric_worst or 0.0)}"
+    worst = (
+        "the same for all models"
+        if alike
+        else f"worst {run.metric.show(tested.test_metric_worst or 0.0)}"
+    )
     return [(run.metric.name, run.metric.show(tested.test_metric), worst)]
 
 
@@ -124,7 +175,11 @@ def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
         return []
     if tested.test_accuracy is None:
         return [("Test loss", f"{tested.test_loss:.3g}", "mean of the devices' models")]
-    worst = "the same for all models" if not tested.test_accuracy_spread else f"worst {percent(tested.test_accuracy_worst or 0.0)}"
+    worst = (
+        "the same for all models"
+        if not tested.test_accuracy_spread
+        else f"worst {percent(tested.test_accuracy_worst or 0.0)}"
+    )
     return [("Accuracy", percent(tested.test_accuracy), worst)]
 
 
@@ -141,14 +196,17 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     yield "Model", _model(scenario)
     yield "Algorithm", _algorithm(scenario)
     if run.is_measured:
-        yield "Devices", f"{len(run):,}, over a network; planned with what they measured of themselves and of their links"
+        yield (
+            "Devices",
+            f"{len(run):,}, over a network; planned with what they measured of themselves and of their links",
+        )
     else:
         yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
         yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
     yield "Data", together(name(training.dataset), f", {_partition(training)}")
     yield (
         "Training",
-        f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimiser(training)}",
+        f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimizer(training)}",
     )
     if training.metric != ACCURACY:
         better = "more" if training.metric_goal == "max" else "less"
@@ -158,17 +216,25 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     if isinstance(machine := run.plan.get("machine"), str):
         yield "Machine", f"{'the server: ' if run.is_networked else ''}{machine}"
     trained = f"trained with Airsplit {run.plan.get('airsplit_version', 'of an unknown version')}"
-    yield "Version", f"{trained}; this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}"
+    yield (
+        "Version",
+        f"{trained}; this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}",
+    )
 
 
 def _model(scenario: Scenario) -> Html:
     arguments = ", ".join(f"{key} = {value}" for key, value in scenario.model.arguments.items())
-    weights = "" if scenario.model.weights is None else f", from {Path(scenario.model.weights).name}"
+    weights = (
+        "" if scenario.model.weights is None else f", from {Path(scenario.model.weights).name}"
+    )
     return together(name(scenario.model.name), f" ({arguments})" if arguments else "", weights)
 
 
 def _algorithm(scenario: Scenario) -> str:
-    known, every = ALGORITHMS.get(scenario.training.algorithm), scenario.training.average_fronts_every
+    known, every = (
+        ALGORITHMS.get(scenario.training.algorithm),
+        scenario.training.average_fronts_every,
+    )
     fronts = "" if every is None else f"; they are averaged, too, {repeated(every, 'round')}"
     return scenario.training.algorithm if known is None else f"{known[0]}: {known[1]}{fronts}"
 
@@ -181,7 +247,13 @@ def _fleet(scenario: Scenario) -> str:
     if fleet.file is not None:
         return devices
     spread = f" ± {percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
-    fading = ", fading drawn anew each round" if fleet.redraw_fading else ", with fading" if fleet.fading else ", without fading"
+    fading = (
+        ", fading drawn anew each round"
+        if fleet.redraw_fading
+        else ", with fading"
+        if fleet.fading
+        else ", without fading"
+    )
     return f"{devices}: {fleet.mean_distance_m:g} m{spread} from the server{fading}"
 
 
@@ -194,7 +266,9 @@ def _clock(scenario: Scenario) -> str:
         *(["downlink"] if clock.downlink else []),
     ]
     charged += ["server"] if clock.server_seconds_per_mac else []
-    waits = {"fedavg": "round", "split-learning": "turn"}.get(scenario.training.algorithm, clock.barrier)
+    waits = {"fedavg": "round", "split-learning": "turn"}.get(
+        scenario.training.algorithm, clock.barrier
+    )
     return f"time is charged for {', '.join(charged)}; devices wait after every {waits}"
 
 
@@ -205,20 +279,32 @@ def _partition(training: TrainingSettings) -> str:
         "shards": f"shards: {counted(training.labels_per_device or 0, 'label')} a device",
         "given": "given: each device has its own",
     }
-    each = "" if training.samples_per_device is None else f", {counted(training.samples_per_device, 'sample')} each"
+    each = (
+        ""
+        if training.samples_per_device is None
+        else f", {counted(training.samples_per_device, 'sample')} each"
+    )
     return f"{kinds.get(training.partition, training.partition)}{each}"
 
 
-def _optimiser(training: TrainingSettings) -> str:
+def _optimizer(training: TrainingSettings) -> str:
     momentum = f", momentum {training.momentum:g}" if training.momentum else ""
-    optimiser = {"sgd": "SGD", "adam": "Adam"}.get(training.optimiser, training.optimiser)
-    return f"batches of {training.batch_size:,}, {optimiser} with learning rate {training.learning_rate:g}{momentum}"
+    optimizer = {"sgd": "SGD", "adam": "Adam"}.get(training.optimizer, training.optimizer)
+    return f"batches of {training.batch_size:,}, {optimizer} with learning rate {training.learning_rate:g}{momentum}"
 
 
 def _presence(training: TrainingSettings) -> Iterator[str]:
     """Who is asked, and who gets lost; nothing where everybody always takes part."""
-    asked = [f"{percent(training.participation, 0)} of the devices are asked in a round"] if training.participation < 1 else []
-    lost = [f"each drops out with a probability of {percent(training.dropout_probability)}"] if training.dropout_probability else []
+    asked = (
+        [f"{percent(training.participation, 0)} of the devices are asked in a round"]
+        if training.participation < 1
+        else []
+    )
+    lost = (
+        [f"each drops out with a probability of {percent(training.dropout_probability)}"]
+        if training.dropout_probability
+        else []
+    )
     if asked or lost:
         yield "; ".join([*asked, *lost])
 

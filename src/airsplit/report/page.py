@@ -13,8 +13,9 @@ from airsplit.report.markup import Html, tag, together
 from airsplit.report.overview import result, setup, title
 from airsplit.report.plan_section import measured, new_plans, the_plan
 from airsplit.report.style_sheet import STYLE
+from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import History
-from airsplit.runs.record import RunFolder
+from airsplit.runs.provenance import VERSION
 
 # nothing is loaded and nothing runs: should a name ever slip through the escaping, it is still only text
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -28,16 +29,16 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     folder = RunFolder(run_folder)
     if not folder.scenario_file.exists():
         way = "name a folder that airsplit run, serve or compare wrote"
-        raise FileProblem(f"scenario of the run {str(folder.scenario_file)!r} does not exist; {way}")
+        raise FileProblem(
+            f"scenario of the run {str(folder.scenario_file)!r} does not exist; {way}"
+        )
     write_text(folder.report_file, page(History(folder)))
     return folder.report_file
 
 
 def page(run: History) -> str:
     """The whole page."""
-    from airsplit import __version__
-
-    return document(title(run), _main(run, __version__))
+    return document(title(run), _main(run, VERSION))
 
 
 def document(name: str, body: Html) -> str:
@@ -60,8 +61,23 @@ def _main(run: History, version: str) -> Html:
     if run.divergence is not None:
         under += f", diverged in round {run.divergence.round:,}"
     top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
-    sections = (setup(run, version), learning(run), time_spent(run), the_plan(run), measured(run), participation(run), new_plans(run))
+    sections = (
+        setup(run, version),
+        learning(run),
+        time_spent(run),
+        the_plan(run),
+        measured(run),
+        participation(run),
+        new_plans(run),
+    )
     virtual = "Times are virtual: what the devices would have taken, not this computer."
-    times = virtual if run.time == "virtual time" else "Times are those of the training over the network, evaluations left out."
+    times = (
+        virtual
+        if run.time == "virtual time"
+        else "Times are those of the training over the network, evaluations left out."
+    )
     foot = f"{times} Every number is in rounds.jsonl or plan.json."
-    return together(tag("main", top, *(tag("section", inside) for inside in sections if inside)), tag("footer", foot))
+    return together(
+        tag("main", top, *(tag("section", inside) for inside in sections if inside)),
+        tag("footer", foot),
+    )

@@ -1,4 +1,4 @@
-"""Pictures as inline SVG: lines over an axis, and bars.  Colours are classes of the style sheet, so they follow light and dark."""
+"""Pictures as inline SVG: lines over an axis, and bars.  Colors are classes of the style sheet, so they follow light and dark."""
 
 from __future__ import annotations
 
@@ -44,23 +44,36 @@ class Axis:
     form: Callable[[float], str]
 
 
-def line_chart(x: Floats, across: Axis, up: Axis, lines: Sequence[Line], band: Band | None = None, *, alt: str) -> Html:
+def line_chart(
+    x: Floats, across: Axis, up: Axis, lines: Sequence[Line], band: Band | None = None, *, alt: str
+) -> Html:
     """Lines over common points x, with ticks, a grid and no more ink than needed."""
     shaded = [] if band is None else [_shade(band, x, across.scale, up.scale)]
     drawn = [_line(line, x, across.scale, up.scale) for line in lines]
     inside = [*_rows(up), *_columns(across), *shaded, *drawn]
-    return tag("svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=alt, class_="chart")
+    return tag(
+        "svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=alt, class_="chart"
+    )
 
 
 def legend(entries: Sequence[Line | Band]) -> Html:
     """Which line is which."""
-    return tag("p", *(tag("span", _key(entry), " ", entry.name) for entry in entries), class_="legend")
+    return tag(
+        "p", *(tag("span", _key(entry), " ", entry.name) for entry in entries), class_="legend"
+    )
 
 
 def swatches(kinds: dict[str, str]) -> Html:
     """Which part of a bar is which: class and name."""
-    square = {kind: _small(tag("rect", x=6, y=0, width=12, height=12, class_=f"fill {kind}")) for kind in kinds}
-    return tag("p", *(tag("span", square[kind], " ", word) for kind, word in kinds.items()), class_="legend")
+    square = {
+        kind: _small(tag("rect", x=6, y=0, width=12, height=12, class_=f"fill {kind}"))
+        for kind in kinds
+    }
+    return tag(
+        "p",
+        *(tag("span", square[kind], " ", word) for kind, word in kinds.items()),
+        class_="legend",
+    )
 
 
 def bar(parts: dict[str, float]) -> Html:
@@ -71,12 +84,27 @@ def bar(parts: dict[str, float]) -> Html:
     """
     starts = np.cumsum([0.0, *parts.values()])
     pieces = [
-        tag("rect", x=_n(1000 * start), y=0, width=_n(1000 * length), height=10, class_=f"fill {kind}")
+        tag(
+            "rect",
+            x=_n(1000 * start),
+            y=0,
+            width=_n(1000 * length),
+            height=10,
+            class_=f"fill {kind}",
+        )
         for (kind, length), start in zip(parts.items(), starts, strict=False)
         if length > 0
     ]
     track = tag("rect", x=0, y=0, width=1000, height=10, class_="track")
-    return tag("svg", track, *pieces, viewBox="0 0 1000 10", preserveAspectRatio="none", class_="bar", aria_hidden="true")
+    return tag(
+        "svg",
+        track,
+        *pieces,
+        viewBox="0 0 1000 10",
+        preserveAspectRatio="none",
+        class_="bar",
+        aria_hidden="true",
+    )
 
 
 def _key(entry: Line | Band) -> Html:
@@ -94,7 +122,11 @@ def _line(line: Line, x: Floats, across: Scale, up: Scale) -> Html:
     x, y = x[there], line.values[there]
     kept = thinned(y)
     points = _points(x[kept], y[kept], across, up)
-    dots = [tag("circle", cx=a, cy=b, r=2.2, class_=f"dot {line.kind}") for a, b in points] if len(points) <= MOST_DOTS else []
+    dots = (
+        [tag("circle", cx=a, cy=b, r=2.2, class_=f"dot {line.kind}") for a, b in points]
+        if len(points) <= MOST_DOTS
+        else []
+    )
     return together(tag("polyline", points=_joined(points), class_=f"line {line.kind}"), *dots)
 
 
@@ -102,7 +134,10 @@ def _shade(band: Band, x: Floats, across: Scale, up: Scale) -> Html:
     there = np.isfinite(band.low) & np.isfinite(band.high)
     x, low, high = x[there], band.low[there], band.high[there]
     kept = thinned(high)
-    outline = [*_points(x[kept], high[kept], across, up), *reversed(_points(x[kept], low[kept], across, up))]
+    outline = [
+        *_points(x[kept], high[kept], across, up),
+        *reversed(_points(x[kept], low[kept], across, up)),
+    ]
     return tag("polygon", points=_joined(outline), class_=f"band {band.kind}")
 
 
@@ -110,7 +145,10 @@ def _rows(up: Axis) -> list[Html]:
     """A line and a number at each tick of the upright axis."""
     heights = _down(up.scale.places(up.scale.ticks))
     grid = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid") for y in heights]
-    words = [tag("text", up.form(t), x=LEFT - 6, y=y, dy="0.35em", text_anchor="end") for t, y in zip(up.scale.ticks, heights, strict=True)]
+    words = [
+        tag("text", up.form(t), x=LEFT - 6, y=y, dy="0.35em", text_anchor="end")
+        for t, y in zip(up.scale.ticks, heights, strict=True)
+    ]
     return [*grid, *words]
 
 
@@ -124,7 +162,11 @@ def _columns(across: Axis) -> list[Html]:
         )
         for t, x in zip(across.scale.ticks, places, strict=True)
     ]
-    return [axis, *words, tag("text", across.label, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle")]
+    return [
+        axis,
+        *words,
+        tag("text", across.label, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle"),
+    ]
 
 
 def _points(x: Floats, y: Floats, across: Scale, up: Scale) -> list[tuple[str, str]]:

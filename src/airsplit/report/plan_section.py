@@ -24,12 +24,24 @@ QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "greatest": 
 def the_plan(run: History) -> Html:
     """What was planned before the first round."""
     first = " of round 1" if run.plans else ""
-    said = [prose(text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text]
+    said = [
+        prose(text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text
+    ]
     few = len(run) <= MOST_SHOWN
     rows = _device_table(run, min(len(run), MOST_ROWS))
-    some = f"the first {MOST_ROWS} devices; plan.json has all" if len(run) > MOST_ROWS else "each device"
-    tables = [folded("The numbers behind this picture", rows)] if few else [_quantile_table(run), folded(f"The plan, {some}", rows)]
-    return together(tag("h2", f"The plan{first}"), *said, picture(run) if few else _split_table(run), *tables)
+    some = (
+        f"the first {MOST_ROWS} devices; plan.json has all"
+        if len(run) > MOST_ROWS
+        else "each device"
+    )
+    tables = (
+        [folded("The numbers behind this picture", rows)]
+        if few
+        else [_quantile_table(run), folded(f"The plan, {some}", rows)]
+    )
+    return together(
+        tag("h2", f"The plan{first}"), *said, picture(run) if few else _split_table(run), *tables
+    )
 
 
 def _not_used(run: History) -> Iterator[str]:
@@ -60,9 +72,17 @@ def _averaged(run: History) -> Iterator[str]:
     if run.scenario.training.algorithm == "sfl":
         number, deepest = run.plan["averaged_parameters"], run.split_name(max(run.plan["splits"]))
         total = run.plan.get("parameters")
-        part = f" of {total:,} ({percent(number / total)})" if isinstance(total, int) and total > 0 else ""
+        part = (
+            f" of {total:,} ({percent(number / total)})"
+            if isinstance(total, int) and total > 0
+            else ""
+        )
         behind = f"those behind {deepest}, the deepest split"
-        yield f"Averaged are {counted(number, 'parameter')}{part}, {behind}." if number else "Nothing is averaged."
+        yield (
+            f"Averaged are {counted(number, 'parameter')}{part}, {behind}."
+            if number
+            else "Nothing is averaged."
+        )
 
 
 def picture(run: History) -> Html:
@@ -71,11 +91,29 @@ def picture(run: History) -> Html:
     times = _columns(run)
     slowest, widest = run.plan["mean_latency_s"], max(run.plan["shares"])
     kinds = {key.removesuffix("_s"): word for word, key in times.items()}
-    rows = [_picture_row("device", "cut after", f"share, up to {percent(widest, 1)}", f"time, up to {seconds(slowest)}", kind="head")]
+    rows = [
+        _picture_row(
+            "device",
+            "cut after",
+            f"share, up to {percent(widest, 1)}",
+            f"time, up to {seconds(slowest)}",
+            kind="head",
+        )
+    ]
     for k, (split, share) in enumerate(zip(run.plan["splits"], run.plan["shares"], strict=True)):
-        cut = together(bar({"own": split / layers, "theirs": 1 - split / layers}), tag("small", name(run.plan["split_names"][k])))
+        cut = together(
+            bar({"own": split / layers, "theirs": 1 - split / layers}),
+            tag("small", name(run.plan["split_names"][k])),
+        )
         spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}
-        rows.append(_picture_row(name(run.names[k]), cut, bar({"transmit": share / widest if widest else 0.0}), bar(spent)))
+        rows.append(
+            _picture_row(
+                name(run.names[k]),
+                cut,
+                bar({"transmit": share / widest if widest else 0.0}),
+                bar(spent),
+            )
+        )
     caption = f"Full bars take as long as the slowest device, {seconds(slowest)} on average. {_planned_waiting(run)}"
     legend = swatches({"own": "layers on the device", "theirs": "on the server"} | kinds)
     return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
@@ -119,15 +157,24 @@ def _device_table(run: History, count: int) -> Html:
 def _quantile_table(run: History) -> Html:
     """How shares and times are spread over a large fleet."""
     levels = list(QUANTILES.values())
-    shares = ["share of the band", *(f"{digits(100 * q)} %" for q in np.quantile(run.plan["shares"], levels).tolist())]
-    times = ([word, *map(seconds, np.quantile(run.plan[key], levels).tolist())] for word, key in _columns(run).items())
+    shares = [
+        "share of the band",
+        *(f"{digits(100 * q)} %" for q in np.quantile(run.plan["shares"], levels).tolist()),
+    ]
+    times = (
+        [word, *map(seconds, np.quantile(run.plan[key], levels).tolist())]
+        for word, key in _columns(run).items()
+    )
     return table(["over the devices", *QUANTILES], [shares, *times], words=("over the devices",))
 
 
 def _split_table(run: History) -> Html:
     """How many devices take each split; the rarest are left out where there are too many."""
     counts = Counter(run.plan["splits"]).most_common(MOST_SHOWN)
-    body = ([name(run.split_name(split)), f"{count:,}", percent(count / len(run))] for split, count in sorted(counts))
+    body = (
+        [name(run.split_name(split)), f"{count:,}", percent(count / len(run))]
+        for split, count in sorted(counts)
+    )
     return table(["split", "devices", "of the fleet"], body, words=("split",))
 
 
@@ -137,7 +184,10 @@ def measured(run: History) -> Html:
     if not run.is_measured or not run.records or run.plans:
         return Html()
     iterations, rounds = run.scenario.training.iterations_per_round, len(run.records)
-    planned, found = iterations * run.plan["expected_latency_s"], float(np.median(run.rounds["latency_s"]))
+    planned, found = (
+        iterations * run.plan["expected_latency_s"],
+        float(np.median(run.rounds["latency_s"])),
+    )
     said = (
         f"A round was planned to take {seconds(planned)} on average; it took {seconds(found)}, the median of "
         f"{counted(rounds, 'round')}: {percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
@@ -146,11 +196,25 @@ def measured(run: History) -> Html:
     columns = {word: (key, run.totals[key] / finished) for word, key in _columns(run).items()}
     heads = [f"{word}, {what}" for word in columns for what in ("planned", "measured")]
     body = (
-        [name(run.names[k]), *(seconds(float(v)) for key, means in columns.values() for v in (iterations * run.plan[key][k], means[k]))]
+        [
+            name(run.names[k]),
+            *(
+                seconds(float(v))
+                for key, means in columns.values()
+                for v in (iterations * run.plan[key][k], means[k])
+            ),
+        ]
         for k in range(min(len(run), MOST_ROWS))
     )
-    rows = folded("Each device, seconds a round", table(["device", *heads], body, words=("device",)))
-    return together(tag("h2", "Planned and measured"), prose(said), _measured_bars(run, columns, iterations), rows)
+    rows = folded(
+        "Each device, seconds a round", table(["device", *heads], body, words=("device",))
+    )
+    return together(
+        tag("h2", "Planned and measured"),
+        prose(said),
+        _measured_bars(run, columns, iterations),
+        rows,
+    )
 
 
 def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterations: int) -> Html:
@@ -167,7 +231,12 @@ def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterati
         for who, what, parts in ((name(run.names[k]), "planned", planned), ("", "measured", found))
     ]  # fmt: skip
     legend = swatches({key.removesuffix("_s"): word for word, (key, _) in columns.items()})
-    return tag("figure", legend, tag("ul", *rows, class_="bars"), tag("figcaption", "Of each device, mean seconds of a round."))
+    return tag(
+        "figure",
+        legend,
+        tag("ul", *rows, class_="bars"),
+        tag("figcaption", "Of each device, mean seconds of a round."),
+    )
 
 
 # ---- the plans that followed ---------------------------------------------------------------------------------------------
@@ -182,14 +251,20 @@ def new_plans(run: History) -> Html:
     body = (
         [
             f"{made[row].round:,}",
-            counted(sum(a != b for a, b in zip(splits[row], splits[row + 1], strict=True)), "device"),
+            counted(
+                sum(a != b for a, b in zip(splits[row], splits[row + 1], strict=True)), "device"
+            ),
             run.split_name(max(splits[row + 1])),
             f"{percent(min(shares[row + 1]), 2)} – {percent(max(shares[row + 1]), 2)}",
         ]
         for row in rows
     )
     every = run.scenario.training.replan_every
-    said = f"The plan was made anew {counted(len(made), 'time')}" + (f", {repeated(every, 'round')}." if every else ".")
+    said = f"The plan was made anew {counted(len(made), 'time')}" + (
+        f", {repeated(every, 'round')}." if every else "."
+    )
     columns = ["round", "another split", "deepest split", "shares of the band"]
     some = "" if len(rows) == len(made) else f", {len(rows)} of {len(made):,}"
-    return together(tag("h2", "New plans"), prose(said), folded(f"Each new plan{some}", table(columns, body)))
+    return together(
+        tag("h2", "New plans"), prose(said), folded(f"Each new plan{some}", table(columns, body))
+    )

@@ -31,7 +31,9 @@ class Scale:
         ([0.25, 1.0], [0.5])
         """
         shape = np.log if self.log else np.asarray
-        low, high, inner = (shape(np.asarray(v, dtype=np.float64)) for v in (self.low, self.high, values))
+        low, high, inner = (
+            shape(np.asarray(v, dtype=np.float64)) for v in (self.low, self.high, values)
+        )
         placed: Floats = (inner - low) / (high - low)
         return placed
 
@@ -66,7 +68,11 @@ def value_scale(greatest: float, ceiling: float = math.inf) -> Scale:
     """
     step = step_of(greatest if greatest > 0 else 1.0)
     count = max(math.ceil(greatest / step - 1e-9), 1)
-    return Scale(0.0, min(count * step, ceiling), tuple(n * step for n in range(count + 1) if n * step <= ceiling * (1 + 1e-9)))
+    return Scale(
+        0.0,
+        min(count * step, ceiling),
+        tuple(n * step for n in range(count + 1) if n * step <= ceiling * (1 + 1e-9)),
+    )
 
 
 def loss_scale(values: Floats) -> Scale:
@@ -90,7 +96,11 @@ def log_scale(low: float, high: float) -> Scale:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = -(-(last - first) // 6)
     powers = _within(low, high, (float(f"1e{power}") for power in range(first, last + 1, every)))
-    between = _within(low, high, (float(f"{factor}e{power}") for power in range(first, last + 1) for factor in (1, 2, 5)))
+    between = _within(
+        low,
+        high,
+        (float(f"{factor}e{power}") for power in range(first, last + 1) for factor in (1, 2, 5)),
+    )
     return Scale(low, high, powers if len(powers) > 1 else between, log=True)
 
 
@@ -115,7 +125,7 @@ def _around_zero(least: float, greatest: float) -> Scale:
 
 
 def thinned(values: Floats, most: int = MOST_POINTS) -> Ints:
-    """Rows of at most so many points that look like all of them: of neighbours the first, the least, the greatest and the last.
+    """Rows of at most so many points that look like all of them: of neighbors the first, the least, the greatest and the last.
 
     >>> thinned(np.array([0.0, 9.0, 1.0, 2.0, -5.0, 3.0, 4.0, 4.0]), most=4).tolist()
     [0, 1, 4, 7]
@@ -123,7 +133,10 @@ def thinned(values: Floats, most: int = MOST_POINTS) -> Ints:
     if len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(most // 4, 1) + 1).astype(np.int64)
-    kept = [(a, a + values[a:b].argmin(), a + values[a:b].argmax(), b - 1) for a, b in itertools.pairwise(edges.tolist())]
+    kept = [
+        (a, a + values[a:b].argmin(), a + values[a:b].argmax(), b - 1)
+        for a, b in itertools.pairwise(edges.tolist())
+    ]
     return np.unique(np.array(kept, dtype=np.int64))
 
 

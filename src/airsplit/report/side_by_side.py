@@ -19,11 +19,17 @@ from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
 from airsplit.runs.comparison import Comparison, Row, comparison_in, folder_of
+from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
-from airsplit.runs.record import RunFolder
 from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
 
-KINDS = {"sfl": "blue", "fedavg": "orange", "split-learning": "red", "splitfed-v1": "purple", "splitfed-v2": "green"}
+KINDS = {
+    "sfl": "blue",
+    "fedavg": "orange",
+    "split-learning": "red",
+    "splitfed-v1": "purple",
+    "splitfed-v2": "green",
+}
 FAR_APART = 8.0
 """Longest run ÷ shortest: from there on the axis of times is logarithmic."""
 FACTS = "comparison.json"
@@ -51,29 +57,57 @@ def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
     """Algorithms, seeds and target of comparison.json."""
     try:
         said: dict[str, Any] = read_json(file, what="comparison")
-        algorithms, seeds = [str(row["algorithm"]) for row in said["algorithms"]], tuple(map(int, said["seeds"]))
+        algorithms, seeds = (
+            [str(row["algorithm"]) for row in said["algorithms"]],
+            tuple(map(int, said["seeds"])),
+        )
         target = float(said["target"])
     except (ValueError, TypeError, KeyError):
-        raise FileProblem(f"comparison {str(file)!r} is not one; was it written by airsplit compare?") from None
-    if not seeds or not algorithms or not all(":" in algorithm or algorithm in KINDS for algorithm in algorithms):
-        raise FileProblem(f"comparison {str(file)!r} must name seeds and algorithms: {', '.join(KINDS)} or package.module:NAME")
+        raise FileProblem(
+            f"comparison {str(file)!r} is not one; was it written by airsplit compare?"
+        ) from None
+    if (
+        not seeds
+        or not algorithms
+        or not all(":" in algorithm or algorithm in KINDS for algorithm in algorithms)
+    ):
+        raise FileProblem(
+            f"comparison {str(file)!r} must name seeds and algorithms: {', '.join(KINDS)} or package.module:NAME"
+        )
     for algorithm in algorithms:
-        require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm)  # a folder is called by it
+        require_choice_or_path(
+            f"algorithm of comparison {str(file)!r}", algorithm
+        )  # a folder is called by it
     return algorithms, seeds, target
 
 
 def _title(found: Comparison) -> str:
     names = [title_of(algorithm) for algorithm in found.trials]
-    return f"{', '.join(names[:-1])} and {names[-1]} side by side" if len(names) > 1 else f"{names[0]}, {counted(len(found.seeds), 'seed')}"
+    return (
+        f"{', '.join(names[:-1])} and {names[-1]} side by side"
+        if len(names) > 1
+        else f"{names[0]}, {counted(len(found.seeds), 'seed')}"
+    )
 
 
 def _main(found: Comparison) -> Html:
-    top = tag("header", tag("h1", _title(found)), tag("p", found.about(), class_="under"), prose(found.headline, "lead"))
+    top = tag(
+        "header",
+        tag("h1", _title(found)),
+        tag("p", found.about(), class_="under"),
+        prose(found.headline, "lead"),
+    )
     body = [[title_of(row.algorithm), *found.cells(row)] for row in found.rows]
-    numbers = together(tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",)))
+    numbers = together(
+        tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",))
+    )
     energy = "" if found.has_energy else f"Energy is {NO_ENERGY}. "
     foot = f"{energy}Times are virtual: what the devices would have taken, not this computer. Every number is in comparison.json."
-    sections = [tag("section", inside) for inside in (_curves(found), numbers, _algorithms(found), _runs(found)) if inside]
+    sections = [
+        tag("section", inside)
+        for inside in (_curves(found), numbers, _algorithms(found), _runs(found))
+        if inside
+    ]
     return together(tag("main", top, *sections), tag("footer", foot))
 
 
@@ -93,24 +127,44 @@ def _curves(found: Comparison) -> Html:
     )
     last = max(float(rounds[-1]) for rounds, _, _ in curves.values())
     panels = [
-        ("virtual time", {a: times.mean(axis=0) / unit_s for a, (_, times, _) in curves.items()}, across_time),
-        ("rounds", {a: rounds for a, (rounds, _, _) in curves.items()}, Axis(span_scale(last, whole=True), "round", tick)),
+        (
+            "virtual time",
+            {a: times.mean(axis=0) / unit_s for a, (_, times, _) in curves.items()},
+            across_time,
+        ),
+        (
+            "rounds",
+            {a: rounds for a, (rounds, _, _) in curves.items()},
+            Axis(span_scale(last, whole=True), "round", tick),
+        ),
     ]
     means = {algorithm: values.mean(axis=0) for algorithm, (_, _, values) in curves.items()}
     name = "Accuracy" if found.metric.is_accuracy else found.metric.name
-    figures = [_panel(f"{name} over {over}", x, means, axis, found.metric) for over, x, axis in panels]
-    keys = legend([Line(title_of(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0)) for algorithm in curves])
+    figures = [
+        _panel(f"{name} over {over}", x, means, axis, found.metric) for over, x, axis in panels
+    ]
+    keys = legend(
+        [
+            Line(title_of(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0))
+            for algorithm in curves
+        ]
+    )
     return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
 
 
-def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis, metric: Metric) -> Html:
+def _panel(
+    caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis, metric: Metric
+) -> Html:
     points = np.unique(np.concatenate(list(x.values())))
     lines = []
     for algorithm, values in means.items():
         spread = np.full(len(points), np.nan)
         spread[np.searchsorted(points, x[algorithm])] = values
         lines.append(Line(title_of(algorithm), KINDS.get(algorithm, "ink"), spread))
-    alt = f"{caption}. " + " ".join(f"{title_of(a)}: {metric.show(float(values[-1]))} at the end." for a, values in means.items())
+    alt = f"{caption}. " + " ".join(
+        f"{title_of(a)}: {metric.show(float(values[-1]))} at the end."
+        for a, values in means.items()
+    )
     every = np.concatenate(list(means.values()))
     if metric.is_accuracy:
         up = Axis(value_scale(float(every.max()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
@@ -121,16 +175,25 @@ def _panel(caption: str, x: dict[str, Floats], means: dict[str, Floats], across:
 
 
 def _algorithms(found: Comparison) -> Html:
-    pairs = [together(tag("dt", title_of(a)), tag("dd", ALGORITHMS[a][1])) for a in found.trials if a in ALGORITHMS]
+    pairs = [
+        together(tag("dt", title_of(a)), tag("dd", ALGORITHMS[a][1]))
+        for a in found.trials
+        if a in ALGORITHMS
+    ]
     return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
 
 
 def _runs(found: Comparison) -> Html:
     """Links to the pages of the runs, which lie beside this one."""
-    rows = [tag("li", title_of(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows]
+    rows = [
+        tag("li", title_of(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows
+    ]
     return together(tag("h2", "Each run"), tag("ul", *rows))
 
 
 def _links(row: Row, seeds: tuple[int, ...]) -> list[Html]:
-    found = [tag("a", f"seed {seed}", href=f"{folder_of(row.algorithm, seed)}/report.html") for seed in seeds]
+    found = [
+        tag("a", f"seed {seed}", href=f"{folder_of(row.algorithm, seed)}/report.html")
+        for seed in seeds
+    ]
     return [together(each, " ") for each in found]

@@ -1,4 +1,4 @@
-"""The style sheet: one column of text, light and dark, on a telephone and on paper.  The colours are those of the figures."""
+"""The style sheet: one column of text, light and dark, on a telephone and on paper.  The colors are those of the figures."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from airsplit.core.errors import FileProblem
 from airsplit.runs.history import has_energy
 from airsplit.runs.metric import Metric, metric_of
 from airsplit.core.formatting import counted, percent, quantity, seconds
-from airsplit.runs.record import Divergence, RunFolder
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
 from airsplit.runs.wording import title_of

@@ -12,7 +12,8 @@ import numpy as np
 
 from airsplit.core.errors import AirsplitError, FileProblem, show
 from airsplit.runs.metric import Metric, metric_of
-from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, LARGEST, PER_DEVICE, Divergence, RecordReader, RoundRecord, RunFolder
+from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, LARGEST, PER_DEVICE, RecordReader, RoundRecord
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.core.units import Floats, Ints
 

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from airsplit import __version__
+VERSION = "0.1.0"
 
 
 def made_by() -> dict[str, str]:
@@ -16,7 +16,7 @@ def made_by() -> dict[str, str]:
     >>> sorted(made_by())
     ['airsplit_version', 'machine']
     """
-    return {"airsplit_version": __version__, "machine": f"{processor()}, {cores()} cores, Python {platform.python_version()}, {_torch()}"}
+    return {"airsplit_version": VERSION, "machine": f"{processor()}, {cores()} cores, Python {platform.python_version()}, {_torch()}"}
 
 
 def processor() -> str:

@@ -45,21 +45,38 @@ def _plan(limit: str, method: str) -> str:
 
 _LIMIT_8 = "max_split = 8                     # the paper's limit for AlexNet: pool2"
 _LIMIT_6 = "max_split = 6                     # the paper's limit for VGG16: conv2_1"
-_NO_LIMIT = "# no max_split: up to the deepest split that leaves a parameter to be averaged, 19 of 20"
+_NO_LIMIT = (
+    "# no max_split: up to the deepest split that leaves a parameter to be averaged, 19 of 20"
+)
 
 # name: description, text
 _PRESETS: dict[str, tuple[str, str]] = {
     "paper-alexnet": (
         "The paper's AlexNet: 20 devices at 200 m, 20 MHz, splits up to 8",
-        _model("alexnet") + _PAPER_FLEET + _PAPER_CELL + _plan(_LIMIT_8, "exact") + _PAPER_CLOCK + _BATCH,
+        _model("alexnet")
+        + _PAPER_FLEET
+        + _PAPER_CELL
+        + _plan(_LIMIT_8, "exact")
+        + _PAPER_CLOCK
+        + _BATCH,
     ),
     "paper-alexnet-no-limit": (
         "The paper's AlexNet without a limit on the split: only fc8 need be averaged",
-        _model("alexnet") + _PAPER_FLEET + _PAPER_CELL + _plan(_NO_LIMIT, "exact") + _PAPER_CLOCK + _BATCH,
+        _model("alexnet")
+        + _PAPER_FLEET
+        + _PAPER_CELL
+        + _plan(_NO_LIMIT, "exact")
+        + _PAPER_CLOCK
+        + _BATCH,
     ),
     "paper-vgg16": (
         "The paper's VGG16: 20 devices at 200 m, 20 MHz, splits up to 6",
-        _model("vgg16") + _PAPER_FLEET + _PAPER_CELL + _plan(_LIMIT_6, "exact") + _PAPER_CLOCK + _BATCH,
+        _model("vgg16")
+        + _PAPER_FLEET
+        + _PAPER_CELL
+        + _plan(_LIMIT_6, "exact")
+        + _PAPER_CLOCK
+        + _BATCH,
     ),
     "physical": (
         "AlexNet with noise that grows with the band, the gradient's way back and the backward pass",

@@ -74,7 +74,9 @@ class Scenario(Section):
             if not file.exists():
                 raise _no_scenario(name)
         if file.suffix == ".csv":
-            raise FileProblem(f'{where} must be TOML, got a CSV; a scenario names it under [fleet]: file = "{file.name}"')
+            raise FileProblem(
+                f'{where} must be TOML, got a CSV; a scenario names it under [fleet]: file = "{file.name}"'
+            )
         text = read_text(file, what="scenario file", limit_bytes=1 << 26)
         try:
             loaded = cls.from_toml(text, folder=file.parent)
@@ -94,7 +96,11 @@ class Scenario(Section):
         """Every setting that applies; `from_toml` gives an equal scenario back, to the last bit."""
         blocks = []
         for table, section in self.settings().items():
-            lines = [f"{key} = {_toml(value)}" for key, value in section.settings().items() if value != {}]
+            lines = [
+                f"{key} = {_toml(value)}"
+                for key, value in section.settings().items()
+                if value != {}
+            ]
             blocks.append("\n".join([f"[{table}]", *lines]) + "\n")
         return "\n".join(blocks)
 
@@ -118,7 +124,11 @@ class Scenario(Section):
         if deepest is None:
             deepest = profile.deepest_averaging_split(self.model.raw_inputs)
         splits = {"max_split": deepest, "min_split": self.plan.min_split, "split": self.plan.split}
-        named = {f"plan.{key}": _named(profile, f"plan.{key}", split) for key, split in splits.items() if split is not None}
+        named = {
+            f"plan.{key}": _named(profile, f"plan.{key}", split)
+            for key, split in splits.items()
+            if split is not None
+        }
         return self.replace(**named, **{"model.fingerprint": profile.fingerprint})
 
     def require_model(self, profile: Profile) -> None:
@@ -126,37 +136,60 @@ class Scenario(Section):
         wanted = self.model.fingerprint
         if wanted is not None and wanted != profile.fingerprint:
             why = "the model, or the way it is counted, has changed since; leave the key out to take it as it is"
-            raise InvalidValue(f"model.fingerprint must be that of the model, {profile.fingerprint}, got {wanted}: {why}")
+            raise InvalidValue(
+                f"model.fingerprint must be that of the model, {profile.fingerprint}, got {wanted}: {why}"
+            )
 
     def code_paths(self) -> dict[str, str]:
         """Return the settings that name code, "package.module:name", by their dotted keys."""
-        return find_code_paths({table: section.settings() for table, section in self.settings().items()})
+        return find_code_paths(
+            {table: section.settings() for table, section in self.settings().items()}
+        )
 
     def make_cell(self) -> Cell:
         return Cell(**self.cell.settings())
 
     def make_clock(self) -> Clock:
         """The clock, with the training's iterations per round."""
-        return Clock(iterations_per_round=self.training.iterations_per_round, **self.clock.settings())
+        return Clock(
+            iterations_per_round=self.training.iterations_per_round, **self.clock.settings()
+        )
 
     def make_fleet(self) -> Fleet:
         """The fleet: drawn or read, with the trace in place of its channels where there is one."""
         file, cell = self.fleet.file, self.make_cell()
-        fleet = Fleet.sample(cell=cell, **self.fleet.drawn()) if file is None else Fleet.read(file, cell=cell)
-        return fleet if self.fleet.trace is None else _with_trace(fleet, Trace.read(self.fleet.trace))
+        fleet = (
+            Fleet.sample(cell=cell, **self.fleet.drawn())
+            if file is None
+            else Fleet.read(file, cell=cell)
+        )
+        return (
+            fleet if self.fleet.trace is None else _with_trace(fleet, Trace.read(self.fleet.trace))
+        )
 
     @property
     def element_bits(self) -> int:
         """Bits of each number that crosses a cut: as many as its compression leaves, unless the plan has another number."""
-        return COMPRESSIONS[self.network.compression] if self.plan.element_bits is None else self.plan.element_bits
+        return (
+            COMPRESSIONS[self.network.compression]
+            if self.plan.element_bits is None
+            else self.plan.element_bits
+        )
 
     def plan_arguments(self, method: str | None = None) -> dict[str, Any]:
         """The keyword arguments for airsplit.plan; for another method than the scenario's, only those that it takes."""
         wanted = self.plan.method if method is None else method
         others = foreign_options(wanted)
-        chosen = {"optimiser_slots": self.training.optimiser_slots, "raw_inputs": self.model.raw_inputs}
+        chosen = {
+            "optimizer_slots": self.training.optimizer_slots,
+            "raw_inputs": self.model.raw_inputs,
+        }
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
-        always = {"element_bits": self.element_bits, "batch_size": self.training.batch_size, "clock": self.make_clock()}
+        always = {
+            "element_bits": self.element_bits,
+            "batch_size": self.training.batch_size,
+            "clock": self.make_clock(),
+        }
         return chosen | always | {"method": wanted}
 
 
@@ -170,7 +203,9 @@ def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
     return file.parent if any(os.path.lexists(file.parent / mark) for mark in marks) else None
 
 
-def require_named_code(scenario: Scenario, named: Collection[str], folder: str | os.PathLike[str]) -> None:
+def require_named_code(
+    scenario: Scenario, named: Collection[str], folder: str | os.PathLike[str]
+) -> None:
     """Refuse code by path that a file of a run folder names and the user does not.
 
     A run folder may come from somebody else, and code that it names could do anything.
@@ -185,9 +220,14 @@ def require_named_code(scenario: Scenario, named: Collection[str], folder: str |
             )
 
 
-def _named(profile: Profile, field: str, split: int | str | tuple[int | str, ...]) -> str | list[str]:
+def _named(
+    profile: Profile, field: str, split: int | str | tuple[int | str, ...]
+) -> str | list[str]:
     if isinstance(split, tuple):
-        return [profile.names[profile.split_of(each, f"{field}[{k}]") - 1] for k, each in enumerate(split)]
+        return [
+            profile.names[profile.split_of(each, f"{field}[{k}]") - 1]
+            for k, each in enumerate(split)
+        ]
     return profile.names[profile.split_of(split, field) - 1]
 
 
@@ -221,7 +261,9 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
         raise unknown_key("", table)
     if not dot:
         example = min(SECTIONS[table].model_fields)
-        raise InvalidValue(f"scenario key {table!r} must name a setting of its table, e.g. {table}.{example}")
+        raise InvalidValue(
+            f"scenario key {table!r} must name a setting of its table, e.g. {table}.{example}"
+        )
     name, deeper, argument = key.partition(".")
     if name not in SECTIONS[table].model_fields or (deeper and not name.endswith("arguments")):
         raise unknown_key(table, key)
@@ -237,9 +279,18 @@ def _put(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
 def _with_trace(fleet: Fleet, trace: Trace) -> Fleet:
     if fleet.name is not None and trace.name is not None and tuple(fleet.name) != tuple(trace.name):
         wanted, got = show(tuple(fleet.name)), show(trace.name)
-        raise InvalidValue(f"fleet.trace must have the devices of fleet.file, in their order, {wanted}, got {got}")
-    measured = {"full_band_rate_bps": None, "full_band_downlink_bps": None, "distance_m": None, "fading": 1.0}
-    return fleet.replace(trace=trace, name=trace.name if fleet.name is None else fleet.name, **measured)
+        raise InvalidValue(
+            f"fleet.trace must have the devices of fleet.file, in their order, {wanted}, got {got}"
+        )
+    measured = {
+        "full_band_rate_bps": None,
+        "full_band_downlink_bps": None,
+        "distance_m": None,
+        "fading": 1.0,
+    }
+    return fleet.replace(
+        trace=trace, name=trace.name if fleet.name is None else fleet.name, **measured
+    )
 
 
 def _toml(value: Any) -> str:
@@ -253,7 +304,10 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
-        pairs = (f"{key if _is_bare(key) else _toml(key)} = {_toml(entry)}" for key, entry in value.items())
+        pairs = (
+            f"{key if _is_bare(key) else _toml(key)} = {_toml(entry)}"
+            for key, entry in value.items()
+        )
         return "{ " + ", ".join(pairs) + " }" if value else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(entry) for entry in value) + "]"

@@ -35,7 +35,7 @@ LOSSES = ("cross-entropy",)
 ACCURACY = "accuracy"
 METRICS = (ACCURACY,)
 GOALS = ("max", "min")
-OPTIMISERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam")
 PRECISIONS = ("fp32", "bf16")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
 WEIGHTINGS = ("uniform", "samples")
@@ -43,9 +43,18 @@ WEIGHTINGS = ("uniform", "samples")
 # options that belong to one value of another setting
 PARTITION_OF = {"alpha": "dirichlet", "labels_per_device": "shards"}
 ALGORITHM_OF = {"average_fronts_every": "sfl"}
-OPTIMISER_OF = {"momentum": "sgd"}
+OPTIMIZER_OF = {"momentum": "sgd"}
 METRIC_DEFAULTS: dict[str, Any] = {"metric_goal": "max", "metric_arguments": {}}
-DRAWN = ("devices", "mean_distance_m", "distance_spread", "seconds_per_mac", "fluctuation_ratio", "fading", "joules_per_mac", "seed")
+DRAWN = (
+    "devices",
+    "mean_distance_m",
+    "distance_spread",
+    "seconds_per_mac",
+    "fluctuation_ratio",
+    "fading",
+    "joules_per_mac",
+    "seed",
+)
 CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
 
 
@@ -87,7 +96,9 @@ class Section(BaseModel):
         if wrong:
             others = [f"{self.table}.{key}" for key in wrong[1:] if moot[key] == moot[wrong[0]]]
             likewise = f"; likewise {', '.join(others)}" if others else ""
-            raise InvalidValue(f"{self.table}.{wrong[0]} {moot[wrong[0]]}, got {show(given[wrong[0]])}{likewise}")
+            raise InvalidValue(
+                f"{self.table}.{wrong[0]} {moot[wrong[0]]}, got {show(given[wrong[0]])}{likewise}"
+            )
         return moot
 
     @classmethod
@@ -100,7 +111,11 @@ class Section(BaseModel):
 
     def settings(self) -> dict[str, Any]:
         """Every setting that applies, by its name."""
-        return {key: getattr(self, key) for key in type(self).model_fields if getattr(self, key) is not None}
+        return {
+            key: getattr(self, key)
+            for key in type(self).model_fields
+            if getattr(self, key) is not None
+        }
 
 
 class ModelSettings(Section):
@@ -119,9 +134,14 @@ class ModelSettings(Section):
     @classmethod
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
         one = [key for key in ("input_shape", "input_dtype") if key in given]
-        others = dict.fromkeys(("input_shape", "input_dtype"), "inputs") if "inputs" in given else {}
+        others = (
+            dict.fromkeys(("input_shape", "input_dtype"), "inputs") if "inputs" in given else {}
+        )
         others |= {"inputs": one[0]} if one else {}
-        return {key: f"and model.{other} exclude each other; leave one out" for key, other in others.items()}
+        return {
+            key: f"and model.{other} exclude each other; leave one out"
+            for key, other in others.items()
+        }
 
     def check(self) -> None:
         require_choice_or_path("model.name", self.name)
@@ -130,21 +150,29 @@ class ModelSettings(Section):
         for key, value in self.arguments.items():
             require_plain(f"model.arguments.{key}", value)
         if "input_shape" in self.arguments and ":" not in self.name:
-            raise InvalidValue("model.arguments.input_shape has a key of its own; write model.input_shape instead")
+            raise InvalidValue(
+                "model.arguments.input_shape has a key of its own; write model.input_shape instead"
+            )
 
     def _check_inputs(self) -> None:
         if self.input_shape:
             require_shape("model.input_shape", self.input_shape)
         if self.input_shape == ():
             why = "the shape of one sample, without the batch axis"
-            way = 'input_shape = [3, 32, 32], or inputs = ["3x32x32", "77:int64"] for several inputs'
+            way = (
+                'input_shape = [3, 32, 32], or inputs = ["3x32x32", "77:int64"] for several inputs'
+            )
             raise InvalidValue(f"model.input_shape must be {why}; write e.g. {way}")
         if self.input_dtype is not None:
             require_choice("model.input_dtype", self.input_dtype, DTYPES)
             if self.input_shape is None:
-                raise InvalidValue(f"model.input_dtype needs model.input_shape beside it, got {self.input_dtype!r} alone; give both")
+                raise InvalidValue(
+                    f"model.input_dtype needs model.input_shape beside it, got {self.input_dtype!r} alone; give both"
+                )
         if self.inputs == ():
-            raise InvalidValue('model.inputs must have a text for each input, got an empty list; write e.g. ["3x32x32", "77:int64"]')
+            raise InvalidValue(
+                'model.inputs must have a text for each input, got an empty list; write e.g. ["3x32x32", "77:int64"]'
+            )
         self.input_specs()
 
     def input_specs(self) -> tuple[InputSpec, ...] | None:
@@ -154,8 +182,14 @@ class ModelSettings(Section):
         (InputSpec(shape=(3, 32, 32), dtype=''), InputSpec(shape=(77,), dtype='int64'))
         """
         if self.inputs is not None:
-            return tuple(input_spec(text, f"model.inputs[{at}]") for at, text in enumerate(self.inputs))
-        return None if self.input_shape is None else (InputSpec(self.input_shape, self.input_dtype or ""),)
+            return tuple(
+                input_spec(text, f"model.inputs[{at}]") for at, text in enumerate(self.inputs)
+            )
+        return (
+            None
+            if self.input_shape is None
+            else (InputSpec(self.input_shape, self.input_dtype or ""),)
+        )
 
 
 class FleetSettings(Section):
@@ -176,16 +210,26 @@ class FleetSettings(Section):
 
     @classmethod
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        key, keys = ("file", DRAWN) if "file" in given else ("trace", CHANNELS) if "trace" in given else ("", ())
+        key, keys = (
+            ("file", DRAWN)
+            if "file" in given
+            else ("trace", CHANNELS)
+            if "trace" in given
+            else ("", ())
+        )
         return dict.fromkeys(keys, f"and fleet.{key} exclude each other; leave one out")
 
     def check(self) -> None:
         if self.redraw_fading and (self.fading is False or self.trace is not None):
             other = "fading = false" if self.trace is None else "trace"
-            raise InvalidValue(f"fleet.redraw_fading = true and fleet.{other} exclude each other; leave one out")
+            raise InvalidValue(
+                f"fleet.redraw_fading = true and fleet.{other} exclude each other; leave one out"
+            )
         if self.file is None:
             require_integer("fleet.devices", self.devices, low=1, high=10**8)
-            Fleet.sample(1, **{key: value for key, value in self.drawn().items() if key != "devices"})
+            Fleet.sample(
+                1, **{key: value for key, value in self.drawn().items() if key != "devices"}
+            )
 
     def drawn(self) -> dict[str, Any]:
         """The arguments of Fleet.sample."""
@@ -227,7 +271,7 @@ class PlanSettings(Section):
     quantile: float | None = None
     device_quantile: float | None = None
     certify: bool = True
-    optimiser_slots: int | None = None
+    optimizer_slots: int | None = None
     seed: int = 0
 
     @classmethod
@@ -238,15 +282,17 @@ class PlanSettings(Section):
     def check(self) -> None:
         require_choice_or_path("plan.method", self.method, METHODS)
         if self.method == "fixed" and self.split is None:
-            raise InvalidValue('plan.split must be given for method = "fixed", e.g. split = 4, "pool1" or [1, 3, 5, 6]')
+            raise InvalidValue(
+                'plan.split must be given for method = "fixed", e.g. split = 4, "pool1" or [1, 3, 5, 6]'
+            )
         for key in ("max_split", "split"):
             if getattr(self, key) is not None:
                 _require_splits(f"plan.{key}", getattr(self, key))
         _require_splits("plan.min_split", self.min_split, several=False)
         if self.element_bits is not None:
             require_integer("plan.element_bits", self.element_bits, low=1, high=64)
-        if self.optimiser_slots is not None:
-            require_integer("plan.optimiser_slots", self.optimiser_slots, low=0, high=16)
+        if self.optimizer_slots is not None:
+            require_integer("plan.optimizer_slots", self.optimizer_slots, low=0, high=16)
         require_integer("plan.seed", self.seed, low=0)
         for key in ("quantile", "device_quantile"):
             if getattr(self, key) is not None:
@@ -282,7 +328,7 @@ class TrainingSettings(Section):
     iterations_per_round: int = 5
     batch_size: int = 32
     learning_rate: float = 0.05
-    optimiser: str = "sgd"
+    optimizer: str = "sgd"
     momentum: float | None = 0.0
     weight_decay: float = 0.0
     loss: str = "cross-entropy"
@@ -308,25 +354,41 @@ class TrainingSettings(Section):
     @classmethod
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:
         moot: dict[str, str] = {}
-        for key, owners in (("partition", PARTITION_OF), ("algorithm", ALGORITHM_OF), ("optimiser", OPTIMISER_OF)):
-            moot |= _options_of_others(f"training.{key}", given.get(key, cls.model_fields[key].default), owners)
+        for key, owners in (
+            ("partition", PARTITION_OF),
+            ("algorithm", ALGORITHM_OF),
+            ("optimizer", OPTIMIZER_OF),
+        ):
+            moot |= _options_of_others(
+                f"training.{key}", given.get(key, cls.model_fields[key].default), owners
+            )
         if given.get("partition") == "given":
-            moot["samples_per_device"] = 'does not go with training.partition = "given", which says who holds what; leave it out'
+            moot["samples_per_device"] = (
+                'does not go with training.partition = "given", which says who holds what; leave it out'
+            )
         if given.get("metric", ACCURACY) == ACCURACY:
             own = 'is for a metric of your own, training.metric = "package.module:function"; leave it out'
-            moot |= {key: own for key, default in METRIC_DEFAULTS.items() if given.get(key, default) != default}
+            moot |= {
+                key: own
+                for key, default in METRIC_DEFAULTS.items()
+                if given.get(key, default) != default
+            }
         return moot
 
     def check(self) -> None:
         require_choice_or_path("training.algorithm", self.algorithm, ALGORITHMS)
         require_choice("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
-        require_choice("training.optimiser", self.optimiser, OPTIMISERS)
+        require_choice("training.optimizer", self.optimizer, OPTIMIZERS)
         require_choice("training.precision", self.precision, PRECISIONS)
         if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", self.device):
-            raise InvalidValue(f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}')
+            raise InvalidValue(
+                f'training.device must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(self.device)}'
+            )
         if self.compile and self.device == "cpu":
-            raise InvalidValue('training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out')
+            raise InvalidValue(
+                'training.compile needs training.device = "cuda": on a CPU there is nothing to compile; leave it out'
+            )
         require_choice_or_path("training.dataset", self.dataset, DATASETS)
         require_choice_or_path("training.loss", self.loss, LOSSES)
         require_choice_or_path("training.metric", self.metric, METRICS)
@@ -335,14 +397,29 @@ class TrainingSettings(Section):
             require_plain(f"training.metric_arguments.{key}", value)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
-            raise InvalidValue(f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}')
+            raise InvalidValue(
+                f'training.partition "given" needs a dataset factory, got {self.dataset!r}: one {hint}'
+            )
         self._check_numbers()
 
     def _check_numbers(self) -> None:
         for key, high in (("iterations_per_round", 10**6), ("batch_size", 10**9)):
             require_integer(f"training.{key}", getattr(self, key), low=1, high=high)
-        counts = ("rounds", "labels_per_device", "samples_per_device", "average_fronts_every", "replan_every")
-        for key in (*counts, "evaluate_every", "evaluate_devices", "evaluate_samples", "checkpoint_every", "checkpoints_kept"):
+        counts = (
+            "rounds",
+            "labels_per_device",
+            "samples_per_device",
+            "average_fronts_every",
+            "replan_every",
+        )
+        for key in (
+            *counts,
+            "evaluate_every",
+            "evaluate_devices",
+            "evaluate_samples",
+            "checkpoint_every",
+            "checkpoints_kept",
+        ):
             if getattr(self, key) is not None:
                 require_integer(f"training.{key}", getattr(self, key), low=1)
         require_integer("training.seed", self.seed, low=0)
@@ -356,9 +433,9 @@ class TrainingSettings(Section):
             require_number("training.alpha", self.alpha, above=0)
 
     @property
-    def optimiser_slots(self) -> int:
-        """Numbers that the optimiser keeps for each trained parameter."""
-        return 2 if self.optimiser == "adam" else int(bool(self.momentum))
+    def optimizer_slots(self) -> int:
+        """Numbers that the optimizer keeps for each trained parameter."""
+        return 2 if self.optimizer == "adam" else int(bool(self.momentum))
 
 
 class NetworkSettings(Section):
@@ -398,7 +475,15 @@ class NetworkSettings(Section):
 
 SECTIONS: dict[str, type[Section]] = {
     section.table: section
-    for section in (ModelSettings, FleetSettings, CellSettings, PlanSettings, ClockSettings, TrainingSettings, NetworkSettings)
+    for section in (
+        ModelSettings,
+        FleetSettings,
+        CellSettings,
+        PlanSettings,
+        ClockSettings,
+        TrainingSettings,
+        NetworkSettings,
+    )
 }
 
 _RULES = {
@@ -419,12 +504,20 @@ def _in_words(error: ValidationError, table: str) -> AirsplitError:
     if isinstance(cause, AirsplitError):
         return cause
     # behind the key pydantic puts the entry of a list, or, where a setting may be of two types, the type that it tried
-    field = f"{table}.{first['loc'][0]}".removeprefix(".") + "".join(f"[{part}]" for part in first["loc"][1:] if isinstance(part, int))
+    field = f"{table}.{first['loc'][0]}".removeprefix(".") + "".join(
+        f"[{part}]" for part in first["loc"][1:] if isinstance(part, int)
+    )
     if first["type"] == "missing":
-        return InvalidValue('model.name must be given; write [model] and under it, e.g., name = "alexnet"')
+        return InvalidValue(
+            'model.name must be given; write [model] and under it, e.g., name = "alexnet"'
+        )
     if first["type"] == "model_type":
-        return InvalidValue(f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it")
-    return InvalidValue(f"{field} must be {_RULES.get(first['type'], first['msg'])}, got {show(first['input'])}")
+        return InvalidValue(
+            f"{field} must be a table, got {show(first['input'])}; write [{field}] and its keys under it"
+        )
+    return InvalidValue(
+        f"{field} must be {_RULES.get(first['type'], first['msg'])}, got {show(first['input'])}"
+    )
 
 
 def unknown_key(table: str, key: str) -> UnknownName:
@@ -433,14 +526,24 @@ def unknown_key(table: str, key: str) -> UnknownName:
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
     hint = f"; did you mean {f'{table}.' if table else ''}{near[0]}?" if near else "."
-    hint = f"; it belongs to {' or '.join(homes)}." if homes and not difflib.get_close_matches(key, near, cutoff=0.9) else hint
+    hint = (
+        f"; it belongs to {' or '.join(homes)}."
+        if homes and not difflib.get_close_matches(key, near, cutoff=0.9)
+        else hint
+    )
     name = f"{table}.{key}" if table else f"[{key}]"
-    return UnknownName(f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}")
+    return UnknownName(
+        f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}"
+    )
 
 
 def _options_of_others(key: str, value: object, owners: Mapping[str, str]) -> dict[str, str]:
     why = 'belongs to {} = "{}", but that is {}; change one of them'
-    return {option: why.format(key, owner, show(value)) for option, owner in owners.items() if owner != value}
+    return {
+        option: why.format(key, owner, show(value))
+        for option, owner in owners.items()
+        if owner != value
+    }
 
 
 def _require_splits(field: str, value: object, *, several: bool = True) -> None:
@@ -449,7 +552,9 @@ def _require_splits(field: str, value: object, *, several: bool = True) -> None:
     for entry in entries:
         number = isinstance(entry, int) and not isinstance(entry, bool) and entry >= 1
         if not number and not (isinstance(entry, str) and entry):
-            rule = "a split's number, from 1, or its name" + (", or a list with one for each device" if several else "")
+            rule = "a split's number, from 1, or its name" + (
+                ", or a list with one for each device" if several else ""
+            )
             raise InvalidValue(f"{field} must be {rule}, got {show(value)}")
     if not entries:
         raise InvalidValue(f"{field} must have one split for each device, got an empty list")
@@ -465,5 +570,9 @@ def require_plain(field: str, value: object) -> None:
             require_plain(f"{field}.{key}", entry)
     elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
         raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
-    elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise InvalidValue(f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}")
+    elif not isinstance(value, str | int | float) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise InvalidValue(
+            f"{field} must be a finite number, text, true or false, or a list or table of them, got {show(value)}"
+        )

@@ -47,7 +47,11 @@ class DeviceTotals:
 
     def __init__(self, devices: int) -> None:
         for name in PER_DEVICE:
-            setattr(self, name, np.zeros(devices, dtype=np.int64 if name.endswith("_bytes") else np.float64))
+            setattr(
+                self,
+                name,
+                np.zeros(devices, dtype=np.int64 if name.endswith("_bytes") else np.float64),
+            )
         self.last = np.zeros(devices, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -137,7 +141,9 @@ class ClockRun:
         """The part of the virtual time that each device spends with what; what is left is absence."""
         whole = max(self.virtual_time_s, 1e-300)
         shares = {name.removesuffix("_s"): getattr(self.devices, name) / whole for name in TIMES}
-        absent: Floats = np.maximum(1 - sum(shares.values(), start=np.zeros(len(self.devices))), 0.0)
+        absent: Floats = np.maximum(
+            1 - sum(shares.values(), start=np.zeros(len(self.devices))), 0.0
+        )
         return shares | {"absent": absent}
 
     @property
@@ -158,7 +164,9 @@ class ClockRun:
         return {name: getattr(self, name) for name in PLAIN} | lists
 
 
-def clock_run(scenario: Scenario, *, rounds: int | None = None, tell: Callable[[str], None] = lambda _: None) -> ClockRun:
+def clock_run(
+    scenario: Scenario, *, rounds: int | None = None, tell: Callable[[str], None] = lambda _: None
+) -> ClockRun:
     """Step through the rounds of a scenario, with all that its training would draw, but for the training.
 
     rounds   None: as many as training.rounds says
@@ -172,11 +180,20 @@ def clock_run(scenario: Scenario, *, rounds: int | None = None, tell: Callable[[
     (3, 20, 15)
     """
     if not isinstance(scenario, Scenario):
-        raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
-    wanted = scenario.training.rounds if rounds is None else require_integer("rounds", rounds, low=1)
+        raise InvalidValue(
+            f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one"
+        )
+    wanted = (
+        scenario.training.rounds if rounds is None else require_integer("rounds", rounds, low=1)
+    )
     fleet = scenario.make_fleet()  # before a model is counted, which may take long
     schedule = Schedule(scenario, profile_for(scenario), fleet)
-    latency, planned, devices, says = list[float](), np.zeros(2), DeviceTotals(len(fleet)), _planned_s(schedule, schedule.plan)
+    latency, planned, devices, says = (
+        list[float](),
+        np.zeros(2),
+        DeviceTotals(len(fleet)),
+        _planned_s(schedule, schedule.plan),
+    )
     for number in range(1, wanted + 1):
         again = schedule.replan_if_due(number)
         says = says if again is None else _planned_s(schedule, again)

@@ -16,10 +16,9 @@ from airsplit.core.files import write_text
 from airsplit.core.formatting import seconds
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.data.batches import short_devices_in
-from airsplit.report.side_by_side import write_comparison
 from airsplit.runs.comparison import Comparison, comparison_in, folder_of
+from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import metric_of
-from airsplit.runs.record import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ALGORITHMS
 from airsplit.simulation.simulate import simulate
@@ -52,24 +51,37 @@ def compare(
     if target is not None:
         low, high = (0, 1) if metric_of(scenario.training).is_accuracy else (None, None)
         require_number("target", target, above=low, high=high)
-    chosen = [require_choice_or_path("algorithm", algorithm, ALGORITHMS) for algorithm in dict.fromkeys(algorithms)]
+    chosen = [
+        require_choice_or_path("algorithm", algorithm, ALGORITHMS)
+        for algorithm in dict.fromkeys(algorithms)
+    ]
     if not chosen:
         raise InvalidValue("algorithms must name at least one, got none")
     numbers = tuple(range(scenario.training.seed, scenario.training.seed + seeds))
     runs = [(algorithm, seed) for algorithm in chosen for seed in numbers]
-    pieces = [_Piece(_variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data, (a, s) == runs[0]) for a, s in runs]
+    pieces = [
+        _Piece(
+            _variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data, (a, s) == runs[0]
+        )
+        for a, s in runs
+    ]
     if not resume:
         for piece in pieces:
             RunFolder(piece.out).require_new()
-    start_s, before, whole = time.monotonic(), _rounds_in(pieces), len(pieces) * scenario.training.rounds
+    start_s, before, whole = (
+        time.monotonic(),
+        _rounds_in(pieces),
+        len(pieces) * scenario.training.rounds,
+    )
     for done in in_parallel(_train, pieces, jobs=jobs):
         rounds = _rounds_in(pieces)
         pace_s = (time.monotonic() - start_s) / (rounds - before) if rounds > before else None
         left = "" if pace_s is None else f", about {seconds(pace_s * (whole - rounds))} left"
         tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {whole} rounds{left}")
     found = comparison_in(out, scenario, chosen, numbers, target)
-    write_text(Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n")
-    write_comparison(found, Path(out))
+    write_text(
+        Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
+    )
     return found
 
 

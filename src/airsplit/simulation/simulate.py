@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from airsplit.core.errors import AirsplitError, Diverged, InvalidValue, show
-from airsplit.report.page import write_report
+from airsplit.core.errors import Diverged, InvalidValue, show
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.provenance import made_by
-from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, Divergence, RoundRecord, RunFolder
+from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.coordinator import Training
 from airsplit.training.ranks import OutOfTouch, Ranks, joined, ranks_of
@@ -29,7 +29,7 @@ def simulate(
 ) -> Iterator[RoundRecord]:
     """Train a scenario in virtual time: an iterator that trains a round for each record that is asked for.
 
-    out      a folder for the run: scenario, plan, records, checkpoint, report; None: nothing is written
+    out      a folder for the run: scenario, plan, records, checkpoint; None: nothing is written
     resume   go on with the run in `out`, bit for bit as if it had never stopped; only training.rounds may differ
     data     the folder with data sets; None: AIRSPLIT_DATA, or the usual one
 
@@ -43,12 +43,16 @@ def simulate(
     [1]
     """
     if not isinstance(scenario, Scenario):
-        raise InvalidValue(f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one")
+        raise InvalidValue(
+            f"scenario must be an airsplit.Scenario, got {show(scenario)}; Scenario.load(name) makes one"
+        )
     if out is None and resume:
         raise InvalidValue("resume needs out, the folder of the run to go on with")
     with ExitStack() as stack:
         ranks = stack.enter_context(joined(ranks_of()))
-        return simulate_among(ranks, scenario, out=out, resume=resume, data=data, leaving=stack.pop_all())
+        return simulate_among(
+            ranks, scenario, out=out, resume=resume, data=data, leaving=stack.pop_all()
+        )
 
 
 def simulate_among(
@@ -102,7 +106,10 @@ def _this_process() -> str:
 
 def _written_plan(training: Training) -> dict[str, Any]:
     """The plan, with what a reader needs besides: who the devices are, what all splits are called, and by what it was made."""
-    about: dict[str, Any] = {"device_names": training.device_names, "all_split_names": list(training.profile.names)}
+    about: dict[str, Any] = {
+        "device_names": training.device_names,
+        "all_split_names": list(training.profile.names),
+    }
     about["parameters"] = int(training.profile.parameters.sum())
     about[ENERGY_INCLUDES_COMPUTING] = training.fleet.joules_per_mac is not None
     about["samples"] = training.sample_counts.tolist()
@@ -116,14 +123,16 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
     """
     with training.ranks.together():
         if folder is not None:
-            require_same(folder, training.scenario)
+            folder.require_same_scenario(training.scenario)
     training.restore(None if folder is None else folder.checkpoint)
     with training.ranks.together():
         if folder is None:
             return
         if training.settings.rounds < training.round:
             done = f"{training.round}, which the run in {str(folder.path)!r} has already"
-            raise InvalidValue(f"training.rounds must be at least {done}, got {training.settings.rounds}")
+            raise InvalidValue(
+                f"training.rounds must be at least {done}, got {training.settings.rounds}"
+            )
         if ":" in training.settings.algorithm and training.round < training.settings.rounds:
             warnings.warn(STATE_BEGINS_ANEW.format(training.settings.algorithm), stacklevel=2)
         folder.keep_until(training.round)
@@ -131,18 +140,9 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
         folder.rewrite_scenario(training.scenario.to_toml())
 
 
-def require_same(folder: RunFolder, now: Scenario) -> None:
-    """Only the number of rounds may differ from the scenario of the run in a folder."""
-    for table, section in Scenario.from_toml(folder.scenario()).settings().items():
-        other = getattr(now, table)
-        for key in type(section).model_fields:
-            old, new = getattr(section, key), getattr(other, key)
-            if old != new and (table, key) != ("training", "rounds"):
-                run = f"the run in {str(folder.path)!r} that is resumed"
-                raise InvalidValue(f"{table}.{key} must be as in {run}, {show(old)}, got {show(new)}; only training.rounds may differ")
-
-
-def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> Iterator[RoundRecord]:
+def _kept(
+    training: Training, folder: RunFolder | None, leaving: ExitStack
+) -> Iterator[RoundRecord]:
     """The records, each written down before the caller sees it; the checkpoint as often as the scenario says.
 
     Where one of several processes has had enough, it ends in all of them.
@@ -166,7 +166,9 @@ def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> I
                     save()
                 try:
                     yield record
-                except GeneratorExit:  # the caller has had enough; between two rounds the state is whole
+                except (
+                    GeneratorExit
+                ):  # the caller has had enough; between two rounds the state is whole
                     with suppress(OutOfTouch):  # the others may have been stopped, too
                         ranks.any(True)
                         save()
@@ -178,14 +180,3 @@ def _kept(training: Training, folder: RunFolder | None, leaving: ExitStack) -> I
             if folder is not None:
                 folder.write_divergence(Divergence(training.round + 1, str(error)))
             raise
-        finally:
-            if folder is not None:
-                report_on(folder)
-
-
-def report_on(folder: RunFolder) -> None:
-    """A page that cannot be written is no reason to lose a run, or to hide what stopped it."""
-    try:
-        write_report(folder.path)
-    except AirsplitError as error:
-        warnings.warn(f"there is no report: {error}", stacklevel=2)

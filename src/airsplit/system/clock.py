@@ -41,7 +41,12 @@ class Clock:
         if not isinstance(self.downlink, bool):
             raise InvalidValue(f"clock.downlink must be True or False, got {show(self.downlink)}")
         if self.backward_macs_ratio != COUNTED:
-            require_number("clock.backward_macs_ratio", self.backward_macs_ratio, low=0, hint=f'; or write "{COUNTED}"')
+            require_number(
+                "clock.backward_macs_ratio",
+                self.backward_macs_ratio,
+                low=0,
+                hint=f'; or write "{COUNTED}"',
+            )
         require_number("clock.server_seconds_per_mac", self.server_seconds_per_mac, low=0)
         if self.server_parallel is not None:
             require_integer("clock.server_parallel", self.server_parallel, low=1)

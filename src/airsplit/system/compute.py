@@ -24,7 +24,9 @@ def mean_compute_s(macs: Number, seconds_per_mac: Number, fluctuation: Number) -
     return c * (a + 1 / eps)
 
 
-def quantile_compute_s(p: float, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats) -> Floats:
+def quantile_compute_s(
+    p: float, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats
+) -> Floats:
     r"""The time that is kept with probability p, c (a + ln(1/(1-p)) / ε).
 
     >>> round(float(quantile_compute_s(0.5, np.array(1e9), np.array(1e-9), np.array(1e9))), 6)  # 1 + ln 2
@@ -35,7 +37,9 @@ def quantile_compute_s(p: float, macs: Floats, seconds_per_mac: Floats, fluctuat
     return seconds
 
 
-def compute_cdf(seconds: Floats, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats) -> Floats:
+def compute_cdf(
+    seconds: Floats, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats
+) -> Floats:
     r"""P[τ ≤ t] = 1 - exp(-ε (t - a c) / c) for t ≥ a c, else 0; a step at 0 where there is no work.
 
     >>> compute_cdf(np.array([0.5, 1.0, 1e9]), np.array(1e9), np.array(1e-9), np.array(1e9)).tolist()
@@ -47,7 +51,9 @@ def compute_cdf(seconds: Floats, macs: Floats, seconds_per_mac: Floats, fluctuat
     return -np.expm1(-np.maximum(x, 0))
 
 
-def draw_compute_s(rng: np.random.Generator, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats, draws: int) -> Floats:
+def draw_compute_s(
+    rng: np.random.Generator, macs: Floats, seconds_per_mac: Floats, fluctuation: Floats, draws: int
+) -> Floats:
     """Independent draws, shape (draws, …broadcast shape of the arguments…)."""
     c, a, eps = np.broadcast_arrays(macs, seconds_per_mac, fluctuation)
     seconds: Floats = a * c + c / eps * rng.exponential(size=(draws, *c.shape))
@@ -76,7 +82,9 @@ def fit_compute(macs: ArrayLike, seconds: ArrayLike) -> ComputeFit:
     """
     c, t = require_numbers("macs", macs, above=0), require_numbers("seconds", seconds, above=0)
     if c.shape != t.shape or c.ndim != 1 or not c.size:
-        raise InvalidValue(f"macs and seconds must be two lists of one length, got shapes {c.shape} and {t.shape}")
+        raise InvalidValue(
+            f"macs and seconds must be two lists of one length, got shapes {c.shape} and {t.shape}"
+        )
     pace = np.sort(t / c)
     a, extra = float(pace[0]), float(pace.mean() - pace[0])
     if extra <= 1e-12 * a:

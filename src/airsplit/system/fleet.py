@@ -23,7 +23,15 @@ from airsplit.core.errors import (
     show,
     unknown_name,
 )
-from airsplit.core.files import first_repeated, is_number, not_a_number, parse_table, read_table, write_text, wrong_length
+from airsplit.core.files import (
+    first_repeated,
+    is_number,
+    not_a_number,
+    parse_table,
+    read_table,
+    write_text,
+    wrong_length,
+)
 from airsplit.core.randomness import generator
 from airsplit.core.units import Floats, dbm_to_watts
 from airsplit.system.radio import PATH_LOSS_DB, Direction, Link, channel_gain
@@ -97,7 +105,15 @@ class Device:
     joules_per_mac: float | None
 
 
-_POSITIVE = ("seconds_per_mac", "fluctuation", "distance_m", "fading", "full_band_rate_bps", "full_band_downlink_bps", "memory_bytes")
+_POSITIVE = (
+    "seconds_per_mac",
+    "fluctuation",
+    "distance_m",
+    "fading",
+    "full_band_rate_bps",
+    "full_band_downlink_bps",
+    "memory_bytes",
+)
 _COLUMNS = (*_POSITIVE, "transmit_power_dbm", "joules_per_mac")
 
 
@@ -126,7 +142,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._check_sources()
-        columns = {c: _column(c, getattr(self, c)) for c in _COLUMNS if getattr(self, c) is not None}
+        columns = {
+            c: _column(c, getattr(self, c)) for c in _COLUMNS if getattr(self, c) is not None
+        }
         lengths = {c: len(v) for c, v in columns.items() if v.ndim == 1}
         if self.name is not None:
             object.__setattr__(self, "name", _names(self.name))
@@ -137,28 +155,44 @@ class Fleet:
         for column, length in lengths.items():
             if length != K:
                 first = next(iter(lengths))
-                raise InvalidValue(f"fleet.{column} has {length} entries, but fleet.{first} has {K}; give one a device")
+                raise InvalidValue(
+                    f"fleet.{column} has {length} entries, but fleet.{first} has {K}; give one a device"
+                )
         if K == 0:
             raise InvalidValue("fleet must have at least one device, got empty columns")
         for column, values in columns.items():
             object.__setattr__(self, column, np.broadcast_to(values, (K,)))
 
     def _check_sources(self) -> None:
-        given = [n for n in ("distance_m", "full_band_rate_bps", "trace") if getattr(self, n) is not None]
+        given = [
+            n for n in ("distance_m", "full_band_rate_bps", "trace") if getattr(self, n) is not None
+        ]
         if not given:
-            raise InvalidValue("fleet needs distance_m, full_band_rate_bps or a trace to know its channels, got none")
+            raise InvalidValue(
+                "fleet needs distance_m, full_band_rate_bps or a trace to know its channels, got none"
+            )
         if len(given) > 1:
-            raise InvalidValue(f"fleet.{given[0]} and fleet.{given[1]} exclude each other; give one")
+            raise InvalidValue(
+                f"fleet.{given[0]} and fleet.{given[1]} exclude each other; give one"
+            )
         for column in ("seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm"):
             if getattr(self, column) is None:
-                raise InvalidValue(f"fleet.{column} must be a number or a list of numbers, got None")
+                raise InvalidValue(
+                    f"fleet.{column} must be a number or a list of numbers, got None"
+                )
         for column, kind in (("cell", Cell), ("trace", Trace | None)):
             if not isinstance(getattr(self, column), kind):
-                raise InvalidValue(f"fleet.{column} must be an airsplit.{column.capitalize()}, got {show(getattr(self, column))}")
+                raise InvalidValue(
+                    f"fleet.{column} must be an airsplit.{column.capitalize()}, got {show(getattr(self, column))}"
+                )
         if self.distance_m is None and np.any(require_numbers("fleet.fading", self.fading) != 1.0):
-            raise InvalidValue("fleet.fading belongs to fleet.distance_m; measured rates have it in them already")
+            raise InvalidValue(
+                "fleet.fading belongs to fleet.distance_m; measured rates have it in them already"
+            )
         if self.full_band_downlink_bps is not None and self.full_band_rate_bps is None:
-            raise InvalidValue("fleet.full_band_downlink_bps needs fleet.full_band_rate_bps beside it")
+            raise InvalidValue(
+                "fleet.full_band_downlink_bps needs fleet.full_band_rate_bps beside it"
+            )
 
     def __len__(self) -> int:
         return len(self.seconds_per_mac)
@@ -197,21 +231,31 @@ class Fleet:
     def at(self, time_s: float) -> Fleet:
         """This fleet with the channels that its trace recorded at a time."""
         if self.trace is None:
-            raise InvalidValue("fleet.at(t) needs a trace; give one with Fleet(trace=Trace.read(path), …)")
+            raise InvalidValue(
+                "fleet.at(t) needs a trace; give one with Fleet(trace=Trace.read(path), …)"
+            )
         return replace(self, trace=None, full_band_rate_bps=self.trace.at(time_s))
 
     def redrawn(self, seed: int, round_number: int) -> Fleet:
         """This fleet with the fading of one round, drawn anew: |g̃|² ~ Exp(1)."""
         if self.distance_m is None:
-            raise InvalidValue("fleet.redraw_fading needs fleet.distance_m; measured rates have their fading in them already")
-        return replace(self, fading=generator(seed, "fading", round_number).exponential(size=len(self)))
+            raise InvalidValue(
+                "fleet.redraw_fading needs fleet.distance_m; measured rates have their fading in them already"
+            )
+        return replace(
+            self, fading=generator(seed, "fading", round_number).exponential(size=len(self))
+        )
 
     def link(self, *, downlink: bool = False) -> Link:
         """The K links: up, and down when it counts."""
         if self.trace is not None:
             return self.at(float(self.trace.time_s[0])).link(downlink=downlink)
         if self.full_band_rate_bps is not None:
-            back = self.full_band_rate_bps if self.full_band_downlink_bps is None else self.full_band_downlink_bps
+            back = (
+                self.full_band_rate_bps
+                if self.full_band_downlink_bps is None
+                else self.full_band_downlink_bps
+            )
             return Link(Direction(self.full_band_rate_bps), Direction(back) if downlink else None)
         assert self.distance_m is not None  # noqa: S101 - see _check_sources
         cell = self.cell
@@ -233,7 +277,9 @@ class Fleet:
         """
         b = require_numbers("shares", shares, low=0, high=1)
         if b.shape not in ((), (len(self),)):
-            raise InvalidValue(f"shares must be {len(self)} numbers, one a device, got shape {b.shape}")
+            raise InvalidValue(
+                f"shares must be {len(self)} numbers, one a device, got shape {b.shape}"
+            )
         return self.link().up.rate_bps(np.broadcast_to(b, (len(self),)))
 
     @classmethod
@@ -280,7 +326,9 @@ class Fleet:
     @classmethod
     def read(cls, path: str | os.PathLike[str], cell: Cell | None = None) -> Fleet:
         """A fleet from a CSV file: header required, columns named as the arguments in any order, one device a line."""
-        return cls._from_rows(read_table(path, what="fleet file"), f"fleet file {str(path)!r}", cell)
+        return cls._from_rows(
+            read_table(path, what="fleet file"), f"fleet file {str(path)!r}", cell
+        )
 
     @classmethod
     def parse(cls, text: str, cell: Cell | None = None) -> Fleet:
@@ -318,12 +366,16 @@ class Fleet:
             place = re.match(r"fleet\.(?P<column>\w+)\[(?P<row>\d+)\] (?P<rest>.*)", str(error))
             if place is None:
                 raise InvalidValue(f"{where}: {error}") from None
-            raise InvalidValue(f"{where}, line {body[int(place['row'])][0]}: {place['column']} {place['rest']}") from None
+            raise InvalidValue(
+                f"{where}, line {body[int(place['row'])][0]}: {place['column']} {place['rest']}"
+            ) from None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the columns that are set; `read` gives the same fleet back, to the last bit."""
         if self.trace is not None:
-            raise InvalidValue("fleet.trace has no place in a fleet file; write fleet.at(t) instead")
+            raise InvalidValue(
+                "fleet.trace has no place in a fleet file; write fleet.at(t) instead"
+            )
         columns: dict[str, list[Any]] = {} if self.name is None else {"name": list(self.name)}
         for column in _COLUMNS:
             values = getattr(self, column)
@@ -353,17 +405,23 @@ def _column(column: str, values: ArrayLike) -> Floats:
     high = 400.0 if column == "transmit_power_dbm" else None
     numbers = require_numbers(f"fleet.{column}", values, above=above, low=low, high=high)
     if numbers.ndim > 1:
-        raise InvalidValue(f"fleet.{column} must be a number or a list of numbers, got {numbers.ndim} dimensions")
+        raise InvalidValue(
+            f"fleet.{column} must be a number or a list of numbers, got {numbers.ndim} dimensions"
+        )
     return numbers
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
     listed = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
     if not listed or not all(isinstance(n, str) and n and n == n.strip() for n in names):
-        raise InvalidValue(f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}")
+        raise InvalidValue(
+            f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}"
+        )
     if (repeated := first_repeated(names)) is not None:
         name, one, other = repeated
-        raise InvalidValue(f"fleet.name must not repeat a name, got {show(name)} for devices {one} and {other}")
+        raise InvalidValue(
+            f"fleet.name must not repeat a name, got {show(name)} for devices {one} and {other}"
+        )
     return tuple(str(n) for n in names)
 
 
@@ -373,11 +431,15 @@ def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, fl
         return pace, pace
     bounds = require_numbers("fleet.seconds_per_mac", seconds_per_mac, above=0)
     if bounds.shape != (2,) or bounds[0] > bounds[1]:
-        raise InvalidValue(f"fleet.seconds_per_mac must be one number or (low, high), got {show(bounds.tolist())}")
+        raise InvalidValue(
+            f"fleet.seconds_per_mac must be one number or (low, high), got {show(bounds.tolist())}"
+        )
     return float(bounds[0]), float(bounds[1])
 
 
-def _parse_columns(where: str, header: list[str], body: list[tuple[int, list[str]]]) -> dict[str, Any]:
+def _parse_columns(
+    where: str, header: list[str], body: list[tuple[int, list[str]]]
+) -> dict[str, Any]:
     for number, row in body:
         if len(row) != len(header):
             raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
@@ -399,7 +461,11 @@ def _parse_columns(where: str, header: list[str], body: list[tuple[int, list[str
 def _require_own_names(where: str, names: list[str], lines: list[int]) -> None:
     """Raise if a line has no name, or that of another line."""
     if "" in names:
-        raise FileProblem(f"{where}, line {lines[names.index('')]}: name must not be empty; name every device, or leave the column out")
+        raise FileProblem(
+            f"{where}, line {lines[names.index('')]}: name must not be empty; name every device, or leave the column out"
+        )
     if (repeated := first_repeated(names)) is not None:
         name, one, other = repeated
-        raise FileProblem(f"{where}, line {lines[other]}: name must not repeat, got {show(name)} as in line {lines[one]}")
+        raise FileProblem(
+            f"{where}, line {lines[other]}: name must not repeat, got {show(name)} as in line {lines[one]}"
+        )

@@ -10,7 +10,18 @@ from airsplit.core.errors import InvalidValue, require_choice, require_integer, 
 
 Shape = tuple[int, ...]
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+)
 MOST_ELEMENTS = 10**15  # far beyond any memory, and far from what torch cannot count
 
 
@@ -43,9 +54,14 @@ def input_spec(text: object, field: str = "input") -> InputSpec:
     (InputSpec(shape=(3, 224, 224), dtype=''), InputSpec(shape=(16, 8), dtype='bfloat16'))
     """
     sizes, colon, dtype = text.lower().partition(":") if isinstance(text, str) else ("", "", "")
-    if not all(size.isascii() and size.isdigit() and len(size) < 99 and int(size) > 0 for size in sizes.split("x")):
+    if not all(
+        size.isascii() and size.isdigit() and len(size) < 99 and int(size) > 0
+        for size in sizes.split("x")
+    ):
         rule = "the sizes of one sample, without the batch axis, and a type where it is not that of the weights"
-        raise InvalidValue(f"{field} must be {rule}, got {show(text)}; write e.g. 3x224x224 or 128:int64")
+        raise InvalidValue(
+            f"{field} must be {rule}, got {show(text)}; write e.g. 3x224x224 or 128:int64"
+        )
     if colon:
         require_choice(f"{field} type", dtype, DTYPES)
     return InputSpec(require_shape(field, [int(size) for size in sizes.split("x")]), dtype)
@@ -58,10 +74,16 @@ def require_shape(field: str, shape: object) -> Shape:
     (3, 32, 32)
     """
     if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) == 0:
-        raise InvalidValue(f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)")
-    sizes = tuple(require_integer(f"{field}[{axis}]", size, low=1) for axis, size in enumerate(shape))
+        raise InvalidValue(
+            f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)"
+        )
+    sizes = tuple(
+        require_integer(f"{field}[{axis}]", size, low=1) for axis, size in enumerate(shape)
+    )
     if math.prod(sizes) > MOST_ELEMENTS:
-        raise InvalidValue(f"{field} must have at most {MOST_ELEMENTS} elements a sample, got {show(sizes)}; give smaller sizes")
+        raise InvalidValue(
+            f"{field} must have at most {MOST_ELEMENTS} elements a sample, got {show(sizes)}; give smaller sizes"
+        )
     return sizes
 
 

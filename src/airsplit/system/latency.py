@@ -160,7 +160,7 @@ class LatencyLaw:
         slack, at = self.start_s - self.shift_s, 0
         while at < len(self) and first < len(y):
             some = slice(at, at + max(1, _BLOCK // (len(y) - first)))
-            z = _standardised(y[first:], slack[some], self.scale_s[some])
+            z = _standardized(y[first:], slack[some], self.scale_s[some])
             with np.errstate(divide="ignore"):
                 total[first:] += np.log(self.fluctuation.cdf(z)).sum(axis=0)
             first += int(np.searchsorted(total[first:], _NEVER))  # it rises with the node
@@ -173,7 +173,9 @@ class LatencyLaw:
         >>> LatencyLaw(np.array([1.0, 2.0]), np.array([0.0, 1.0])).smoothed(0.01).scale_s.tolist()
         [0.02, 1.0]
         """
-        return LatencyLaw(self.shift_s, np.maximum(self.scale_s, part * self.start_s), self.fluctuation)
+        return LatencyLaw(
+            self.shift_s, np.maximum(self.scale_s, part * self.start_s), self.fluctuation
+        )
 
     def cdf_of_max(self, seconds: float) -> float:
         """P[max_k τ_k ≤ t] = Π_k F_k(t)."""
@@ -223,11 +225,13 @@ class LatencyLaw:
             ends = np.where(steady, self.shift_s, -np.inf)
             last[int(ends.argmax())] = max(0.0, 1 - float(last.sum()))
         total = float(last.sum())
-        return LastDevice(self.start_s + float(weight @ (1 - product)), last / total, excess / total, hazards)
+        return LastDevice(
+            self.start_s + float(weight @ (1 - product)), last / total, excess / total, hazards
+        )
 
     def _hazard(self, y: Floats, slack: Floats, beta: Floats) -> tuple[Floats, Floats]:
         """z and f/F at the nodes; both zero where they are irrelevant: no fluctuation, or F underflows with the product of all."""
-        z = _standardised(y, slack, beta)
+        z = _standardized(y, slack, beta)
         with np.errstate(divide="ignore", invalid="ignore"):
             hazard = self.fluctuation.density(z) / self.fluctuation.cdf(z) / beta[:, None]
         hazard[~np.isfinite(hazard)] = 0.0
@@ -240,7 +244,7 @@ class LatencyLaw:
         return self.shift_s + self.scale_s * X
 
 
-def _standardised(y: Floats, slack: Floats, beta: Floats) -> Floats:
+def _standardized(y: Floats, slack: Floats, beta: Floats) -> Floats:
     """z_kn = (y_n + t₀ - x_k) / β_k; infinite for a device that does not fluctuate."""
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (y + slack[:, None]) / beta[:, None]

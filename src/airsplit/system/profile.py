@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from airsplit.core.errors import FileProblem, InvalidValue, UnknownName, require_integer, show, unknown_name
+from airsplit.core.errors import (
+    FileProblem,
+    InvalidValue,
+    UnknownName,
+    require_integer,
+    show,
+    unknown_name,
+)
 from airsplit.core.parsing import parse_json
 from airsplit.core.units import BYTES_PER_FLOAT32, Ints
 from airsplit.system.inputs import input_spec
@@ -82,32 +89,59 @@ class Profile:
     other_inputs: Sequence[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
-        names = tuple(self.names) if isinstance(self.names, Sequence) and not isinstance(self.names, str) else ()
+        names = (
+            tuple(self.names)
+            if isinstance(self.names, Sequence) and not isinstance(self.names, str)
+            else ()
+        )
         if not names or not all(isinstance(name, str) and name for name in names):
-            raise InvalidValue(f"profile.names must be one or more non-empty strings, got {show(self.names)}")
+            raise InvalidValue(
+                f"profile.names must be one or more non-empty strings, got {show(self.names)}"
+            )
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
         object.__setattr__(self, "names", names)
         if not isinstance(self.inputs, list | tuple):
-            raise InvalidValue(f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}')
-        object.__setattr__(self, "inputs", tuple(str(input_spec(text, "profile.inputs")) for text in self.inputs))
-        object.__setattr__(self, "input_names", _input_names("profile.input_names", self.input_names))
+            raise InvalidValue(
+                f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}'
+            )
+        object.__setattr__(
+            self, "inputs", tuple(str(input_spec(text, "profile.inputs")) for text in self.inputs)
+        )
+        object.__setattr__(
+            self, "input_names", _input_names("profile.input_names", self.input_names)
+        )
         for column in _CROSSING:
-            object.__setattr__(self, column, _crossing_inputs(f"profile.{column}", getattr(self, column), len(names)))
+            object.__setattr__(
+                self,
+                column,
+                _crossing_inputs(f"profile.{column}", getattr(self, column), len(names)),
+            )
         for column in (*_NEEDED[1:], *_USUAL):
             values: Any = getattr(self, column)
             if values is None and column in _USUAL:
                 values = _USUAL[column](self)
             low = 1 if column == "activation_elements" else 0
-            high = 2**62 if column in _CUMULATIVE else 2**61 // len(names)  # no sum, nor twice it, leaves 64 bits
-            object.__setattr__(self, column, _counts(f"profile.{column}", values, len(names), low, high))
+            high = (
+                2**62 if column in _CUMULATIVE else 2**61 // len(names)
+            )  # no sum, nor twice it, leaves 64 bits
+            object.__setattr__(
+                self, column, _counts(f"profile.{column}", values, len(names), low, high)
+            )
         for column in _CUMULATIVE:
             if (np.diff(getattr(self, column)) < 0).any():
-                raise InvalidValue(f"profile.{column} must not fall from row to row: it is cumulative")
-        for part, whole in (("gradient_elements", "activation_elements"), ("trainable_parameters", "parameters")):
+                raise InvalidValue(
+                    f"profile.{column} must not fall from row to row: it is cumulative"
+                )
+        for part, whole in (
+            ("gradient_elements", "activation_elements"),
+            ("trainable_parameters", "parameters"),
+        ):
             if (getattr(self, part) > getattr(self, whole)).any():
-                raise InvalidValue(f"profile.{part} must not exceed profile.{whole}, of which it is a part")
+                raise InvalidValue(
+                    f"profile.{part} must not exceed profile.{whole}, of which it is a part"
+                )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -130,18 +164,20 @@ class Profile:
         """Sixteen hexadecimal digits that change when a split's name or a number does."""
         return hashlib.sha256(json.dumps(self._columns(), sort_keys=True).encode()).hexdigest()[:16]
 
-    def device_memory_bytes(self, batch_size: int, optimiser_slots: int = 0) -> Ints:
+    def device_memory_bytes(self, batch_size: int, optimizer_slots: int = 0) -> Ints:
         """Memory for training the front at each split, with float32 weights.
 
-        Weights; for those that are trained their gradients and `optimiser_slots` numbers of optimiser state (plain SGD 0, with
+        Weights; for those that are trained their gradients and `optimizer_slots` numbers of optimizer state (plain SGD 0, with
         momentum 1, Adam 2); and what is kept for the backward pass.
 
         >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
-        >>> p.device_memory_bytes(batch_size=10).tolist(), p.device_memory_bytes(10, optimiser_slots=2).tolist()
+        >>> p.device_memory_bytes(batch_size=10).tolist(), p.device_memory_bytes(10, optimizer_slots=2).tolist()
         ([2072, 2512], [2144, 2624])
         """
-        trained = (1 + optimiser_slots) * np.cumsum(self.trainable_parameters)
-        return BYTES_PER_FLOAT32 * (np.cumsum(self.parameters) + trained + batch_size * self.stored_elements)
+        trained = (1 + optimizer_slots) * np.cumsum(self.trainable_parameters)
+        return BYTES_PER_FLOAT32 * (
+            np.cumsum(self.parameters) + trained + batch_size * self.stored_elements
+        )
 
     def averaged_parameters(self, deepest_split: int) -> int:
         """Parameters deeper than a split: those that the server holds for every device."""
@@ -187,7 +223,10 @@ class Profile:
         (((), ('mask',)), (('image',), ('mask',)))
         """
         rows = sorted({int(split) - 1 for split in splits})
-        raw, other = (dict.fromkeys(chain(*(column[row] for row in rows))) for column in (self.raw_inputs, self.other_inputs))
+        raw, other = (
+            dict.fromkeys(chain(*(column[row] for row in rows)))
+            for column in (self.raw_inputs, self.other_inputs)
+        )
         return tuple(raw), tuple(other)
 
     def _known_inputs(self) -> set[str]:
@@ -200,7 +239,9 @@ class Profile:
             if split not in self.names:
                 within = [name for name in self.names if name.startswith(f"{split}.")]
                 if within:
-                    raise UnknownName(f"{field} {split!r} is not the name of a split; the last within it is {within[-1]!r}")
+                    raise UnknownName(
+                        f"{field} {split!r} is not the name of a split; the last within it is {within[-1]!r}"
+                    )
                 raise unknown_name(field, split, self.names)
             return self.names.index(split) + 1
         hint = f"; {self.model or 'the model'} has {len(self)} splits"
@@ -210,7 +251,9 @@ class Profile:
         """The profile as JSON; keys are the names of the columns."""
         about = {"model": self.model, "inputs": list(self.inputs), "fingerprint": self.fingerprint}
         crossing = {column: getattr(self, column) for column in _CROSSING}
-        return json.dumps(about | self._columns() | {"input_names": self.input_names} | crossing, indent=1)
+        return json.dumps(
+            about | self._columns() | {"input_names": self.input_names} | crossing, indent=1
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
@@ -224,14 +267,20 @@ class Profile:
             raise unknown_name("profile key", key, known)
         profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})
         if "macs" in data and data["macs"] != profile.macs.tolist():
-            raise FileProblem("profile.macs is not the running sum of profile.layer_macs; one of them was changed")
+            raise FileProblem(
+                "profile.macs is not the running sum of profile.layer_macs; one of them was changed"
+            )
         if data.get("fingerprint", profile.fingerprint) != profile.fingerprint:
             got = show(data["fingerprint"])
-            raise FileProblem(f"profile.fingerprint must be {profile.fingerprint} for these numbers, got {got}")
+            raise FileProblem(
+                f"profile.fingerprint must be {profile.fingerprint} for these numbers, got {got}"
+            )
         return profile
 
     def _columns(self) -> dict[str, Any]:
-        return {"names": list(self.names)} | {column: getattr(self, column).tolist() for column in COLUMNS}
+        return {"names": list(self.names)} | {
+            column: getattr(self, column).tolist() for column in COLUMNS
+        }
 
 
 _USUAL: dict[str, Callable[[Profile], Ints]] = {
@@ -249,11 +298,15 @@ def _counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> 
     except ValueError:  # rows of different lengths
         array = np.asarray(None)
     if array.shape != (length,) or array.dtype.kind not in "iu":
-        raise InvalidValue(f"{field} must be {length} whole numbers, one a split, got {show(values)}")
+        raise InvalidValue(
+            f"{field} must be {length} whole numbers, one a split, got {show(values)}"
+        )
     bad = (array < low) | (array > high)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
-        raise InvalidValue(f"{field}[{at}] must be a whole number from {low} to {high}, got {array[at]}")
+        raise InvalidValue(
+            f"{field}[{at}] must be a whole number from {low} to {high}, got {array[at]}"
+        )
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
@@ -262,14 +315,18 @@ def _counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> 
 def _crossing_inputs(field: str, given: object, splits: int) -> tuple[tuple[str, ...], ...]:
     """Return the names of inputs at each split; nothing given means none at any."""
     if not isinstance(given, list | tuple) or len(given) not in (0, splits):
-        raise InvalidValue(f"{field} must be {splits} lists of names of inputs, one a split, got {show(given)}")
+        raise InvalidValue(
+            f"{field} must be {splits} lists of names of inputs, one a split, got {show(given)}"
+        )
     if not given:
         return ((),) * splits
     return tuple(_input_names(f"{field}[{at}]", names) for at, names in enumerate(given))
 
 
 def _input_names(field: str, names: object) -> tuple[str, ...]:
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(name, str) and name for name in names
+    ):
         raise InvalidValue(f"{field} must be a list of names of inputs, got {show(names)}")
     return tuple(names)
 
@@ -280,7 +337,9 @@ def require_raw_inputs(field: str, value: object) -> None:
     >>> require_raw_inputs("raw_inputs", "refuse"), require_raw_inputs("raw_inputs", ["position_ids"])
     (None, None)
     """
-    names = isinstance(value, list | tuple) and all(isinstance(name, str) and name for name in value)
+    names = isinstance(value, list | tuple) and all(
+        isinstance(name, str) and name for name in value
+    )
     if not names and not (isinstance(value, str) and value in RAW_INPUTS):
         example = f", such as [{json.dumps(value)}]" if isinstance(value, str) and value else ""
         rule = '"refuse", "allow" or a list of the inputs that may travel'
@@ -302,5 +361,8 @@ def shipped_profile(name: str) -> Profile:
     if name not in shipped_names():
         raise unknown_name("model", name, shipped_names())
     return Profile.from_json(
-        resources.files("airsplit.models.zoo").joinpath("profiles").joinpath(f"{name}.json").read_text(encoding="utf-8")
+        resources.files("airsplit.models.zoo")
+        .joinpath("profiles")
+        .joinpath(f"{name}.json")
+        .read_text(encoding="utf-8")
     )

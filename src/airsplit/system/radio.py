@@ -44,9 +44,16 @@ def uma_nlos_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:
     mast_m, device_m, environment_m = 25.0, 1.5, 1.0
     f_ghz = carrier_hz / 1e9
     d3 = np.hypot(distance_m, mast_m - device_m)
-    breakpoint_m = 4 * (mast_m - environment_m) * (device_m - environment_m) * carrier_hz / SPEED_OF_LIGHT
+    breakpoint_m = (
+        4 * (mast_m - environment_m) * (device_m - environment_m) * carrier_hz / SPEED_OF_LIGHT
+    )
     near = 28.0 + 22 * np.log10(d3) + 20 * np.log10(f_ghz)
-    far = 28.0 + 40 * np.log10(d3) + 20 * np.log10(f_ghz) - 9 * np.log10(breakpoint_m**2 + (mast_m - device_m) ** 2)
+    far = (
+        28.0
+        + 40 * np.log10(d3)
+        + 20 * np.log10(f_ghz)
+        - 9 * np.log10(breakpoint_m**2 + (mast_m - device_m) ** 2)
+    )
     in_sight = np.where(distance_m <= breakpoint_m, near, far)
     loss: Floats = np.maximum(in_sight, 13.54 + 39.08 * np.log10(d3) + 20 * np.log10(f_ghz))
     return loss
@@ -120,7 +127,9 @@ class Direction:
         return TransmitTime(t, -t * dy / y, t * (2 * (dy / y) ** 2 - ddy / y))
 
     def reshaped(self, *shape: int) -> Direction:
-        return Direction(self.scale_bps.reshape(shape), None if self.snr is None else self.snr.reshape(shape))
+        return Direction(
+            self.scale_bps.reshape(shape), None if self.snr is None else self.snr.reshape(shape)
+        )
 
     def take(self, devices: slice) -> Direction:
         return Direction(self.scale_bps[devices], None if self.snr is None else self.snr[devices])
@@ -182,14 +191,18 @@ class Link:
             t = self.transmit(up_bits, down_bits, b)
             # where power, not band, is the limit, ln t is almost flat on the right and the first steps would leap too far
             step = np.clip(np.log(target / t.seconds) * t.seconds / (b * t.slope), -3, 3)
-            b = np.minimum(b * np.exp(step), 1.0)  # the root is no further: the whole band is enough
+            b = np.minimum(
+                b * np.exp(step), 1.0
+            )  # the root is no further: the whole band is enough
             if np.all(np.abs(step) < 1e-14):
                 break
         return np.where(reachable, b, np.inf)
 
     def column(self) -> Link:
         """The same link with devices down the first axis, to be broadcast against splits along the second."""
-        return Link(self.up.reshaped(-1, 1), None if self.down is None else self.down.reshaped(-1, 1))
+        return Link(
+            self.up.reshaped(-1, 1), None if self.down is None else self.down.reshaped(-1, 1)
+        )
 
     def take(self, devices: slice) -> Link:
         """The link of some of the devices."""

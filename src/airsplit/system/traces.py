@@ -33,11 +33,17 @@ class Trace:
         t = require_numbers("trace.time_s", self.time_s, low=0)
         rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
         if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
-            raise InvalidValue(f"trace.time_s must be a rising list of seconds with at least one entry, got {show(t.tolist())}")
+            raise InvalidValue(
+                f"trace.time_s must be a rising list of seconds with at least one entry, got {show(t.tolist())}"
+            )
         if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
-            raise InvalidValue(f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}")
+            raise InvalidValue(
+                f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}"
+            )
         if self.name is not None and len(self.name) != rate.shape[1]:
-            raise InvalidValue(f"trace.name must be one for each of {rate.shape[1]} devices, got {len(self.name)}")
+            raise InvalidValue(
+                f"trace.name must be one for each of {rate.shape[1]} devices, got {len(self.name)}"
+            )
         object.__setattr__(self, "time_s", t)
         object.__setattr__(self, "rate_bps", rate)
 
@@ -58,18 +64,28 @@ class Trace:
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
         """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
-        rows = [(number, row) for number, row in enumerate(read_table(path, what="trace file"), start=1) if row]
+        rows = [
+            (number, row)
+            for number, row in enumerate(read_table(path, what="trace file"), start=1)
+            if row
+        ]
         where = f"trace file {str(path)!r}"
         header = [name.strip() for name in rows[0][1]] if rows else []
         if len(rows) < 2 or header[0] != "time_s" or len(header) < 2:
-            raise FileProblem(f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers")
+            raise FileProblem(
+                f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers"
+            )
         for number, row in rows[1:]:
             if len(row) != len(header):
                 raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
         if (repeated := first_repeated(header)) is not None:
             name, one, other = repeated
-            raise FileProblem(f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice")
-        table = np.array([_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]])
+            raise FileProblem(
+                f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice"
+            )
+        table = np.array(
+            [_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]]
+        )
         try:
             return cls(table[:, 0], table[:, 1:], tuple(header[1:]), loop)
         except InvalidValue as error:

@@ -40,7 +40,11 @@ class Accelerator:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context in which models compute with this precision."""
-        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+        return (
+            torch.autocast(self.device.type, torch.bfloat16)
+            if self.precision == "bf16"
+            else nullcontext()
+        )
 
     def widened(self, output: Any) -> Any:
         """What a model returned, in float32 at least: losses are computed in it, and vmap keeps autocast from seeing to that."""
@@ -85,7 +89,9 @@ def _wide(tensor: Tensor) -> Tensor:
 CPU = Accelerator(torch.device("cpu"))
 
 
-def accelerator_of(settings: TrainingSettings, local_rank: int = 0, environment: Mapping[str, str] = os.environ) -> Accelerator:
+def accelerator_of(
+    settings: TrainingSettings, local_rank: int = 0, environment: Mapping[str, str] = os.environ
+) -> Accelerator:
     """What a scenario wants; an error where it is not there.
 
     local_rank   which of the processes on this machine asks: "cuda" gives each a GPU of its own, as far as there are some
@@ -95,14 +101,24 @@ def accelerator_of(settings: TrainingSettings, local_rank: int = 0, environment:
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if not count:
-            raise InvalidValue(f'training.device "{device}" needs a GPU, but torch {torch.__version__} sees none; set it to "cpu"')
+            raise InvalidValue(
+                f'training.device "{device}" needs a GPU, but torch {torch.__version__} sees none; set it to "cpu"'
+            )
         if settings.device == "cuda":
             device, places = torch.device("cuda", local_rank % count), count
         if device.index >= count:
-            raise InvalidValue(f'training.device "{device}" must be one of {count}, counted from 0; set it to "cuda:0"')
+            raise InvalidValue(
+                f'training.device "{device}" must be one of {count}, counted from 0; set it to "cuda:0"'
+            )
     ranks = math.ceil(_count(environment, "LOCAL_WORLD_SIZE") / places)
     processes = ranks * _count(environment, PROCESSES)
-    return Accelerator(device, settings.precision, settings.compile, stacks=device.type == "cuda", processes=processes)
+    return Accelerator(
+        device,
+        settings.precision,
+        settings.compile,
+        stacks=device.type == "cuda",
+        processes=processes,
+    )
 
 
 def _count(environment: Mapping[str, str], name: str) -> int:
@@ -123,11 +139,19 @@ class Compiled:
 
     def __call__(self, *given: Any) -> Any:
         leaves, layout = tree_flatten(given)
-        key = (layout, *((tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves))
+        key = (
+            layout,
+            *(
+                (tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else leaf
+                for leaf in leaves
+            ),
+        )
         if key not in self._made:
             from torch.fx.experimental.proxy_tensor import make_fx
 
-            copies = tree_map_only(Tensor, torch.clone, given)  # recording runs it, and it may change what it is given
+            copies = tree_map_only(
+                Tensor, torch.clone, given
+            )  # recording runs it, and it may change what it is given
             recorded = make_fx(lambda *tensors: self._function(*tensors))(*copies)
             self._made[key] = torch.compile(recorded, dynamic=False)
         return self._made[key](*given)

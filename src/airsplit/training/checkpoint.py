@@ -20,12 +20,25 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from airsplit.core.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
+from airsplit.core.errors import (
+    FileProblem,
+    InvalidValue,
+    require_integer,
+    require_number,
+    require_numbers,
+    show,
+)
 from airsplit.core.files import beside, put_in_place, write_text
 from airsplit.core.parsing import read_json
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
-from airsplit.training.integrity import checksum_of_tensors, require_checksum, require_fingerprint, seal, unseal
+from airsplit.training.integrity import (
+    checksum_of_tensors,
+    require_checksum,
+    require_fingerprint,
+    seal,
+    unseal,
+)
 from airsplit.training.replica import MODEL, Replica, key
 from airsplit.training.state import State
 from airsplit.training.step import are_finite
@@ -83,11 +96,18 @@ def save(folder: Path, state: State, replica: Replica, progress: Progress, kept:
     """Write a checkpoint, and keep this many of the newest; the one before it is there until the new one is whole."""
     tensors = {f"{COMMON}{name}": tensor for name, tensor in state.common.items()}
     tensors |= {f"{PERSONAL}{name}": tensor for name, tensor in state.personal.items()}
-    write_checkpoint(folder, tensors, replica.fixed, asdict(progress), f"round-{progress.round:06d}", kept)
+    write_checkpoint(
+        folder, tensors, replica.fixed, asdict(progress), f"round-{progress.round:06d}", kept
+    )
 
 
 def write_checkpoint(
-    folder: Path, tensors: Mapping[str, Tensor], fixed: Mapping[str, Tensor], about: Mapping[str, Any], name: str, kept: int
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    fixed: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    name: str,
+    kept: int,
 ) -> None:
     """Write tensors, then the JSON that names them, then drop what is no longer wanted.
 
@@ -100,14 +120,23 @@ def write_checkpoint(
     if fixed_file.exists():
         checksum = _stored_checksum(fixed_file)
     else:
-        checksum = write_tensors(fixed_file, {f"{COMMON}{each}": tensor for each, tensor in fixed.items()})
+        checksum = write_tensors(
+            fixed_file, {f"{COMMON}{each}": tensor for each, tensor in fixed.items()}
+        )
     if checksum is not None:
         checksums[FIXED_FILE] = checksum
     file = folder / f"{name}.safetensors"
     checksums[file.name] = write_tensors(file, tensors)
-    text = json.dumps(seal({"tensors": file.name, CHECKSUMS: checksums} | dict(about)), allow_nan=False) + "\n"
+    text = (
+        json.dumps(
+            seal({"tensors": file.name, CHECKSUMS: checksums} | dict(about)), allow_nan=False
+        )
+        + "\n"
+    )
     if kept > 1:
-        write_text(folder / f"{name}.json", text)  # what is gone back to where checkpoint.json or what it names is damaged
+        write_text(
+            folder / f"{name}.json", text
+        )  # what is gone back to where checkpoint.json or what it names is damaged
     write_text(folder / ABOUT_FILE, text)
     _drop_old(folder, name, kept)
 
@@ -116,7 +145,11 @@ def _drop_old(folder: Path, newest: str, kept: int) -> None:
     """Delete all but the newest checkpoint and some before it, and what a process that was killed left half-written."""
     before = [file.stem for file in _older(folder) if _round_of(file) < _round_of(folder / newest)]
     wanted = {newest, *before[: kept - 1]}
-    for old in (*folder.glob("round-*.safetensors"), *folder.glob("round-*.json"), *folder.glob(".*")):
+    for old in (
+        *folder.glob("round-*.safetensors"),
+        *folder.glob("round-*.json"),
+        *folder.glob(".*"),
+    ):
         if old.stem not in wanted and old.is_file():
             old.unlink(missing_ok=True)
 
@@ -131,7 +164,9 @@ def _round_of(file: Path) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
-def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> str:
+def write_tensors(
+    file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
+) -> str:
     """Write a file of tensors with their checksum in its header; return the checksum.
 
     It is written beside the target, to the disk, then renamed, so that it is there whole or not at all.
@@ -142,7 +177,9 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         try:
             save_file(whole, new, dict(about or {}) | {HEADER_CHECKSUM: checksum})
         except (OSError, SafetensorError) as error:
-            raise FileProblem(f"{str(file)!r} cannot be written: {' '.join(str(error).split())}") from None
+            raise FileProblem(
+                f"{str(file)!r} cannot be written: {' '.join(str(error).split())}"
+            ) from None
         put_in_place(new, file)
     return checksum
 
@@ -159,7 +196,9 @@ def read_tensors(file: Path, what: str, checksum: str | None = None) -> dict[str
             written = checksum or (stored.metadata() or {}).get(HEADER_CHECKSUM)
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
     except (OSError, SafetensorError, AttributeError, KeyError, RuntimeError, ValueError) as error:
-        raise FileProblem(f"{where} cannot be read as safetensors: {' '.join(str(error).split())}") from None
+        raise FileProblem(
+            f"{where} cannot be read as safetensors: {' '.join(str(error).split())}"
+        ) from None
     if written is not None:
         require_checksum(checksum_of_tensors(tensors), written, where)
     return tensors
@@ -197,12 +236,20 @@ def _about(file: Path) -> dict[str, Any]:
         about = unseal(read_json(file, what="checkpoint"), f"checkpoint {str(file)!r}")
         _progress_in(about)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileProblem(f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
+        raise FileProblem(
+            f"checkpoint {str(file)!r} is not whole: {type(error).__name__}: {error}"
+        ) from None
     return about
 
 
 def _progress_in(about: Mapping[str, Any]) -> Progress:
-    progress = Progress(**{name: value for name, value in about.items() if name not in ("tensors", CHECKSUMS, NETWORK)})
+    progress = Progress(
+        **{
+            name: value
+            for name, value in about.items()
+            if name not in ("tensors", CHECKSUMS, NETWORK)
+        }
+    )
     _check(progress)
     return progress
 
@@ -217,9 +264,13 @@ def _check(progress: Progress) -> None:
         require_integer(f"splits[{k}]", split, low=1)
     shares = require_numbers("shares", progress.shares, low=0, high=1)
     if shares.shape != (len(progress.splits),):
-        raise InvalidValue(f"shares must be {len(progress.splits)} numbers, one for each split, got {show(progress.shares)}")
+        raise InvalidValue(
+            f"shares must be {len(progress.splits)} numbers, one for each split, got {show(progress.shares)}"
+        )
     names = progress.names.items()
-    if not names or not all(isinstance(one, str) and isinstance(other, str) for one, other in names):
+    if not names or not all(
+        isinstance(one, str) and isinstance(other, str) for one, other in names
+    ):
         raise InvalidValue(f"names must be a table of names, got {show(progress.names)}")
 
 
@@ -242,11 +293,15 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         if damage is not None:
             if is_networked(found.about):
                 break
-            warnings.warn(f"{damage}; the checkpoint of round {found.progress.round} is used", stacklevel=2)
+            warnings.warn(
+                f"{damage}; the checkpoint of round {found.progress.round} is used", stacklevel=2
+            )
         return found
     if damage is None:
         return None
-    raise FileProblem(f"{damage}; no other checkpoint can take its place: begin anew in another folder")
+    raise FileProblem(
+        f"{damage}; no other checkpoint can take its place: begin anew in another folder"
+    )
 
 
 def _read_whole(folder: Path, file: Path) -> Checkpoint:
@@ -255,10 +310,14 @@ def _read_whole(folder: Path, file: Path) -> Checkpoint:
     while True:
         name = about.get("tensors", "")
         if not isinstance(name, str) or not name or Path(name).name != name:
-            raise FileProblem(f"checkpoint {str(folder)!r} must name a file in its own folder, got {show(name)}")
+            raise FileProblem(
+                f"checkpoint {str(folder)!r} must name a file in its own folder, got {show(name)}"
+            )
         checksums = about.get(CHECKSUMS, {})
         if not isinstance(checksums, dict):
-            raise FileProblem(f"checkpoint {str(file)!r}: {CHECKSUMS} must be a table, got {show(checksums)}")
+            raise FileProblem(
+                f"checkpoint {str(file)!r}: {CHECKSUMS} must be a table, got {show(checksums)}"
+            )
         try:
             fixed = read_tensors(folder / FIXED_FILE, "checkpoint", checksums.get(FIXED_FILE))
             trained = read_tensors(folder / name, "checkpoint", checksums.get(name))
@@ -268,12 +327,14 @@ def _read_whole(folder: Path, file: Path) -> Checkpoint:
                 raise
             continue
         if not are_finite(trained.values()):
-            raise FileProblem(f"checkpoint {str(folder / name)!r} is damaged: it has numbers that are not finite")
+            raise FileProblem(
+                f"checkpoint {str(folder / name)!r} is damaged: it has numbers that are not finite"
+            )
         return Checkpoint(about, _progress_in(about), fixed | trained)
 
 
 def restore(folder: Path, found: Checkpoint, replica: Replica, fingerprint: str) -> State:
-    """The state of a checkpoint, for a replica of the same model and optimiser; what training never changes goes into the replica.
+    """The state of a checkpoint, for a replica of the same model and optimizer; what training never changes goes into the replica.
 
     fingerprint   of the model's profile
     """
@@ -282,27 +343,43 @@ def restore(folder: Path, found: Checkpoint, replica: Replica, fingerprint: str)
     deepest = len(replica.outline.splits)
     for split in (progress.boundary, *progress.splits):
         if split > deepest:
-            raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}")
+            raise FileProblem(
+                f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits: it has split {split}"
+            )
     for name, like in replica.fixed.items():
-        stored = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype).to(like.device)
+        stored = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype).to(
+            like.device
+        )
         if not torch.equal(like, stored):
             like.copy_(stored)
     personal = set(replica.front_keys(progress.boundary))
     state = State({}, {}, progress.boundary, range(len(progress.splits)))
     for name, like in replica.tensors.items():
         if name in personal:
-            state.personal[name] = fitting(folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype)
+            state.personal[name] = fitting(
+                folder, tensors, PERSONAL + name, (len(progress.splits), *like.shape), like.dtype
+            )
         else:
-            state.common[name] = fitting(folder, tensors, COMMON + name, tuple(like.shape), like.dtype)
+            state.common[name] = fitting(
+                folder, tensors, COMMON + name, tuple(like.shape), like.dtype
+            )
     return state
 
 
-def fitting(folder: Path, tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def fitting(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+) -> Tensor:
     """A stored tensor of this shape and type."""
     stored = tensors.get(name)
     if stored is None or tuple(stored.shape) != shape or stored.dtype != dtype:
         got = "nothing" if stored is None else f"{tuple(stored.shape)} of {stored.dtype}"
-        raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {dtype}, got {got}")
+        raise FileProblem(
+            f"checkpoint {str(folder)!r} does not fit the model: {name} must be {shape} of {dtype}, got {got}"
+        )
     return stored
 
 
@@ -329,13 +406,19 @@ def device_of(front: str | os.PathLike[str]) -> int:
 
 
 def trained_model(
-    run_folder: str | os.PathLike[str], *, device: int | None, average: bool, front: str | os.PathLike[str] | None
+    run_folder: str | os.PathLike[str],
+    *,
+    device: int | None,
+    average: bool,
+    front: str | os.PathLike[str] | None,
 ) -> tuple[dict[str, Tensor], Progress]:
     """The same, and how far the run was: of one checkpoint, also where the run goes on meanwhile."""
     folder = RunFolder(run_folder).checkpoint
     found = read_checkpoint(folder)
     if found is None:
-        raise FileProblem(f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?")
+        raise FileProblem(
+            f"run folder {str(run_folder)!r} has no checkpoint yet; is it a run folder, and is its first round over?"
+        )
     about, progress, tensors = found.about, found.progress, found.tensors
     if (device is None) != average:
         raise InvalidValue(
@@ -356,7 +439,11 @@ def trained_model(
             return stacked[device].clone()
         floating = stacked.is_floating_point() or stacked.is_complex()
         return (
-            stacked.to(torch.promote_types(stacked.dtype, torch.float32)).mean(dim=0).to(stacked.dtype) if floating else stacked[0].clone()
+            stacked.to(torch.promote_types(stacked.dtype, torch.float32))
+            .mean(dim=0)
+            .to(stacked.dtype)
+            if floating
+            else stacked[0].clone()
         )
 
     try:
@@ -368,8 +455,12 @@ def trained_model(
                 if device is not None
                 else "each device has layers of its own: take front (--front), one device's folder, instead of average"
             )
-            raise InvalidValue(f"layers up to a device's split are on the device, not in {str(run_folder)!r}; {way}") from None
-        raise FileProblem(f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}") from None
+            raise InvalidValue(
+                f"layers up to a device's split are on the device, not in {str(run_folder)!r}; {way}"
+            ) from None
+        raise FileProblem(
+            f"checkpoint {str(folder)!r} is not whole: there is no tensor {missing}"
+        ) from None
 
 
 def is_networked(about: Mapping[str, Any]) -> bool:
@@ -381,16 +472,24 @@ def _require_model_of(folder: RunFolder, progress: Progress) -> None:
     if folder.scenario_file.exists():
         wanted = Scenario.from_toml(folder.scenario()).model.fingerprint
         if wanted is not None:
-            require_fingerprint(progress.fingerprint, wanted, f"checkpoint {str(folder.checkpoint)!r}")
+            require_fingerprint(
+                progress.fingerprint, wanted, f"checkpoint {str(folder.checkpoint)!r}"
+            )
 
 
 def _own_tensors(tensors: Mapping[str, Tensor], device: int) -> dict[str, Tensor]:
     """What a server has of one device alone, as if it were common."""
     prefix = f"{OWN}{device}/"
-    return {COMMON + name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {
+        COMMON + name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
-def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device: int) -> dict[str, Tensor]:
+def _front_of(
+    folder: Path, about: Mapping[str, Any], progress: Progress, device: int
+) -> dict[str, Tensor]:
     """The layers that a device has, in the version that the server has the others for."""
     versions = about[NETWORK].get("versions")
     version = versions[device] if isinstance(versions, list) and len(versions) > device else 0
@@ -398,9 +497,13 @@ def _front_of(folder: Path, about: Mapping[str, Any], progress: Progress, device
     run, owner = _owner_of(folder / FRONT_FILE)
     if (run, owner) != (about[NETWORK].get("run"), device):
         which = "this" if run == about[NETWORK].get("run") else "another"
-        raise FileProblem(f"front {str(folder)!r} is not that of device {device} in this run, but of device {show(owner)} in {which} run")
+        raise FileProblem(
+            f"front {str(folder)!r} is not that of device {device} in this run, but of device {show(owner)} in {which} run"
+        )
     if not file.exists():
-        raise FileProblem(f"front {str(folder)!r} is not that of device {device} after round {version}: there is no {file.name}")
+        raise FileProblem(
+            f"front {str(folder)!r} is not that of device {device} after round {version}: there is no {file.name}"
+        )
     return {COMMON + name: tensor for name, tensor in read_tensors(file, "front").items()}
 
 
@@ -410,7 +513,9 @@ def _owner_of(file: Path) -> tuple[object, object]:
         about = unseal(read_json(file, what="front"), f"front {str(file)!r}")
         return about["run"], about["device"]
     except (ValueError, TypeError, KeyError) as error:
-        raise FileProblem(f"front {str(file)!r} is not whole: {type(error).__name__}: {error}") from None
+        raise FileProblem(
+            f"front {str(file)!r} is not whole: {type(error).__name__}: {error}"
+        ) from None
 
 
 def front_file(folder: Path, version: int, split: int) -> Path:

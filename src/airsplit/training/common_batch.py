@@ -1,6 +1,6 @@
 """The fast path for E = 1: all devices' activations go through the common layers as one batch.
 
-With one iteration a round and an optimiser that is linear, the mean of the devices' steps is one step on the mean gradient.
+With one iteration a round and an optimizer that is linear, the mean of the devices' steps is one step on the mean gradient.
 On a GPU the fronts are stacked and go at once, too.
 Weights come out the same up to rounding.  Where they would not, `usable` says no, and why, once.
 """
@@ -47,23 +47,28 @@ PROBED_SAMPLES = 3
 
 
 def usable(crew: Crew, state: State, task: Task, mine: list[int]) -> bool:
-    """Whether the round can be trained as one batch; warns once where it could but for the model or the optimiser."""
+    """Whether the round can be trained as one batch; warns once where it could but for the model or the optimizer."""
     if not crew.settings.fast_paths or task.iterations_per_round != 1:
         return False
     between = (int(task.splits.min()), state.boundary)
     if between not in crew.obstacles:
         with crew.ranks.together(), crew.told((mine or task.finishing)[0], task, 0):
             found = _obstacle(crew, state, task, mine[0]) if mine else None
-        obstacle = crew.obstacles[between] = crew.ranks.told(found or "") or None  # of any process: they must do the same
+        obstacle = crew.obstacles[between] = (
+            crew.ranks.told(found or "") or None
+        )  # of any process: they must do the same
         if obstacle and not crew.accelerator.stacks:
-            warnings.warn(f"the devices are trained one after the other, not as one batch, because {obstacle}", stacklevel=2)
+            warnings.warn(
+                f"the devices are trained one after the other, not as one batch, because {obstacle}",
+                stacklevel=2,
+            )
     return crew.obstacles[between] is None
 
 
 def _obstacle(crew: Crew, state: State, task: Task, first: int) -> str | None:
     """Why one batch through the common layers would not be the same; None where it is.  `first` is a device to try it with."""
-    if not crew.replica.optimiser.linear:
-        return "the optimiser's mean step is not its step on the mean gradient"
+    if not crew.replica.optimizer.linear:
+        return "the optimizer's mean step is not its step on the mean gradient"
     if not state.common:
         return "no layer is common"
     if crew.compression != "none":
@@ -73,7 +78,9 @@ def _obstacle(crew: Crew, state: State, task: Task, first: int) -> str | None:
         side = side_of(back, training=True)
         calls: Sequence[Call] = side.calls
         slots = [side.tape.slots[slot] for slot in side.entering]
-        if not all(slot.is_per_sample and slot.shapes[0][1:] == slot.shapes[1][1:] for slot in slots):
+        if not all(
+            slot.is_per_sample and slot.shapes[0][1:] == slot.shapes[1][1:] for slot in slots
+        ):
             return "what crosses the cut is not a row for each sample"
     else:
         calls = crew.replica.outline.training.tape.calls
@@ -86,7 +93,9 @@ def _obstacle(crew: Crew, state: State, task: Task, first: int) -> str | None:
     return _mixing(crew, state, task, first, front, back)
 
 
-def _mixing(crew: Crew, state: State, task: Task, first: int, front: nn.Module, back: nn.Module) -> str | None:
+def _mixing(
+    crew: Crew, state: State, task: Task, first: int, front: nn.Module, back: nn.Module
+) -> str | None:
     """Try it with a few samples and others like them: whether they come out of the common layers as they do by themselves.
 
     The weights are noise meanwhile: a layer that begins at zero would hide what is before it.
@@ -110,11 +119,15 @@ def _mixing(crew: Crew, state: State, task: Task, first: int, front: nn.Module, 
         return "the model's output is not a row for each sample"
     other = torch.cat([logits_of(each) for each in apart])
     largest = float(other.abs().amax())
-    if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest if math.isfinite(largest) else 0.0):
+    if one.shape != other.shape or not torch.allclose(
+        one, other, rtol=1e-3, atol=1e-3 * largest if math.isfinite(largest) else 0.0
+    ):
         return "common layers mix the samples of a batch"
     with torch.no_grad(), crew.chance(first, task, 0):
         answer, wanted = one[: len(some[0])], labels[: len(some[0])]
-        if replica.loss is not cross_entropy and not torch.equal(replica.loss(answer, wanted), replica.loss(answer, wanted)):
+        if replica.loss is not cross_entropy and not torch.equal(
+            replica.loss(answer, wanted), replica.loss(answer, wanted)
+        ):
             return "the loss draws random numbers"
     return None
 
@@ -123,7 +136,9 @@ def _unlike(some: Tensor) -> Tensor:
     """As many samples that are not these."""
     if some.is_floating_point():
         wide = some.float()
-        return (wide.mean() + (1e-3 + wide.std(correction=0)) * torch.randn_like(wide)).to(some.dtype)
+        return (wide.mean() + (1e-3 + wide.std(correction=0)) * torch.randn_like(wide)).to(
+            some.dtype
+        )
     return some.roll(1, dims=-1) if some.dim() > 1 else some.flip(0)
 
 
@@ -154,7 +169,9 @@ def train_as_one_batch(crew: Crew, state: State, task: Task, mine: list[int]) ->
     return crew.ranks.total(loss)
 
 
-def _train_groups(crew: Crew, state: State, task: Task, at_once: bool, groups: Groups) -> tuple[float, list[Callable[[], None]]]:
+def _train_groups(
+    crew: Crew, state: State, task: Task, at_once: bool, groups: Groups
+) -> tuple[float, list[Callable[[], None]]]:
     """Train each group: the loss, and the steps of the devices' own layers, which are yet to be taken.
 
     Gradients of the common layers are in the replica.  The state stays as it is, so that this can be repeated.
@@ -175,7 +192,9 @@ def _groups(crew: Crew, state: State, mine: Sequence[int], limit: int | None) ->
     found = list[list[int]]()
     kept = sum(stacked.nbytes for stacked in state.personal.values())  # until all groups are done
     for size, alike in by_batch_size(crew, mine).items():
-        samples = crew.accelerator.room(3 * crew.replica.passing_bytes, on_cpu=SAMPLES_AT_ONCE, besides=kept)
+        samples = crew.accelerator.room(
+            3 * crew.replica.passing_bytes, on_cpu=SAMPLES_AT_ONCE, besides=kept
+        )
         fitting = max(1, samples // size)
         found += in_equal_parts(alike, fitting if limit is None else min(fitting, limit))
     return found
@@ -194,7 +213,9 @@ def _add_up_gradients(crew: Crew) -> None:
     crew.ranks.add_up([p.grad for p in used if p.grad is not None])
 
 
-def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> tuple[float, Callable[[], None]]:
+def _train_some(
+    crew: Crew, state: State, task: Task, devices: list[int]
+) -> tuple[float, Callable[[], None]]:
     """Fronts one by one, common layers together, fronts back one by one; gradients of the common layers add up.
 
     Returns the loss and the step of the fronts, which is yet to be taken.
@@ -210,9 +231,16 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> tup
             own = tuple(tensor[rows].clone() for tensor in inputs)  # a front may change its inputs
             runs.append(_FrontRun(crew, state, task, crew.made[known], k, rows, own))
             at = rows.stop
-        arrived = sent([torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)])
+        arrived = sent(
+            [torch.cat(column) for column in zip(*(run.crossing for run in runs), strict=True)]
+        )
         output = back(*arrived)
-        lost = _losses(crew.replica.loss, output if isinstance(output, Tensor) else logits_of(output), labels, runs)
+        lost = _losses(
+            crew.replica.loss,
+            output if isinstance(output, Tensor) else logits_of(output),
+            labels,
+            runs,
+        )
     mean = lost @ torch.as_tensor(task.weights[devices], dtype=lost.dtype, device=lost.device)
     value = float(mean.detach())
     if not math.isfinite(value):
@@ -228,7 +256,9 @@ def _train_some(crew: Crew, state: State, task: Task, devices: list[int]) -> tup
     return value, step
 
 
-def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> tuple[float, Callable[[], None]]:
+def _train_stacked(
+    crew: Crew, state: State, task: Task, devices: list[int]
+) -> tuple[float, Callable[[], None]]:
     """The same with all fronts at once, and what is found is added to the gradients of the common layers."""
     replica = crew.replica
     if (known := ("one batch", state.boundary)) not in crew.made:
@@ -238,7 +268,9 @@ def _train_stacked(crew: Crew, state: State, task: Task, devices: list[int]) -> 
     common, _ = parted(replica, replica.taken(state.common))
     weights = torch.as_tensor(task.weights[devices], device=crew.accelerator.device)
     with best_algorithms():
-        losses, of_own, of_common = crew.made[known](own, kept, common, *stacked_batches(crew, task, devices, 0), weights)
+        losses, of_own, of_common = crew.made[known](
+            own, kept, common, *stacked_batches(crew, task, devices, 0), weights
+        )
     require_finite_losses(crew, state, task, devices, losses[None])
     descend(replica, rows, dict(zip(trained_in(replica, rows), of_own, strict=True)))
     for name, gradient in zip(trained_in(replica, state.common), of_common, strict=True):
@@ -267,23 +299,46 @@ class _StackedFronts:
 
     def __init__(self, crew: Crew, state: State) -> None:
         front, back = _sides(crew, state.boundary)
-        self._front, self._back = (Substituted(side, crew.replica.changing) for side in (front, back))
+        self._front, self._back = (
+            Substituted(side, crew.replica.changing) for side in (front, back)
+        )
         self._is_cut = state.boundary > 0
-        self._own, self._common = (trained_in(crew.replica, tensors) for tensors in (state.personal, state.common))
+        self._own, self._common = (
+            trained_in(crew.replica, tensors) for tensors in (state.personal, state.common)
+        )
         self._loss, self._accelerator = crew.replica.loss, crew.accelerator
 
     def gradients(
-        self, own: list[Tensor], kept: dict[str, Tensor], common: list[Tensor], inputs: Tensors, labels: Tensor, weights: Tensor
+        self,
+        own: list[Tensor],
+        kept: dict[str, Tensor],
+        common: list[Tensor],
+        inputs: Tensors,
+        labels: Tensor,
+        weights: Tensor,
     ) -> tuple[Tensor, list[Tensor | None], list[Tensor | None]]:
         """The loss of each device, the gradients of its own layers, and those of the weighted mean of the common ones."""
-        own, common = ([leaf.detach().requires_grad_() for leaf in leaves] for leaves in (own, common))
+        own, common = (
+            [leaf.detach().requires_grad_() for leaf in leaves] for leaves in (own, common)
+        )
         with self._accelerator.autocast(), Folding():
-            crossing = vmap(self._crossing, randomness="error")(own, kept, inputs) if self._is_cut else inputs
+            crossing = (
+                vmap(self._crossing, randomness="error")(own, kept, inputs)
+                if self._is_cut
+                else inputs
+            )
             crossing = tuple(_Unweighted.apply(tensor, weights) for tensor in crossing)  # type: ignore[no-untyped-call]
-            output = self._back(dict(zip(self._common, common, strict=True)), [tensor.flatten(0, 1) for tensor in crossing])
-            scores = self._accelerator.widened(output if isinstance(output, Tensor) else logits_of(output))
+            output = self._back(
+                dict(zip(self._common, common, strict=True)),
+                [tensor.flatten(0, 1) for tensor in crossing],
+            )
+            scores = self._accelerator.widened(
+                output if isinstance(output, Tensor) else logits_of(output)
+            )
             losses = vmap(self._loss)(per_device(scores, len(labels)), labels).reshape(-1)
-        found = torch.autograd.grad((losses * weights.to(losses.dtype)).sum(), [*own, *common], allow_unused=True)
+        found = torch.autograd.grad(
+            (losses * weights.to(losses.dtype)).sum(), [*own, *common], allow_unused=True
+        )
         return losses.detach(), list(found[: len(own)]), list(found[len(own) :])
 
     def _crossing(self, own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors) -> Tensors:
@@ -294,9 +349,17 @@ class _StackedFronts:
 def _losses(loss: Loss, output: Tensor, labels: Tensor, runs: list[_FrontRun]) -> Tensor:
     """The loss of each device on its rows."""
     alike = len(runs) > 1 and len({run.rows.stop - run.rows.start for run in runs}) == 1
-    if loss is cross_entropy and labels.dim() == 1 and alike:  # at once: a call for each device would cost more than it computes
-        cross_entropy(output[:1].detach(), labels.max().reshape(1))  # which says what is wrong with labels that are out of range
-        return functional.cross_entropy(widened(output), labels, reduction="none").reshape(len(runs), -1).mean(dim=1)
+    if (
+        loss is cross_entropy and labels.dim() == 1 and alike
+    ):  # at once: a call for each device would cost more than it computes
+        cross_entropy(
+            output[:1].detach(), labels.max().reshape(1)
+        )  # which says what is wrong with labels that are out of range
+        return (
+            functional.cross_entropy(widened(output), labels, reduction="none")
+            .reshape(len(runs), -1)
+            .mean(dim=1)
+        )
     return torch.stack([loss(output[run.rows], labels[run.rows]).reshape(()) for run in runs])
 
 
@@ -306,43 +369,87 @@ class _FrontRun:
     rows   where its samples are among those of all
     """
 
-    def __init__(self, crew: Crew, state: State, task: Task, front: Substituted, device: int, rows: slice, inputs: Tensors) -> None:
-        self.device, self.rows, self.inputs, self._optimiser = device, rows, inputs, crew.replica.optimiser
+    def __init__(
+        self,
+        crew: Crew,
+        state: State,
+        task: Task,
+        front: Substituted,
+        device: int,
+        rows: slice,
+        inputs: Tensors,
+    ) -> None:
+        self.device, self.rows, self.inputs, self._optimizer = (
+            device,
+            rows,
+            inputs,
+            crew.replica.optimizer,
+        )
         # .data, because all devices' rows are one tensor: one device's step must not look like a change of another's
-        self._own = {name: stacked.data[state.held.index(device)] for name, stacked in state.personal.items()}
-        self._statistics = {name: self._own[name].clone() for name in self._own.keys() & crew.replica.statistics}
-        named = ((*kind_and_name(each), tensor) for each, tensor in (self._own | self._statistics).items())
+        self._own = {
+            name: stacked.data[state.held.index(device)] for name, stacked in state.personal.items()
+        }
+        self._statistics = {
+            name: self._own[name].clone() for name in self._own.keys() & crew.replica.statistics
+        }
+        named = (
+            (*kind_and_name(each), tensor)
+            for each, tensor in (self._own | self._statistics).items()
+        )
         model = {name: tensor for kind, name, tensor in named if kind == MODEL}
-        self._leaves = {name: tensor.requires_grad_() for name, tensor in model.items() if name in crew.replica.trained}
+        self._leaves = {
+            name: tensor.requires_grad_()
+            for name, tensor in model.items()
+            if name in crew.replica.trained
+        }
         with crew.chance(device, task, 0) if _draws(front.module) else nullcontext():
             self.crossing: Tensors = front(model, inputs)
         self._gradients = dict[str, Tensor]()
 
     def backward(self, gradients: list[Tensor | None], weight: float) -> None:
         """Backward through the front; the gradients came with the device's weight."""
-        pairs = [(tensor, g[self.rows] / weight) for tensor, g in zip(self.crossing, gradients, strict=True) if g is not None]
-        self.crossing, self.inputs = (), ()  # not needed any more, while the front waits for its step
+        pairs = [
+            (tensor, g[self.rows] / weight)
+            for tensor, g in zip(self.crossing, gradients, strict=True)
+            if g is not None
+        ]
+        self.crossing, self.inputs = (
+            (),
+            (),
+        )  # not needed any more, while the front waits for its step
         if not pairs or not self._leaves:
             return
         outputs, given = zip(*pairs, strict=True)
         found = torch.autograd.grad(outputs, list(self._leaves.values()), given, allow_unused=True)
-        self._gradients = {name: g for name, g in zip(self._leaves, found, strict=True) if g is not None}
+        self._gradients = {
+            name: g for name, g in zip(self._leaves, found, strict=True) if g is not None
+        }
 
     def descend(self) -> None:
-        """The optimiser's step on the front, and the statistics that its forward pass has left."""
+        """The optimizer's step on the front, and the statistics that its forward pass has left."""
         with torch.no_grad():
             for name, statistic in self._statistics.items():
                 self._own[name].copy_(statistic)
         names = list(self._gradients)
         if not names:
             return
-        remembered = {slot: [self._own[key(slot, name)] for name in names] for slot in self._optimiser.slots}
-        self._optimiser.step([self._own[key(MODEL, name)] for name in names], list(self._gradients.values()), remembered)
+        remembered = {
+            slot: [self._own[key(slot, name)] for name in names] for slot in self._optimizer.slots
+        }
+        self._optimizer.step(
+            [self._own[key(MODEL, name)] for name in names],
+            list(self._gradients.values()),
+            remembered,
+        )
 
 
 def _draws(front: nn.Module) -> int:
     """How many calls of a front draw random numbers."""
-    return sum(call.random for call in side_of(front, training=True).calls) if isinstance(front, Half) else 0
+    return (
+        sum(call.random for call in side_of(front, training=True).calls)
+        if isinstance(front, Half)
+        else 0
+    )
 
 
 def _explain(crew: Crew, task: Task, runs: list[_FrontRun], lost: Tensor) -> None:

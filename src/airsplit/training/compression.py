@@ -61,7 +61,10 @@ def applies(tensor: Tensor, compression: str) -> bool:
     if compression == "none" or not tensor.is_floating_point() or not tensor.dim():
         return False
     scales_bytes = SCALE.itemsize * scale_count(tensor.shape, compression)
-    return tensor.numel() * VALUES[compression].itemsize + scales_bytes < tensor.numel() * tensor.dtype.itemsize
+    return (
+        tensor.numel() * VALUES[compression].itemsize + scales_bytes
+        < tensor.numel() * tensor.dtype.itemsize
+    )
 
 
 def coded(tensor: Tensor, compression: str) -> Coded:
@@ -79,7 +82,9 @@ def coded(tensor: Tensor, compression: str) -> Coded:
         return Coded((wide / scales).to(torch.float16), scales)
     axis = channel_axis(wide.dim())
     largest = wide.abs().amax(dim=[at for at in range(wide.dim()) if at != axis]).reshape(-1)
-    scales = (largest / 127).clamp(min=SMALLEST)  # below that a scale is too coarse to keep values within 127
+    scales = (largest / 127).clamp(
+        min=SMALLEST
+    )  # below that a scale is too coarse to keep values within 127
     return Coded((wide / along(scales, wide.dim(), axis)).round_().to(torch.int8), scales)
 
 
@@ -111,7 +116,11 @@ def carried(tensor: Tensor, compression: str) -> Tensor:
     tensor([1.0000, 0.3008])
     """
     tensor = tensor.detach().contiguous()
-    return decoded(coded(tensor, compression), tensor.dtype) if applies(tensor, compression) else tensor
+    return (
+        decoded(coded(tensor, compression), tensor.dtype)
+        if applies(tensor, compression)
+        else tensor
+    )
 
 
 def along(scales: Tensor, dims: int, axis: int) -> Tensor:

@@ -35,7 +35,14 @@ from airsplit.training.ranks import ALONE, Ranks, as_bytes
 from airsplit.training.replica import kind_and_name, state_names
 from airsplit.training.schedule import Agreed, Schedule
 from airsplit.training.seeding import seeded
-from airsplit.training.setup import dataset_of, inputs_to, parts_of, replica_of, require_labels, require_metric
+from airsplit.training.setup import (
+    dataset_of,
+    inputs_to,
+    parts_of,
+    replica_of,
+    require_labels,
+    require_metric,
+)
 from airsplit.training.state import State
 from airsplit.training.step import are_finite, is_finite
 from airsplit.training.virtual_time import RoundCosts
@@ -66,7 +73,11 @@ class Training:
             self.fleet = scenario.make_fleet()  # before anything slow
             self.replica, self.profile = replica_of(scenario, self.accelerator.device)
             self.schedule = Schedule(scenario, self.profile, self.fleet)
-            self.scenario, self.clock, self.plan = self.schedule.scenario, self.schedule.clock, self.schedule.plan
+            self.scenario, self.clock, self.plan = (
+                self.schedule.scenario,
+                self.schedule.clock,
+                self.schedule.plan,
+            )
             self.algorithm = algorithm_of(settings.algorithm)
             self.algorithm.require_fit(ranks.size)
             self.round = 0
@@ -74,13 +85,31 @@ class Training:
             parts = parts_of(settings, dataset, len(self.fleet))
             self.sample_counts = np.array([len(part) for part in parts])
             self.device_names = [self.fleet.device_name(k) for k in range(len(self.fleet))]
-            compression = "none" if settings.algorithm == "fedavg" else scenario.network.compression  # there nothing is cut
+            compression = (
+                "none" if settings.algorithm == "fedavg" else scenario.network.compression
+            )  # there nothing is cut
             self._tested_at_once = Halving("test samples")
             self._test, self._classes = dataset.test.to(self.accelerator.device), dataset.classes
-            self._mixes = None if dataset.classes is None else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
+            self._mixes = (
+                None
+                if dataset.classes is None
+                else _mixes(dataset.train.labels.numpy(), parts, dataset.classes)
+            )
             samples = dataset.train.to(self.accelerator.device)
-            self._crew = Crew(self.replica, samples, parts, settings, self.device_names, compression, self.accelerator, ranks)
-            layouts = [require_labels(self.replica, each, settings.dataset) for each in (samples, self._test)]
+            self._crew = Crew(
+                self.replica,
+                samples,
+                parts,
+                settings,
+                self.device_names,
+                compression,
+                self.accelerator,
+                ranks,
+            )
+            layouts = [
+                require_labels(self.replica, each, settings.dataset)
+                for each in (samples, self._test)
+            ]
             if layouts[0] is not None:
                 warnings.warn(layouts[0], stacklevel=2)
             require_metric(self.replica, self._test, settings.batch_size)
@@ -90,7 +119,9 @@ class Training:
         self._keep_to_first_plan()
         ranks.spread([*self.replica.tensors.values(), *self.replica.fixed.values()])
         self.replica.keep_constants()
-        self.state = State.begun(self.replica, self.algorithm.boundary(self.splits), ranks.share(len(self.fleet)))
+        self.state = State.begun(
+            self.replica, self.algorithm.boundary(self.splits), ranks.share(len(self.fleet))
+        )
 
     # ---- the schedule's ------------------------------------------------------------------------------------------------------
     @property
@@ -119,13 +150,20 @@ class Training:
         self._keep_to_first_plan()
         boundary = self.algorithm.boundary(self.splits)
         if boundary != self.state.boundary:
-            self.state.move(self.replica, boundary, self._weights(np.ones(len(self.fleet), dtype=bool)).tolist(), self.ranks)
+            self.state.move(
+                self.replica,
+                boundary,
+                self._weights(np.ones(len(self.fleet), dtype=bool)).tolist(),
+                self.ranks,
+            )
         return True
 
     def _keep_to_first_plan(self) -> None:
         """Do as the first process planned: another machine may round otherwise, and so choose another of two splits that are as good."""
         now = self.schedule.agreed
-        text = self.ranks.told(json.dumps([now.splits.tolist(), now.shares.tolist()]) if self.ranks.is_first else "")
+        text = self.ranks.told(
+            json.dumps([now.splits.tolist(), now.shares.tolist()]) if self.ranks.is_first else ""
+        )
         if not self.ranks.is_first:
             splits, shares = map(np.array, json.loads(text))
             self.schedule.agreed = Agreed(splits, shares, now.round, now.time_s)
@@ -163,7 +201,14 @@ class Training:
 
     def _task(self, number: int) -> Task:
         E, turnout = self.settings.iterations_per_round, self.schedule.turnout(number)
-        return Task(number, self.splits, turnout.asked, turnout.iterations, self._weights(turnout.iterations == E), E)
+        return Task(
+            number,
+            self.splits,
+            turnout.asked,
+            turnout.iterations,
+            self._weights(turnout.iterations == E),
+            E,
+        )
 
     def _tell_steps(self, task: Task) -> Callable[[int], None]:
         """Return a function that is given the steps taken in this process, and tells how far the round is."""
@@ -171,13 +216,17 @@ class Training:
 
         def tell(done: int) -> None:
             trained = min(done / max(steps, 1), 1.0)  # devices that drop out may take steps, too
-            self._tell(f"round {task.number} of {self.settings.rounds}: {percent(trained, 0)} trained")
+            self._tell(
+                f"round {task.number} of {self.settings.rounds}: {percent(trained, 0)} trained"
+            )
 
         return tell
 
     def _weights(self, finishing: Bools) -> Floats:
         """Weights in the average: the same for all that finish, or by their samples."""
-        weights = np.where(finishing, 1.0 if self.settings.weighting == "uniform" else self.sample_counts, 0.0)
+        weights = np.where(
+            finishing, 1.0 if self.settings.weighting == "uniform" else self.sample_counts, 0.0
+        )
         total = weights.sum()
         return weights / total if total else weights
 
@@ -191,7 +240,9 @@ class Training:
                 _, layer = kind_and_name(name)
                 if name in self.state.common:
                     raise Diverged(stuck.format(f"{layer}, which is common to all devices, is"))
-                bad = next(k for k, own in zip(self.state.held, tensor, strict=True) if not is_finite(own))
+                bad = next(
+                    k for k, own in zip(self.state.held, tensor, strict=True) if not is_finite(own)
+                )
                 raise Diverged(stuck.format(f"{layer} of device {self.device_names[bad]} is"))
 
     def _way_out(self) -> str:
@@ -207,32 +258,63 @@ class Training:
         test = self._test if len(rows) == len(self._test) else self._test.some(rows)
 
         def tell(done: float) -> None:
-            self._tell(f"round {number} of {self.settings.rounds}: trained, {percent(done, 0)} tested")
+            self._tell(
+                f"round {number} of {self.settings.rounds}: trained, {percent(done, 0)} tested"
+            )
 
         chance = partial(seeded, self.settings.seed, "evaluation", number)
-        how = Evaluation(self.accelerator, self.ranks, tell, chance, f"the evaluation of round {number}", self._tested_at_once)
+        how = Evaluation(
+            self.accelerator,
+            self.ranks,
+            tell,
+            chance,
+            f"the evaluation of round {number}",
+            self._tested_at_once,
+        )
         found = scores(self.replica, self.state, devices, test, self._classes, how)
-        bad = next((k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)), None)
+        bad = next(
+            (k for k, score in zip(devices, found, strict=True) if not math.isfinite(score.loss)),
+            None,
+        )
         with self.ranks.together():
             if bad is not None:
                 whose = f"device {self.device_names[bad]}"
-                raise Diverged(f"training stopped after round {number}: the test loss of {whose} is not finite; {self._way_out()}")
+                raise Diverged(
+                    f"training stopped after round {number}: the test loss of {whose} is not finite; {self._way_out()}"
+                )
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
         fields |= summary("test_accuracy", [score.accuracy for score in found])
-        fields |= summary("test_metric", [score.metric for score in found], metric_of(self.settings).worst)
+        fields |= summary(
+            "test_metric", [score.metric for score in found], metric_of(self.settings).worst
+        )
         if self._mixes is not None:
-            fields |= summary("own_accuracy", [score.accuracy_on(self._mixes[k]) for k, score in zip(devices, found, strict=True)])
+            fields |= summary(
+                "own_accuracy",
+                [
+                    score.accuracy_on(self._mixes[k])
+                    for k, score in zip(devices, found, strict=True)
+                ],
+            )
         return fields
 
     # ---- stopping and going on -------------------------------------------------------------------------------------------------
     def save(self, folder: Path | None) -> None:
         """Replace the checkpoint in a folder, which only the first of several processes needs to have."""
-        whole = {name: self.ranks.gathered(stacked, len(self.fleet)) for name, stacked in self.state.personal.items()}
+        whole = {
+            name: self.ranks.gathered(stacked, len(self.fleet))
+            for name, stacked in self.state.personal.items()
+        }
         with self.ranks.together():
             if self.ranks.is_first and folder is not None:
                 personal = {name: stacked for name, stacked in whole.items() if stacked is not None}
                 whole_state = replace(self.state, personal=personal)
-                checkpoint.save(folder, whole_state, self.replica, self._progress(), self.settings.checkpoints_kept)
+                checkpoint.save(
+                    folder,
+                    whole_state,
+                    self.replica,
+                    self._progress(),
+                    self.settings.checkpoints_kept,
+                )
 
     def _progress(self) -> Progress:
         return Progress(
@@ -254,7 +336,9 @@ class Training:
             found = checkpoint.read_checkpoint(first) if first is not None else None
             if found is not None and len(found.progress.splits) != len(self.fleet):
                 devices = len(found.progress.splits)
-                raise FileProblem(f"checkpoint {str(folder)!r} must be of {len(self.fleet)} devices, got one of {devices}")
+                raise FileProblem(
+                    f"checkpoint {str(folder)!r} must be of {len(self.fleet)} devices, got one of {devices}"
+                )
         text = self.ranks.told(json.dumps(asdict(found.progress)) if found is not None else "")
         if not text:
             return False
@@ -265,9 +349,16 @@ class Training:
                 whole = checkpoint.restore(first, found, self.replica, self.profile.fingerprint)
         self.ranks.spread(list(self.replica.fixed.values()))
         self.replica.keep_constants()
-        self.state = State.dealt(whole, self.replica, progress.boundary, len(self.fleet), self.ranks)
+        self.state = State.dealt(
+            whole, self.replica, progress.boundary, len(self.fleet), self.ranks
+        )
         self.round, self.schedule.virtual_time_s = progress.round, progress.virtual_time_s
-        agreed = Agreed(np.array(progress.splits), np.array(progress.shares), progress.planned_round, progress.planned_time_s)
+        agreed = Agreed(
+            np.array(progress.splits),
+            np.array(progress.shares),
+            progress.planned_round,
+            progress.planned_time_s,
+        )
         self.schedule.agreed = agreed
         return True
 
@@ -294,4 +385,6 @@ def _columns(costs: RoundCosts) -> dict[str, Any]:
     """What each device took, in few digits: there are many of them."""
     times = ("compute_s", "transmit_s", "server_s", "idle_s", "macs", "energy_j")
     few = {name: tuple(map(few_digits, getattr(costs, name).tolist())) for name in times}
-    return few | {name: tuple(getattr(costs, name).tolist()) for name in ("sent_bytes", "received_bytes")}
+    return few | {
+        name: tuple(getattr(costs, name).tolist()) for name in ("sent_bytes", "received_bytes")
+    }

@@ -54,10 +54,14 @@ class Score:
         known = (self.present > 0) & (mix > 0)
         if not known.any():
             return None
-        return float((mix[known] * self.right[known] / self.present[known]).sum() / mix[known].sum())
+        return float(
+            (mix[known] * self.right[known] / self.present[known]).sum() / mix[known].sum()
+        )
 
 
-def summary(name: str, values: Sequence[float | None], worst: Callable[[Sequence[float]], float] = min) -> dict[str, float]:
+def summary(
+    name: str, values: Sequence[float | None], worst: Callable[[Sequence[float]], float] = min
+) -> dict[str, float]:
     """The fields of a record that tell a number of several models: mean, spread and worst; none where nobody has it.
 
     >>> summary("own_accuracy", [0.5, None, 1.0])
@@ -97,7 +101,12 @@ class Evaluation:
 
 
 def scores(
-    replica: Replica, state: State, devices: Sequence[int], test: Samples, classes: int | None, how: Evaluation | None = None
+    replica: Replica,
+    state: State,
+    devices: Sequence[int],
+    test: Samples,
+    classes: int | None,
+    how: Evaluation | None = None,
 ) -> list[Score]:
     """A score for each of these devices; one for all where nothing is personal."""
     how = how or Evaluation()
@@ -105,7 +114,10 @@ def scores(
     # Processes share the devices' models where there are several, and else the samples.
     here = range(len(test)) if state.personal else ranks.share(len(test))
     rows = torch.zeros(
-        len(devices) if state.personal else 1, SUMS + 2 * label_kinds(test.labels, classes), dtype=torch.float64, device=accelerator.device
+        len(devices) if state.personal else 1,
+        SUMS + 2 * label_kinds(test.labels, classes),
+        dtype=torch.float64,
+        device=accelerator.device,
     )
 
     def divide(limit: int | None) -> list[range]:
@@ -117,7 +129,9 @@ def scores(
     def count(batches: Sequence[range]) -> None:
         rows.zero_()
         if state.personal:
-            models = [(row, state.of(k)) for row, k in zip(rows, devices, strict=True) if k in state.held]
+            models = [
+                (row, state.of(k)) for row, k in zip(rows, devices, strict=True) if k in state.held
+            ]
         else:
             models = [(rows[0], state.common)]
         with how.chance():
@@ -151,7 +165,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train()
 
 
-def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, accelerator: Accelerator) -> None:
+def _count(
+    replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, accelerator: Accelerator
+) -> None:
     """Add a batch to a row: the sums of loss and metric over its samples, and how many labels of each kind are right and there."""
     inputs, labels = batch
     right, present = row[SUMS:].tensor_split(2)
@@ -168,5 +184,7 @@ def _count(replica: Replica, batch: tuple[Tensors, Tensor], row: Tensor, acceler
         elif hit is not None:
             right.index_add_(0, labels, hit.double())
             present.index_add_(0, labels, torch.ones_like(hit, dtype=torch.float64))
-        if replica.metric is not None:  # last: a function of the user's own may change what it is given
+        if (
+            replica.metric is not None
+        ):  # last: a function of the user's own may change what it is given
             row[1] += replica.metric(output, labels) * len(labels)

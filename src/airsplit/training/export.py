@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.runs.record import RunFolder
+from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.checkpoint import device_of, trained_model, write_tensors
 
@@ -41,8 +41,18 @@ def export_model(
     state, progress = trained_model(run_folder, device=device, average=average, front=front)
     folder = RunFolder(run_folder)
     model = Scenario.from_toml(folder.scenario()).model
-    about = {"model": model.name, "arguments": json.dumps(model.arguments), "fingerprint": progress.fingerprint}
-    about |= {"device": "average" if device is None else str(device), "round": str(progress.round), "made_by": "airsplit"}
+    about = {
+        "model": model.name,
+        "arguments": json.dumps(model.arguments),
+        "fingerprint": progress.fingerprint,
+    }
+    about |= {
+        "device": "average" if device is None else str(device),
+        "round": str(progress.round),
+        "made_by": "airsplit",
+    }
     file = Path(out) if out is not None else folder.path / f"model-{about['device']}.safetensors"
     write_tensors(file, state, about)
-    return Exported(file, len(state), sum(tensor.numel() for tensor in state.values()), progress.round)
+    return Exported(
+        file, len(state), sum(tensor.numel() for tensor in state.values()), progress.round
+    )

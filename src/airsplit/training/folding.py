@@ -21,26 +21,42 @@ LEAST_CHANNELS = 16
 """With fewer, as in a first layer, the usual layout is as quick, and nothing need be laid out anew."""
 
 
-POOLING: tuple[object, ...] = (functional.max_pool2d, functional.avg_pool2d, functional.adaptive_avg_pool2d)
+POOLING: tuple[object, ...] = (
+    functional.max_pool2d,
+    functional.avg_pool2d,
+    functional.adaptive_avg_pool2d,
+)
 
 
 class Folding(TorchFunctionMode):
     """A context in which vmapped convolutions and pooling are computed with the devices folded into the channels."""
 
-    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         given = kwargs or {}
         if function is torch.conv2d and not given and _suits(*args):
             return _Convolution.apply(*_cast(*args[:3]), *args[3:])  # type: ignore[no-untyped-call]
-        if function in POOLING and args and _is_stacked(args[0]) and args[0].dim() == 4 and not given.get("return_indices"):
+        if (
+            function in POOLING
+            and args
+            and _is_stacked(args[0])
+            and args[0].dim() == 4
+            and not given.get("return_indices")
+        ):
             return _Pooling.apply(args[0], partial(_pooled, function, args[1:], given))  # type: ignore[no-untyped-call]
         if function is Tensor.view and not given and not isinstance(args[1], torch.dtype):
-            return args[0].reshape(*args[1:])  # what was folded does not lie in memory as the model thinks
+            return args[0].reshape(
+                *args[1:]
+            )  # what was folded does not lie in memory as the model thinks
         if function is functional.group_norm and args and _is_stacked(args[0]):
             args = (args[0].contiguous(), *args[1:])
         return function(*args, **given)
 
 
-def _pooled(function: Callable[..., Tensor], more: tuple[Any, ...], options: dict[str, Any], x: Tensor) -> Tensor:
+def _pooled(
+    function: Callable[..., Tensor], more: tuple[Any, ...], options: dict[str, Any], x: Tensor
+) -> Tensor:
     return function(x, *more, **options)
 
 
@@ -79,9 +95,18 @@ class _Folded(torch.autograd.Function):
 class _Convolution(_Folded):
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        *options: Any,
     ) -> tuple[Tensor, int]:
-        kernels = weight.movedim(_axis(in_dims[1]), 0).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        kernels = (
+            weight.movedim(_axis(in_dims[1]), 0)
+            .flatten(0, 1)
+            .contiguous(memory_format=torch.channels_last)
+        )
         biases = None if bias is None else bias.movedim(_axis(in_dims[2]), 0).flatten()
         folded = _folded(x, _axis(in_dims[0])).contiguous(memory_format=torch.channels_last)
         convolve: Callable[..., Tensor] = functional.conv2d
@@ -91,7 +116,9 @@ class _Convolution(_Folded):
 
 class _Pooling(_Folded):
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, pooled: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, pooled: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, int]:
         return _unfolded(pooled(_folded(x, _axis(in_dims[0]))), info.batch_size), 1
 
 

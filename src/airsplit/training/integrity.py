@@ -60,13 +60,17 @@ def unseal(document: Any, where: str) -> dict[str, Any]:
 def require_checksum(found: str, written: object, where: str) -> None:
     """Raise where a checksum is not the one that was written down."""
     if found != written:
-        raise FileProblem(f"{where} is damaged: its checksum is {found}, but {show(written)} was written down")
+        raise FileProblem(
+            f"{where} is damaged: its checksum is {found}, but {show(written)} was written down"
+        )
 
 
 def require_fingerprint(found: str, wanted: str, where: str) -> None:
     """Raise where something was kept for another model."""
     if found != wanted:
-        raise FileProblem(f"{where} is of a model with fingerprint {show(found)}, the run's has {wanted}; is it another run's?")
+        raise FileProblem(
+            f"{where} is of a model with fingerprint {show(found)}, the run's has {wanted}; is it another run's?"
+        )
 
 
 def _checksum_of_document(document: Mapping[str, Any]) -> str:

@@ -88,7 +88,12 @@ class Crew:
         accelerator: Accelerator = CPU,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.replica, self.settings, self.names, self.compression = replica, settings, names, compression
+        self.replica, self.settings, self.names, self.compression = (
+            replica,
+            settings,
+            names,
+            compression,
+        )
         self.accelerator, self.ranks = accelerator, ranks
         self.obstacles: dict[tuple[object, ...], str | None] = {}
         self.made: dict[tuple[object, ...], Any] = {}
@@ -106,7 +111,9 @@ class Crew:
         """What several devices train on, one behind the other."""
         since_start = (task.number - 1) * task.iterations_per_round + iteration
         rows = [self._batches.rows(device, since_start) for device in devices]
-        return self._samples.batch(torch.as_tensor(np.concatenate(rows)).to(self.accelerator.device))
+        return self._samples.batch(
+            torch.as_tensor(np.concatenate(rows)).to(self.accelerator.device)
+        )
 
     def batch_size(self, device: int) -> int:
         """How many samples its batches have."""
@@ -117,7 +124,9 @@ class Crew:
         self.steps += taken
         self.on_steps(self.steps)
 
-    def train_in_groups(self, divide: Callable[[int | None], Groups], train: Callable[[Groups], Trained], task: Task) -> Trained:
+    def train_in_groups(
+        self, divide: Callable[[int | None], Groups], train: Callable[[Groups], Trained], task: Task
+    ) -> Trained:
         """Return what `train` makes of groups of devices; if memory runs out, repeat it with groups of half the size.
 
         divide  gives the groups, with no more devices in each than it is told
@@ -128,11 +137,15 @@ class Crew:
             self.steps = 0
             return train(groups)
 
-        return self._at_once.run(divide, attempt, f"round {task.number}", self.accelerator.release_memory)
+        return self._at_once.run(
+            divide, attempt, f"round {task.number}", self.accelerator.release_memory
+        )
 
     def train(self, device: int, task: Task) -> float:
         """All iterations of a device, on whatever the replica has loaded: the mean loss."""
-        losses = [self.step(device, task, iteration) for iteration in range(task.iterations_per_round)]
+        losses = [
+            self.step(device, task, iteration) for iteration in range(task.iterations_per_round)
+        ]
         return sum(losses) / len(losses)
 
     def step(self, device: int, task: Task, iteration: int) -> float:
@@ -142,7 +155,9 @@ class Crew:
             with self.told(device, task, iteration):
                 chance = partial(self.chance, device, task, iteration)
                 with self.accelerator.autocast():
-                    loss = self.replica.step(int(task.splits[device]), inputs, labels, self.compression, chance)
+                    loss = self.replica.step(
+                        int(task.splits[device]), inputs, labels, self.compression, chance
+                    )
         except NonFinite as seen:
             raise self.diverged(str(seen), device, task, iteration, inputs) from None
         self.count(1)
@@ -158,14 +173,20 @@ class Crew:
     def _place(self, device: int, task: Task, iteration: int) -> str:
         return f"device {self.names[device]}, round {task.number}, iteration {iteration + 1}"
 
-    def chance(self, device: int, task: Task, iteration: int, part: str = DEVICE_FORWARD) -> AbstractContextManager[None]:
+    def chance(
+        self, device: int, task: Task, iteration: int, part: str = DEVICE_FORWARD
+    ) -> AbstractContextManager[None]:
         """The random numbers of one part of one step of one device."""
         return seeded(self.settings.seed, part, device, task.number, iteration)
 
-    def diverged(self, seen: str, device: int, task: Task, iteration: int, inputs: Tensors) -> Diverged:
+    def diverged(
+        self, seen: str, device: int, task: Task, iteration: int, inputs: Tensors
+    ) -> Diverged:
         """An error that says where a number was not finite, and what the likely cause is."""
         where = self._place(device, task, iteration)
-        return Diverged(f"training stopped at {where}: the {seen} {'is' if seen == 'loss' else 'are'} not finite; {self._cause(inputs)}")
+        return Diverged(
+            f"training stopped at {where}: the {seen} {'is' if seen == 'loss' else 'are'} not finite; {self._cause(inputs)}"
+        )
 
     def _cause(self, inputs: Tensors) -> str:
         if not all(is_finite(tensor) for tensor in inputs):
@@ -173,7 +194,7 @@ class Crew:
         rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
         if not all(is_finite(tensor) for tensor in self.replica.tensors.values()):
             return f"its weights are not finite either, because an earlier step overflowed: {rate}"
-        return f"its weights and inputs are finite, so the numbers overflow on their way through the model: {rate}, or normalise the data"
+        return f"its weights and inputs are finite, so the numbers overflow on their way through the model: {rate}, or normalize the data"
 
 
 def _numbers(which: Bools) -> list[int]:

@@ -1,4 +1,4 @@
-"""What training minimises, and how many answers are right."""
+"""What training minimizes, and how many answers are right."""
 
 from __future__ import annotations
 
@@ -74,7 +74,11 @@ def class_axes(scores: Sequence[int], labels: Sequence[int]) -> list[int]:
     ([3, 1], [1], [])
     """
     candidates = dict.fromkeys((len(scores) - 1, 1))
-    return [axis for axis in candidates if 1 <= axis < len(scores) and (*scores[:axis], *scores[axis + 1 :]) == tuple(labels)]
+    return [
+        axis
+        for axis in candidates
+        if 1 <= axis < len(scores) and (*scores[:axis], *scores[axis + 1 :]) == tuple(labels)
+    ]
 
 
 def classes_last(scores: Tensor, labels: Tensor) -> Tensor | None:
@@ -109,14 +113,20 @@ def require_classes(labels: Tensor, classes: int) -> None:
     if not counted.numel():
         return
     lowest, highest = int(counted.min()), int(counted.max())
-    ignored = "" if labels.dim() == 1 else f", or write {IGNORED_LABEL} where a label is to count for nothing"
+    ignored = (
+        ""
+        if labels.dim() == 1
+        else f", or write {IGNORED_LABEL} where a label is to count for nothing"
+    )
     if highest >= classes:
         raise InvalidValue(
             f"labels must be below the number of classes that the model tells apart, {classes}, got {highest}; give the model more classes"
             f"{ignored}"
         ) from None
     if lowest < 0:
-        raise InvalidValue(f"labels must be classes, numbered from 0, got {lowest}; number them anew{ignored}") from None
+        raise InvalidValue(
+            f"labels must be classes, numbered from 0, got {lowest}; number them anew{ignored}"
+        ) from None
 
 
 def right_answers(output: Any, labels: Tensor) -> Tensor | None:
@@ -142,7 +152,9 @@ def logits_of(output: Any) -> Tensor:
     """
     scores = _scores_in(output)
     if scores is None:
-        raise InvalidValue(f"the model's output must be a tensor, or have one, to compute a loss, got {show(type(output).__name__)}")
+        raise InvalidValue(
+            f"the model's output must be a tensor, or have one, to compute a loss, got {show(type(output).__name__)}"
+        )
     return scores
 
 
@@ -153,5 +165,11 @@ def _scores_in(output: Any) -> Tensor | None:
         several = [output["logits"]] if "logits" in output else list(output.values())
     else:
         named = getattr(output, "logits", None)
-        several = [named] if named is not None else list(output) if isinstance(output, tuple | list) else []
+        several = (
+            [named]
+            if named is not None
+            else list(output)
+            if isinstance(output, tuple | list)
+            else []
+        )
     return next((each for each in several if isinstance(each, Tensor)), None)

@@ -59,7 +59,9 @@ def out_of_memory(at: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         way_out = "lower training.batch_size, or let fewer processes run at the same time"
-        raise OutOfMemory(f"{at}: memory ran out: {error_line(error.__cause__ or error)}; {way_out}") from error
+        raise OutOfMemory(
+            f"{at}: memory ran out: {error_line(error.__cause__ or error)}; {way_out}"
+        ) from error
 
 
 def available_bytes() -> int | None:

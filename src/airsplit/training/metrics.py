@@ -36,5 +36,7 @@ def _one_number(name: str, value: Any) -> float:
     if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
         plain = value.item()
     if not isinstance(plain, int | float) or not math.isfinite(plain):
-        raise UserCodeError(f"training.metric {name!r} must return one finite number, got {show(value)}")
+        raise UserCodeError(
+            f"training.metric {name!r} must return one finite number, got {show(value)}"
+        )
     return float(plain)

@@ -1,4 +1,4 @@
-"""Optimisers as plain arithmetic on lists of tensors.  What they remember is named, so that it can be averaged and saved.
+"""Optimizers as plain arithmetic on lists of tensors.  What they remember is named, so that it can be averaged and saved.
 
 The same numbers as torch.optim.SGD and torch.optim.Adam; what is remembered begins at zero.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from airsplit.scenario.settings import TrainingSettings
 
 
-class Optimiser(Protocol):
+class Optimizer(Protocol):
     """One step on parameters, given their gradients and what is remembered of each.
 
     slots   what is remembered: a tensor like the parameter, or where the name is in `counters` one number
@@ -29,7 +29,12 @@ class Optimiser(Protocol):
     def counters(self) -> tuple[str, ...]: ...
     @property
     def linear(self) -> bool: ...
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], remembered: Mapping[str, list[Tensor]]) -> None: ...
+    def step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        remembered: Mapping[str, list[Tensor]],
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,20 @@ class Sgd:
     def slots(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
 
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], remembered: Mapping[str, list[Tensor]]) -> None:
+    def step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        remembered: Mapping[str, list[Tensor]],
+    ) -> None:
         with torch.no_grad():
             if self.weight_decay:
                 gradients = list(torch._foreach_add(gradients, parameters, alpha=self.weight_decay))
             if self.momentum:
                 velocity = remembered["momentum"]
-                for each in velocity:  # torch._foreach_mul_ rounds its factor to the type of the tensors
+                for (
+                    each
+                ) in velocity:  # torch._foreach_mul_ rounds its factor to the type of the tensors
                     each.mul_(self.momentum)
                 torch._foreach_add_(velocity, gradients)
                 gradients = velocity
@@ -75,13 +87,20 @@ class Adam:
     counters: tuple[str, ...] = ("steps",)
     linear: bool = False
 
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], remembered: Mapping[str, list[Tensor]]) -> None:
+    def step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        remembered: Mapping[str, list[Tensor]],
+    ) -> None:
         lists = (remembered[slot] for slot in self.slots)
         with torch.no_grad():
             for each in zip(parameters, gradients, *lists, strict=True):
                 self._step(*each)
 
-    def _step(self, w: Tensor, gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor) -> None:
+    def _step(
+        self, w: Tensor, gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor
+    ) -> None:
         if self.weight_decay:
             gradient = gradient.add(w, alpha=self.weight_decay)
         steps.add_(1)
@@ -97,12 +116,12 @@ class Adam:
             w.addcdiv_(first, spread, value=-self.learning_rate / (1 - 0.9**t))
 
 
-def optimiser_of(settings: TrainingSettings) -> Optimiser:
-    """The optimiser of a scenario.
+def optimizer_of(settings: TrainingSettings) -> Optimizer:
+    """The optimizer of a scenario.
 
-    >>> optimiser_of(TrainingSettings(momentum=0.9)).slots
+    >>> optimizer_of(TrainingSettings(momentum=0.9)).slots
     ('momentum',)
     """
-    if settings.optimiser == "adam":
+    if settings.optimizer == "adam":
         return Adam(settings.learning_rate, settings.weight_decay)
     return Sgd(settings.learning_rate, settings.momentum or 0.0, settings.weight_decay)

@@ -41,7 +41,11 @@ class Failure:
 
 
 def in_parallel(
-    work: Callable[[Given], Made], pieces: Sequence[Given], *, jobs: int | None = None, pause_s: float = 1.0
+    work: Callable[[Given], Made],
+    pieces: Sequence[Given],
+    *,
+    jobs: int | None = None,
+    pause_s: float = 1.0,
 ) -> Iterator[dict[int, Made]]:
     """What is done so far, by the number of its piece: again and again until all is done, at the latest after `pause_s`.
 
@@ -61,17 +65,28 @@ Outcomes = dict[int, Made | Failure]
 
 
 def attempt_all(
-    work: Callable[[Given], Made], pieces: Sequence[Given], *, jobs: int | None = None, pause_s: float = 1.0, apart: bool = False
+    work: Callable[[Given], Made],
+    pieces: Sequence[Given],
+    *,
+    jobs: int | None = None,
+    pause_s: float = 1.0,
+    apart: bool = False,
 ) -> Generator[Outcomes[Made]]:
     """Do the same as `in_parallel`, but a piece that fails ends no other: its outcome is a Failure.
 
     apart  in processes of their own, even where there is one at a time
     """
     count = max(1, min(jobs or os.cpu_count() or 1, len(pieces)))
-    return _one_by_one(work, pieces) if count == 1 and not apart else _in_processes(work, pieces, count, pause_s)
+    return (
+        _one_by_one(work, pieces)
+        if count == 1 and not apart
+        else _in_processes(work, pieces, count, pause_s)
+    )
 
 
-def _one_by_one(work: Callable[[Given], Made], pieces: Sequence[Given]) -> Generator[Outcomes[Made]]:
+def _one_by_one(
+    work: Callable[[Given], Made], pieces: Sequence[Given]
+) -> Generator[Outcomes[Made]]:
     import torch
 
     threads, done = torch.get_num_threads(), dict[int, Made | Failure]()
@@ -95,7 +110,9 @@ def _forget_frames(outcome: object) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _in_processes(work: Callable[[Given], Made], pieces: Sequence[Given], count: int, pause_s: float) -> Generator[Outcomes[Made]]:
+def _in_processes(
+    work: Callable[[Given], Made], pieces: Sequence[Given], count: int, pause_s: float
+) -> Generator[Outcomes[Made]]:
     # Each process is a pool of its own: one that is killed breaks its pool, and with it only its own piece.
     done = dict[int, Made | Failure]()
     waiting = deque(enumerate(pieces))
@@ -141,7 +158,9 @@ def _begin(count: int) -> None:
     """A worker knows how many there are, has one thread, leaves Ctrl-C to its parent, and prints no results: stdout is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)
-    warnings.showwarning = lambda message, *_, **__: print(f"airsplit: note: {message}", file=sys.stderr, flush=True)
+    warnings.showwarning = lambda message, *_, **__: print(
+        f"airsplit: note: {message}", file=sys.stderr, flush=True
+    )
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ[PROCESSES] = str(count)
     import torch

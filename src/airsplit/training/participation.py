@@ -28,7 +28,9 @@ def are_asked(settings: TrainingSettings, round_number: int, devices: int) -> ND
     if wanted >= devices:
         return np.ones(devices, dtype=bool)
     asked = np.zeros(devices, dtype=bool)
-    asked[generator(settings.seed, "participation", round_number).permutation(devices)[:wanted]] = True
+    asked[generator(settings.seed, "participation", round_number).permutation(devices)[:wanted]] = (
+        True
+    )
     return asked
 
 

@@ -74,7 +74,7 @@ class Ranks:
 
     # ---- who trains which device ---------------------------------------------------------------------------------------------
     def share(self, devices: int) -> range:
-        """The devices of this process: neighbours, and about as many as the others have.
+        """The devices of this process: neighbors, and about as many as the others have.
 
         >>> [list(Ranks(rank, 3).share(7)) for rank in range(3)]
         [[0, 1], [2, 3], [4, 5, 6]]
@@ -104,7 +104,9 @@ class Ranks:
                     continue
                 whole = torch.cat([tensor.detach().flatten() for tensor in several])
                 self._sum(whole)
-                for tensor, part in zip(several, torch.split(whole, [tensor.numel() for tensor in several]), strict=True):
+                for tensor, part in zip(
+                    several, torch.split(whole, [tensor.numel() for tensor in several]), strict=True
+                ):
                     tensor.detach().copy_(part.view_as(tensor))
 
     def _sum(self, whole: Tensor) -> None:
@@ -167,7 +169,9 @@ class Ranks:
                     place = whole[share.start : share.stop].contiguous()
                     if place.numel():
                         dist.send(as_bytes(place), rank, group=self.group)
-                return whole[mine.start : mine.stop].clone().to(like.device)  # a copy: else the rows of all would stay in memory
+                return (
+                    whole[mine.start : mine.stop].clone().to(like.device)
+                )  # a copy: else the rows of all would stay in memory
             rows = torch.empty((len(mine), *like.shape), dtype=like.dtype)
             if rows.numel():
                 dist.recv(as_bytes(rows), 0, group=self.group)
@@ -179,7 +183,9 @@ class Ranks:
             return self
         places = torch.zeros(self.size, dtype=torch.int64)
         if device.type == "cuda" and dist.is_nccl_available():
-            places[self.rank] = zlib.crc32(str(torch.cuda.get_device_properties(device).uuid).encode()) + 1
+            places[self.rank] = (
+                zlib.crc32(str(torch.cuda.get_device_properties(device).uuid).encode()) + 1
+            )
         self.add_up([places])
         if not bool(places.all()) or len(set(places.tolist())) < self.size:
             return self
@@ -226,7 +232,11 @@ class Ranks:
             said = text.encode() if text is not None and speaker == self.rank else b""
             length = torch.tensor(len(said))
             dist.broadcast(length, speaker, group=self.group)
-            letters = torch.frombuffer(bytearray(said), dtype=torch.uint8) if said else torch.zeros(int(length), dtype=torch.uint8)
+            letters = (
+                torch.frombuffer(bytearray(said), dtype=torch.uint8)
+                if said
+                else torch.zeros(int(length), dtype=torch.uint8)
+            )
             if len(letters):
                 dist.broadcast(letters, speaker, group=self.group)
             return speaker, bytes(letters.tolist()).decode()
@@ -235,7 +245,9 @@ class Ranks:
         """Raise where a process has something else than the first."""
         with self.together():
             if here != self.told(here):
-                raise InvalidValue(f"{what} must be the same in all processes, but process {self.rank} of {self.size} has another")
+                raise InvalidValue(
+                    f"{what} must be the same in all processes, but process {self.rank} of {self.size} has another"
+                )
 
     def total(self, here: float) -> float:
         """The sum of a number of each process."""
@@ -287,7 +299,9 @@ def as_bytes(tensor: Tensor) -> Tensor:
     >>> as_bytes(torch.tensor([1, 2], dtype=torch.int16))
     tensor([1, 0, 2, 0], dtype=torch.uint8)
     """
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,))  # not view(-1), which lets one number have any stride
+    flat = tensor.detach().as_strided(
+        (tensor.numel(),), (1,)
+    )  # not view(-1), which lets one number have any stride
     return flat.view(torch.uint8)
 
 
@@ -297,7 +311,9 @@ def in_touch() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise OutOfTouch(f"lost touch with another process, which may have died: {_reason(error)}") from error
+        raise OutOfTouch(
+            f"lost touch with another process, which may have died: {_reason(error)}"
+        ) from error
 
 
 def _reason(error: RuntimeError) -> str:
@@ -318,7 +334,9 @@ def ranks_of(environment: Mapping[str, str] = os.environ) -> Ranks:
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return ALONE
     size = _number(environment, "WORLD_SIZE", 1)
-    return Ranks(_number(environment, "RANK", 0, size - 1), size, _number(environment, "LOCAL_RANK", 0))
+    return Ranks(
+        _number(environment, "RANK", 0, size - 1), size, _number(environment, "LOCAL_RANK", 0)
+    )
 
 
 def _number(environment: Mapping[str, str], name: str, low: int, high: int | None = None) -> int:
@@ -337,13 +355,18 @@ def joined(ranks: Ranks) -> Iterator[Ranks]:
     if ranks.size == 1:
         yield replace(ranks, store=kept)
         return
-    group, begun = None, not dist.is_initialized()  # else by the caller, who may want it for something else, too
+    group, begun = (
+        None,
+        not dist.is_initialized(),
+    )  # else by the caller, who may want it for something else, too
     with in_touch():
         if begun:
             # which models load later anyway; loaded within the group it holds on to it, and threads that outlive Python abort
             importlib.import_module("torch._dynamo")
             place = _part(kept, _meeting_place(kept, ranks))
-            dist.init_process_group("gloo", store=place, rank=ranks.rank, world_size=ranks.size, timeout=PATIENCE)
+            dist.init_process_group(
+                "gloo", store=place, rank=ranks.rank, world_size=ranks.size, timeout=PATIENCE
+            )
         else:
             group = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
@@ -358,9 +381,13 @@ def _store(ranks: Ranks) -> Store:
     try:
         found: Store = next(dist.rendezvous("env://", ranks.rank, ranks.size, timeout=MEETING))[0]  # type: ignore[attr-defined]
     except ValueError as error:
-        raise InvalidValue(f"RANK and WORLD_SIZE are set, but not all that torchrun sets: {error}; use it, or unset them") from None
+        raise InvalidValue(
+            f"RANK and WORLD_SIZE are set, but not all that torchrun sets: {error}; use it, or unset them"
+        ) from None
     except RuntimeError as error:
-        raise OutOfTouch(f"process {ranks.rank} of {ranks.size} does not find the first: {_reason(error)}") from error
+        raise OutOfTouch(
+            f"process {ranks.rank} of {ranks.size} does not find the first: {_reason(error)}"
+        ) from error
     return found
 
 
@@ -391,4 +418,6 @@ def _meeting_place(store: Store, ranks: Ranks) -> str:
         if store.check([f"{call}/all"]) and me in store.get(f"{call}/all").decode().split():
             return call
         time.sleep(0.02)
-    raise OutOfTouch(f"process {ranks.rank} of {ranks.size} waited {show(MEETING.total_seconds())} seconds for the others")
+    raise OutOfTouch(
+        f"process {ranks.rank} of {ranks.size} waited {show(MEETING.total_seconds())} seconds for the others"
+    )

@@ -17,12 +17,12 @@ from airsplit.models.splits import Outline
 from airsplit.models.tracing.graph import Meta, find
 from airsplit.training.losses import Loss
 from airsplit.training.metrics import MetricFunction
-from airsplit.training.optimizers import Optimiser
+from airsplit.training.optimizers import Optimizer
 from airsplit.training.seeding import seeded
 from airsplit.training.step import Chance, Tensors, as_it_comes, split_step
 
 MODEL = "model"
-"""The kind of state that is the model's own; other kinds are what the optimiser remembers."""
+"""The kind of state that is the model's own; other kinds are what the optimizer remembers."""
 
 
 def key(kind: str, name: str) -> str:
@@ -44,37 +44,53 @@ def kind_and_name(each: str) -> tuple[str, str]:
 
 
 class Replica:
-    """A model with its optimiser.
+    """A model with its optimizer.
 
     trained  the parameters that are trained, by name; `changing`, these and the buffers that a training step writes
     tensors  everything that training changes: trained parameters, the buffers that a training step writes, and what the
-             optimiser remembers; live, so that copying into one changes the model
+             optimizer remembers; live, so that copying into one changes the model
     statistics  those of them that are buffers
     fixed    the model's other tensors: frozen parameters, constant buffers
     metric   the user's own, which evaluation computes beside the loss; None where there is none
     """
 
-    def __init__(self, found: Outline, optimiser: Optimiser, loss: Loss, metric: MetricFunction | None = None) -> None:
-        self.model, self.outline, self.optimiser, self.loss = found.model, found, optimiser, loss
+    def __init__(
+        self, found: Outline, optimizer: Optimizer, loss: Loss, metric: MetricFunction | None = None
+    ) -> None:
+        self.model, self.outline, self.optimizer, self.loss = found.model, found, optimizer, loss
         self.metric = metric
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         buffers = moving_buffers(found)
         self.trained = trained
         self.changing: dict[str, Tensor] = trained | buffers
         self._parameters: list[Tensor] = list(trained.values())
-        self._remembered = {slot: [self._begun(slot, p) for p in self._parameters] for slot in optimiser.slots}
+        self._remembered = {
+            slot: [self._begun(slot, p) for p in self._parameters] for slot in optimizer.slots
+        }
         self.tensors = {key(MODEL, name): tensor.detach() for name, tensor in self.changing.items()}
         self.statistics = {key(MODEL, name) for name in buffers}
         for slot, tensors in self._remembered.items():
-            self.tensors |= {key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)}
+            self.tensors |= {
+                key(slot, name): tensor for name, tensor in zip(trained, tensors, strict=True)
+            }
         everything = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        self.fixed = {key(MODEL, name): t.detach() for name, t in everything.items() if key(MODEL, name) not in self.tensors}
-        self._constants = {name: (t, t.clone()) for name, t in self.model.named_buffers() if name not in buffers}
+        self.fixed = {
+            key(MODEL, name): t.detach()
+            for name, t in everything.items()
+            if key(MODEL, name) not in self.tensors
+        }
+        self._constants = {
+            name: (t, t.clone()) for name, t in self.model.named_buffers() if name not in buffers
+        }
         self.halves = lru_cache(maxsize=None)(self._halves)
 
     def _begun(self, slot: str, parameter: Tensor) -> Tensor:
-        counts = slot in self.optimiser.counters
-        return torch.zeros((), dtype=torch.float64, device=parameter.device) if counts else torch.zeros_like(parameter).detach()
+        counts = slot in self.optimizer.counters
+        return (
+            torch.zeros((), dtype=torch.float64, device=parameter.device)
+            if counts
+            else torch.zeros_like(parameter).detach()
+        )
 
     def _halves(self, split: int) -> tuple[Front, Back]:
         return halves(self.outline, split)
@@ -85,7 +101,7 @@ class Replica:
         return 4 * int(self.outline.profile().stored_elements[-1])
 
     def front_keys(self, split: int) -> list[str]:
-        """What belongs to the layers up to a split, and what the optimiser remembers of them; none at split 0."""
+        """What belongs to the layers up to a split, and what the optimizer remembers of them; none at split 0."""
         if split == 0:
             return []
         front, _ = self.halves(split)
@@ -102,7 +118,14 @@ class Replica:
         """The live tensors of these names."""
         return {each: self.tensors[each] for each in keys}
 
-    def step(self, split: int, inputs: Tensors, labels: Tensor, compression: str = "none", chance: Chance = as_it_comes) -> float:
+    def step(
+        self,
+        split: int,
+        inputs: Tensors,
+        labels: Tensor,
+        compression: str = "none",
+        chance: Chance = as_it_comes,
+    ) -> float:
         """One iteration of training, cut at a split: the loss before it."""
         front, back = self.halves(split)
         self.clear()
@@ -127,13 +150,15 @@ class Replica:
             parameter.grad = None
 
     def descend(self) -> None:
-        """The optimiser's step, on the gradients that are there."""
+        """The optimizer's step, on the gradients that are there."""
         at = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
         parameters = [self._parameters[i] for i in at]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if parameters:
-            remembered = {slot: [tensors[i] for i in at] for slot, tensors in self._remembered.items()}
-            self.optimiser.step(parameters, gradients, remembered)
+            remembered = {
+                slot: [tensors[i] for i in at] for slot, tensors in self._remembered.items()
+            }
+            self.optimizer.step(parameters, gradients, remembered)
 
 
 def moving_buffers(found: Outline) -> dict[str, Tensor]:
@@ -150,7 +175,9 @@ def moving_buffers(found: Outline) -> dict[str, Tensor]:
     except Exception:  # a model may refuse noise in any way: then every buffer may move
         moved = set(buffers)
     finally:
-        for name in moved:  # only these: a constant may be one number seen many times, which cannot be written
+        for name in (
+            moved
+        ):  # only these: a constant may be one number seen many times, which cannot be written
             buffers[name].copy_(before[name])
     return {name: buffer for name, buffer in buffers.items() if name in moved}
 

@@ -55,7 +55,11 @@ class Schedule:
     """
 
     def __init__(self, scenario: Scenario, profile: Profile, fleet: Fleet | None = None) -> None:
-        self.scenario, self.profile, self.settings = scenario.resolved(profile), profile, scenario.training
+        self.scenario, self.profile, self.settings = (
+            scenario.resolved(profile),
+            profile,
+            scenario.training,
+        )
         self.fleet = scenario.make_fleet() if fleet is None else fleet
         self.clock = scenario.make_clock()
         self.virtual_time_s = 0.0
@@ -68,12 +72,18 @@ class Schedule:
     @agreed.setter
     def agreed(self, agreed: Agreed) -> None:
         self._agreed = agreed
-        self._charges: dict[bool, Charges] = {}  # by whether fronts are averaged; else they only follow from what is agreed
+        self._charges: dict[
+            bool, Charges
+        ] = {}  # by whether fronts are averaged; else they only follow from what is agreed
 
     # ---- plan and channels ---------------------------------------------------------------------------------------------------
     def _plan(self, number: int) -> Plan:
         """Plan for the channels at the beginning of a round, and keep to it from there on."""
-        made = plan(self.profile, self.fleet_at(number, self.virtual_time_s), **self.scenario.plan_arguments())
+        made = plan(
+            self.profile,
+            self.fleet_at(number, self.virtual_time_s),
+            **self.scenario.plan_arguments(),
+        )
         self.agreed = Agreed(made.splits, made.shares, number, self.virtual_time_s)
         return made
 
@@ -88,7 +98,11 @@ class Schedule:
         """The devices with their channels in a round: fixed, drawn anew, or replayed."""
         if self.fleet.trace is not None:
             return self.fleet.at(time_s)
-        return self.fleet.redrawn(self.settings.seed, number) if self.scenario.fleet.redraw_fading else self.fleet
+        return (
+            self.fleet.redrawn(self.settings.seed, number)
+            if self.scenario.fleet.redraw_fading
+            else self.fleet
+        )
 
     # ---- rounds --------------------------------------------------------------------------------------------------------------
     def turnout(self, number: int) -> Turnout:
@@ -103,8 +117,16 @@ class Schedule:
 
     def costs(self, number: int, iterations: Ints) -> RoundCosts:
         """What a round costs in which each device runs so many iterations."""
-        draws = Draws(self.settings.seed, number, self.settings.iterations_per_round, len(self.fleet))
-        return time_round(self.charges(number), self.fleet_at(number, self.virtual_time_s), self.clock, draws, iterations)
+        draws = Draws(
+            self.settings.seed, number, self.settings.iterations_per_round, len(self.fleet)
+        )
+        return time_round(
+            self.charges(number),
+            self.fleet_at(number, self.virtual_time_s),
+            self.clock,
+            draws,
+            iterations,
+        )
 
     def charges(self, number: int) -> Charges:
         """What a round asks of the devices.  FedAvg's own shares take a while to find, so what is known is kept."""
@@ -117,7 +139,16 @@ class Schedule:
         agreed = self.agreed
         planned_for = self.fleet_at(agreed.round, agreed.time_s)
         bits, batch = self.scenario.element_bits, self.settings.batch_size
-        return Terms(self.profile, planned_for, self.clock, agreed.splits, agreed.shares, batch, bits, fronts_averaged)
+        return Terms(
+            self.profile,
+            planned_for,
+            self.clock,
+            agreed.splits,
+            agreed.shares,
+            batch,
+            bits,
+            fronts_averaged,
+        )
 
 
 def _charges_of(algorithm: str) -> Callable[[Terms], Charges]:

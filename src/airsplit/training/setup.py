@@ -24,9 +24,15 @@ from airsplit.system.profile import Profile
 from airsplit.training.accelerator import CPU
 from airsplit.training.checkpoint import read_tensors
 from airsplit.training.evaluation import evaluating
-from airsplit.training.losses import cross_entropy, logits_of, loss_of, require_classes, require_comparable
+from airsplit.training.losses import (
+    cross_entropy,
+    logits_of,
+    loss_of,
+    require_classes,
+    require_comparable,
+)
 from airsplit.training.metrics import load_metric
-from airsplit.training.optimizers import optimiser_of
+from airsplit.training.optimizers import optimizer_of
 from airsplit.training.replica import Replica
 from airsplit.training.seeding import seeded
 
@@ -43,14 +49,20 @@ def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[R
     profile = replace(found.profile(), model=scenario.model.name)
     scenario.require_model(profile)
     found.model.to(device)
-    return Replica(found, optimiser_of(scenario.training), loss_of(scenario.training.loss), load_metric(scenario.training)), profile
+    return Replica(
+        found,
+        optimizer_of(scenario.training),
+        loss_of(scenario.training.loss),
+        load_metric(scenario.training),
+    ), profile
 
 
 def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
     """What the scenario's model takes, with the type of the weights where none is said."""
     specs = inputs_of(scenario.model.name, model, scenario.model.input_specs())
     return tuple(
-        replace(spec, dtype=str(made.dtype).removeprefix("torch.")) for spec, made in zip(specs, samples(specs, model), strict=True)
+        replace(spec, dtype=str(made.dtype).removeprefix("torch."))
+        for spec, made in zip(specs, samples(specs, model), strict=True)
     )
 
 
@@ -61,7 +73,9 @@ def _outlined(settings: ModelSettings, seed: int) -> Outline:
     if settings.weights is not None:
         load_weights(model, settings.weights)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise InvalidValue(f"model {settings.name!r} must have a parameter to train, got none that requires a gradient")
+        raise InvalidValue(
+            f"model {settings.name!r} must have a parameter to train, got none that requires a gradient"
+        )
     model.train()
     return outline(model, samples(inputs_of(settings.name, model, specs), model))
 
@@ -73,21 +87,31 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     wanted = model.state_dict()
     if unpaired := sorted(wanted.keys() ^ tensors.keys()):
         place = "the model" if unpaired[0] in wanted else "the file"
-        raise FileProblem(f"{where} must have the tensors of the model, but {unpaired[0]!r} is only in {place}")
+        raise FileProblem(
+            f"{where} must have the tensors of the model, but {unpaired[0]!r} is only in {place}"
+        )
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
-            raise FileProblem(f"{where}: {name} must have shape {tuple(wanted[name].shape)}, got {tuple(tensor.shape)}")
+            raise FileProblem(
+                f"{where}: {name} must have shape {tuple(wanted[name].shape)}, got {tuple(tensor.shape)}"
+            )
         finite = bool(torch.isfinite(tensor).all())
         if tensor.is_floating_point() != wanted[name].is_floating_point() or not finite:
             got = f"{tensor.dtype}" if finite else "some that are not finite"
-            raise FileProblem(f"{where}: {name} must be finite numbers of the kind of {wanted[name].dtype}, got {got}")
+            raise FileProblem(
+                f"{where}: {name} must be finite numbers of the kind of {wanted[name].dtype}, got {got}"
+            )
     model.load_state_dict(tensors)
 
 
-def dataset_of(settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder: str | os.PathLike[str] | None) -> Dataset:
+def dataset_of(
+    settings: TrainingSettings, inputs: tuple[InputSpec, ...], folder: str | os.PathLike[str] | None
+) -> Dataset:
     """The scenario's data, as the model takes it: the same for every seed."""
     with seeded(0, "data"):
-        return load_dataset(settings.dataset, inputs, folder=folder, given=settings.partition == "given")
+        return load_dataset(
+            settings.dataset, inputs, folder=folder, given=settings.partition == "given"
+        )
 
 
 def require_labels(replica: Replica, samples: Samples, dataset: str) -> str | None:
@@ -141,5 +165,7 @@ def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list
         return dealt(settings, dataset.train.labels.numpy(), devices)
     if len(dataset.given) != devices:
         given = f"{settings.dataset} gives it for {len(dataset.given)}; let the fleet have as many"
-        raise InvalidValue(f'training.partition "given" must have data for each of {devices} devices, but {given}')
+        raise InvalidValue(
+            f'training.partition "given" must have data for each of {devices} devices, but {given}'
+        )
     return list(dataset.given)

@@ -42,7 +42,10 @@ def usable(crew: Crew, state: State, task: Task, mine: list[int]) -> bool:
     if STACKED not in crew.obstacles:
         obstacle = crew.obstacles[STACKED] = _obstacle(crew, state, task, mine[0])
         if obstacle:
-            warnings.warn(f"the devices are trained one after the other, not at once, because {obstacle}", stacklevel=2)
+            warnings.warn(
+                f"the devices are trained one after the other, not at once, because {obstacle}",
+                stacklevel=2,
+            )
     return crew.obstacles[STACKED] is None
 
 
@@ -54,13 +57,21 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
         return "layers draw random numbers, of each device by itself"
     try:
         with full_precision():
-            return None if _comes_out_alike(crew, state, task, device) else "that trains the model otherwise"
+            return (
+                None
+                if _comes_out_alike(crew, state, task, device)
+                else "that trains the model otherwise"
+            )
     except NonFinite:
         return "numbers overflow in a trial"
     except Exception as error:  # a model may be unfit for it in any way
         if is_out_of_memory(error):
             return "memory has no room for two models"
-        cause = error.__cause__ if isinstance(error, UserCodeError) and error.__cause__ is not None else error
+        cause = (
+            error.__cause__
+            if isinstance(error, UserCodeError) and error.__cause__ is not None
+            else error
+        )
         return f"the model cannot be vmapped ({type(cause).__name__}: {' '.join(str(cause).split())[:200]})"
 
 
@@ -75,7 +86,11 @@ def _comes_out_alike(crew: Crew, state: State, task: Task, device: int) -> bool:
     tensors = {name: torch.stack([model[name] for model in models]) for name in replica.tensors}
     at_once = Gradients(replica, replace(crew.accelerator, precision="fp32"))
     _, gradients = at_once.of(*parted(replica, tensors), *(_twice(each) for each in few))
-    together = {name: gradient for name, gradient in zip(replica.trained, gradients, strict=True) if gradient is not None}
+    together = {
+        name: gradient
+        for name, gradient in zip(replica.trained, gradients, strict=True)
+        if gradient is not None
+    }
     together |= {name: tensors[name].double() for name in replica.statistics}
     longest = max(float(apart[0][name].norm()) for name in replica.trained if name in apart[0])
 
@@ -83,7 +98,8 @@ def _comes_out_alike(crew: Crew, state: State, task: Task, device: int) -> bool:
         return float((one - other).norm()) <= TOLERANCE * (float(other.norm()) + 0.01 * longest)
 
     return all(
-        together.keys() == alone.keys() and all(alike(together[name][at], each) for name, each in alone.items())
+        together.keys() == alone.keys()
+        and all(alike(together[name][at], each) for name, each in alone.items())
         for at, alone in enumerate(apart)
     )
 
@@ -99,23 +115,42 @@ def _unlike(replica: Replica, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _alone(replica: Replica, split: int, model: Mapping[str, Tensor], inputs: Tensors, labels: Tensor) -> dict[str, Tensor]:
+def _alone(
+    replica: Replica, split: int, model: Mapping[str, Tensor], inputs: Tensors, labels: Tensor
+) -> dict[str, Tensor]:
     """The gradients of one model, cut as it is, and its buffers after the step; in floating point."""
     replica.load(model)
     replica.clear()
-    split_step(*replica.halves(split), replica.loss, tuple(tensor.clone() for tensor in inputs), labels)
-    gradients = {name: parameter.grad.clone() for name, parameter in replica.trained.items() if parameter.grad is not None}
-    return gradients | {name: replica.tensors[name].to(torch.float64, copy=True) for name in replica.statistics}
+    split_step(
+        *replica.halves(split), replica.loss, tuple(tensor.clone() for tensor in inputs), labels
+    )
+    gradients = {
+        name: parameter.grad.clone()
+        for name, parameter in replica.trained.items()
+        if parameter.grad is not None
+    }
+    return gradients | {
+        name: replica.tensors[name].to(torch.float64, copy=True) for name in replica.statistics
+    }
 
 
 def _twice(each: Any) -> Any:
-    return tuple(torch.stack([tensor, tensor]) for tensor in each) if isinstance(each, tuple) else torch.stack([each, each])
+    return (
+        tuple(torch.stack([tensor, tensor]) for tensor in each)
+        if isinstance(each, tuple)
+        else torch.stack([each, each])
+    )
 
 
-def parted(replica: Replica, tensors: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+def parted(
+    replica: Replica, tensors: Mapping[str, Tensor]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Tensors of the model: those that have gradients, as `trained_in` names them, and the others by name."""
     leaves = [tensors[key(MODEL, name)] for name in trained_in(replica, tensors)]
-    return leaves, {kind_and_name(name)[1]: tensors[name] for name in sorted(replica.statistics & tensors.keys())}
+    return leaves, {
+        kind_and_name(name)[1]: tensors[name]
+        for name in sorted(replica.statistics & tensors.keys())
+    }
 
 
 def trained_in(replica: Replica, tensors: Iterable[str]) -> list[str]:
@@ -129,13 +164,21 @@ class Gradients:
 
     def __init__(self, replica: Replica, accelerator: Accelerator) -> None:
         self._model = Substituted(replica.model, replica.changing)
-        self._loss, self._names, self._accelerator = replica.loss, list(replica.trained), accelerator
+        self._loss, self._names, self._accelerator = (
+            replica.loss,
+            list(replica.trained),
+            accelerator,
+        )
 
-    def of(self, leaves: list[Tensor], buffers: dict[str, Tensor], inputs: Tensors, labels: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+    def of(
+        self, leaves: list[Tensor], buffers: dict[str, Tensor], inputs: Tensors, labels: Tensor
+    ) -> tuple[Tensor, list[Tensor | None]]:
         """The loss of each model, and the gradients of all; buffers change as a training step changes them."""
         leaves = [leaf.detach().requires_grad_() for leaf in leaves]
 
-        def lost(own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors, labels: Tensor) -> Tensor:
+        def lost(
+            own: list[Tensor], kept: dict[str, Tensor], inputs: Tensors, labels: Tensor
+        ) -> Tensor:
             output = self._model(dict(zip(self._names, own, strict=True)) | kept, inputs)
             return self._loss(self._accelerator.widened(output), labels).reshape(())
 
@@ -143,7 +186,9 @@ class Gradients:
             with self._accelerator.autocast(), Folding():
                 losses = vmap(lost, randomness="error")(leaves, buffers, inputs, labels)
             # a model's loss depends on its own weights only, so the gradients of the sum are those of each
-            return losses.detach(), list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
+            return losses.detach(), list(
+                torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
+            )
 
 
 def train_stacked(crew: Crew, state: State, task: Task, mine: list[int]) -> tuple[float, Mean]:
@@ -154,7 +199,9 @@ def train_stacked(crew: Crew, state: State, task: Task, mine: list[int]) -> tupl
     if STACKED not in crew.made:
         crew.made[STACKED] = crew.accelerator.sped_up(Gradients(crew.replica, crew.accelerator).of)
     divide = partial(_groups, crew, state, mine)
-    losses, mean, trained = crew.train_in_groups(divide, partial(_train_groups, crew, state, task), task)
+    losses, mean, trained = crew.train_in_groups(
+        divide, partial(_train_groups, crew, state, task), task
+    )
     for devices, personal in trained:
         state.keep_rows(devices, personal)
     return float(torch.stack(losses).sum()), mean
@@ -164,7 +211,9 @@ Personal = list[tuple[list[int], dict[str, Tensor]]]
 """Groups of devices, with their personal tensors after a round."""
 
 
-def _train_groups(crew: Crew, state: State, task: Task, groups: Groups) -> tuple[list[Tensor], Mean, Personal]:
+def _train_groups(
+    crew: Crew, state: State, task: Task, groups: Groups
+) -> tuple[list[Tensor], Mean, Personal]:
     """Train each group; the state stays as it is, so that this can be repeated."""
     mean, losses, trained = Mean(), list[Tensor](), Personal()
     for devices in groups:
@@ -175,25 +224,41 @@ def _train_groups(crew: Crew, state: State, task: Task, groups: Groups) -> tuple
     return losses, mean, trained
 
 
-def _train_group(crew: Crew, state: State, task: Task, devices: list[int], mean: Mean) -> tuple[Tensor, dict[str, Tensor]]:
+def _train_group(
+    crew: Crew, state: State, task: Task, devices: list[int], mean: Mean
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Train devices at once; return their part of the mean loss and their personal tensors."""
-    tensors = {name: tensor.expand(len(devices), *tensor.shape).clone() for name, tensor in state.common.items()}
+    tensors = {
+        name: tensor.expand(len(devices), *tensor.shape).clone()
+        for name, tensor in state.common.items()
+    }
     tensors |= state.rows(devices)
-    losses = torch.stack([_descend(crew, task, devices, tensors, iteration) for iteration in range(task.iterations_per_round)])
+    losses = torch.stack(
+        [
+            _descend(crew, task, devices, tensors, iteration)
+            for iteration in range(task.iterations_per_round)
+        ]
+    )
     require_finite_losses(crew, state, task, devices, losses)
     for at, k in enumerate(devices):
         mean.add({name: tensors[name][at] for name in state.common}, float(task.weights[k]))
-    loss = losses.double().mean(dim=0) @ torch.as_tensor(task.weights[devices], device=losses.device)
+    loss = losses.double().mean(dim=0) @ torch.as_tensor(
+        task.weights[devices], device=losses.device
+    )
     return loss, {name: tensors[name] for name in state.personal}
 
 
 def _groups(crew: Crew, state: State, devices: list[int], limit: int | None) -> list[list[int]]:
     """Devices that go together: with batches of the same size, and as many as fit, in groups of about the same size."""
     replica, found = crew.replica, list[list[int]]()
-    weights = sum(tensor.nbytes for tensor in replica.tensors.values()) + 2 * sum(p.nbytes for p in replica.trained.values())
+    weights = sum(tensor.nbytes for tensor in replica.tensors.values()) + 2 * sum(
+        p.nbytes for p in replica.trained.values()
+    )
     kept = sum(stacked.nbytes for stacked in state.personal.values())  # until all groups are done
     for size, alike in by_batch_size(crew, devices).items():
-        fitting = crew.accelerator.room(weights + 3 * size * replica.passing_bytes, on_cpu=ON_CPU, besides=kept)
+        fitting = crew.accelerator.room(
+            weights + 3 * size * replica.passing_bytes, on_cpu=ON_CPU, besides=kept
+        )
         found += in_equal_parts(alike, fitting if limit is None else min(fitting, limit))
     return found
 
@@ -217,7 +282,9 @@ def in_equal_parts(devices: Sequence[int], limit: int) -> Iterator[list[int]]:
     return (list(devices[at : at + size]) for at in range(0, len(devices), size))
 
 
-def _descend(crew: Crew, task: Task, devices: list[int], tensors: dict[str, Tensor], iteration: int) -> Tensor:
+def _descend(
+    crew: Crew, task: Task, devices: list[int], tensors: dict[str, Tensor], iteration: int
+) -> Tensor:
     """One iteration of these devices: the loss of each before it."""
     replica = crew.replica
     found: tuple[Tensor, list[Tensor | None]] = crew.made[STACKED](
@@ -229,10 +296,14 @@ def _descend(crew: Crew, task: Task, devices: list[int], tensors: dict[str, Tens
     return losses
 
 
-def stacked_batches(crew: Crew, task: Task, devices: list[int], iteration: int) -> tuple[Tensors, Tensor]:
+def stacked_batches(
+    crew: Crew, task: Task, devices: list[int], iteration: int
+) -> tuple[Tensors, Tensor]:
     """What devices train on, their batches stacked."""
     inputs, labels = crew.batches(devices, task, iteration)
-    return tuple(per_device(tensor, len(devices)) for tensor in inputs), per_device(labels, len(devices))
+    return tuple(per_device(tensor, len(devices)) for tensor in inputs), per_device(
+        labels, len(devices)
+    )
 
 
 def per_device(tensor: Tensor, devices: int) -> Tensor:
@@ -240,19 +311,33 @@ def per_device(tensor: Tensor, devices: int) -> Tensor:
     return tensor.view(devices, -1, *tensor.shape[1:])
 
 
-def descend(replica: Replica, tensors: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]) -> None:
-    """The optimiser's step on stacked tensors, where there is a gradient."""
+def descend(
+    replica: Replica, tensors: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]
+) -> None:
+    """The optimizer's step on stacked tensors, where there is a gradient."""
     found = {name: gradient for name, gradient in gradients.items() if gradient is not None}
     if found:
-        remembered = {slot: [tensors[key(slot, name)] for name in found] for slot in replica.optimiser.slots}
-        replica.optimiser.step([tensors[key(MODEL, name)] for name in found], list(found.values()), remembered)
+        remembered = {
+            slot: [tensors[key(slot, name)] for name in found] for slot in replica.optimizer.slots
+        }
+        replica.optimizer.step(
+            [tensors[key(MODEL, name)] for name in found], list(found.values()), remembered
+        )
 
 
-def require_finite_losses(crew: Crew, state: State, task: Task, devices: list[int], losses: Tensor) -> None:
+def require_finite_losses(
+    crew: Crew, state: State, task: Task, devices: list[int], losses: Tensor
+) -> None:
     """Raise where a loss was not finite: looked at once, because to look stops a GPU, so what came before it is done again."""
     bad = (~losses.isfinite()).any(dim=0).nonzero().flatten().tolist()
     for at in bad:
         crew.replica.load(state.of(devices[at]))
         crew.train(devices[at], task)  # which says where, and why
     if bad:
-        raise crew.diverged("loss", devices[bad[0]], task, task.iterations_per_round - 1, crew.batch(devices[bad[0]], task, 0)[0])
+        raise crew.diverged(
+            "loss",
+            devices[bad[0]],
+            task,
+            task.iterations_per_round - 1,
+            crew.batch(devices[bad[0]], task, 0)[0],
+        )

@@ -34,14 +34,23 @@ class State:
         return state
 
     @classmethod
-    def dealt(cls, whole: State | None, replica: Replica, boundary: int, devices: int, ranks: Ranks) -> State:
+    def dealt(
+        cls, whole: State | None, replica: Replica, boundary: int, devices: int, ranks: Ranks
+    ) -> State:
         """The share of this process in a state that the first process has, of all devices."""
-        state, personal = cls({}, {}, boundary, ranks.share(devices)), set(replica.front_keys(boundary))
+        state, personal = (
+            cls({}, {}, boundary, ranks.share(devices)),
+            set(replica.front_keys(boundary)),
+        )
         for name, like in replica.tensors.items():
             if name in personal:
-                state.personal[name] = ranks.scattered(whole.personal[name] if whole else None, like, devices)
+                state.personal[name] = ranks.scattered(
+                    whole.personal[name] if whole else None, like, devices
+                )
             else:
-                state.common[name] = whole.common[name].to(like.device) if whole else torch.zeros_like(like)
+                state.common[name] = (
+                    whole.common[name].to(like.device) if whole else torch.zeros_like(like)
+                )
         ranks.spread(list(state.common.values()))
         return state
 
@@ -55,7 +64,10 @@ class State:
 
     def rows(self, devices: Sequence[int]) -> dict[str, Tensor]:
         """The personal tensors of several devices, stacked; copies."""
-        return {name: stacked.index_select(0, self._places(devices, stacked)) for name, stacked in self.personal.items()}
+        return {
+            name: stacked.index_select(0, self._places(devices, stacked))
+            for name, stacked in self.personal.items()
+        }
 
     def keep_rows(self, devices: Sequence[int], tensors: Mapping[str, Tensor]) -> None:
         """Remember the personal tensors of several devices."""
@@ -73,9 +85,13 @@ class State:
     def keep_common(self, replica: Replica, names: Iterable[str] | None = None) -> None:
         """Remember the common tensors as the replica has them; with `names`, only those."""
         chosen = list(self.common if names is None else names)
-        copy_into([self.common[name] for name in chosen], [replica.tensors[name] for name in chosen])
+        copy_into(
+            [self.common[name] for name in chosen], [replica.tensors[name] for name in chosen]
+        )
 
-    def move(self, replica: Replica, boundary: int, weights: Sequence[float], ranks: Ranks = ALONE) -> None:
+    def move(
+        self, replica: Replica, boundary: int, weights: Sequence[float], ranks: Ranks = ALONE
+    ) -> None:
         """Move the boundary: newly common layers start from the mean of the copies, newly personal ones from the common value.
 
         weights   of all devices in that mean
@@ -88,11 +104,19 @@ class State:
             for device in self.held:
                 own = self.own(device)
                 mean.add({name: own[name] for name in falling}, weights[device])
-            mean.add_up({name: replica.tensors[name] for name in falling}, ranks, ranks.holder(0, len(weights)))
+            mean.add_up(
+                {name: replica.tensors[name] for name in falling},
+                ranks,
+                ranks.holder(0, len(weights)),
+            )
             self.common |= mean.result(replica.tensors)
-            self.personal = {name: stacked for name, stacked in self.personal.items() if name not in falling}
+            self.personal = {
+                name: stacked for name, stacked in self.personal.items() if name not in falling
+            }
         for name in rising:
-            self.personal[name] = self.common.pop(name).expand(len(self.held), *replica.tensors[name].shape).clone()
+            self.personal[name] = (
+                self.common.pop(name).expand(len(self.held), *replica.tensors[name].shape).clone()
+            )
         self.boundary = boundary
 
 
@@ -136,7 +160,9 @@ class Mean:
 
     def result(self, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The means, in the types of these tensors."""
-        return self._first | {name: total.to(like[name].dtype) for name, total in self._sums.items()}
+        return self._first | {
+            name: total.to(like[name].dtype) for name, total in self._sums.items()
+        }
 
     def into(self, tensors: Mapping[str, Tensor]) -> None:
         """Put the means in the place of these tensors."""

@@ -38,10 +38,14 @@ def device_forward(front: nn.Module, inputs: Tensors) -> Tensors:
 
 def sent(crossing: Sequence[Tensor], compression: str = "none") -> Tensors:
     """What arrives at the server: the values, and a place for the gradient of each that leads to a trained parameter."""
-    return tuple(carried(tensor, compression).requires_grad_(tensor.requires_grad) for tensor in crossing)
+    return tuple(
+        carried(tensor, compression).requires_grad_(tensor.requires_grad) for tensor in crossing
+    )
 
 
-def server_step(back: Callable[..., Any], loss: Loss, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
+def server_step(
+    back: Callable[..., Any], loss: Loss, arrived: Tensors, labels: Tensor
+) -> tuple[float, list[Tensor | None]]:
     """Loss and backward pass on the server: the loss, and the gradient of each tensor that arrived."""
     require_finite(arrived)
     lost = loss(back(*arrived), labels)
@@ -57,9 +61,15 @@ def server_step(back: Callable[..., Any], loss: Loss, arrived: Tensors, labels: 
 
 def device_backward(crossing: Tensors, gradients: Sequence[Tensor | None]) -> None:
     """The backward pass on the device, from the gradients that came back."""
-    pairs = [(tensor, gradient) for tensor, gradient in zip(crossing, gradients, strict=True) if gradient is not None]
+    pairs = [
+        (tensor, gradient)
+        for tensor, gradient in zip(crossing, gradients, strict=True)
+        if gradient is not None
+    ]
     if pairs:
-        torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+        torch.autograd.backward(
+            [tensor for tensor, _ in pairs], [gradient for _, gradient in pairs]
+        )
 
 
 def as_it_comes(part: str) -> AbstractContextManager[None]:  # noqa: ARG001 - one shape for all
@@ -82,7 +92,13 @@ def split_step(
     with chance(SERVER_STEP):
         value, gradients = server_step(back, loss, sent(crossing, compression), labels)
     with chance(DEVICE_BACKWARD):
-        device_backward(crossing, [None if gradient is None else carried(gradient, compression) for gradient in gradients])
+        device_backward(
+            crossing,
+            [
+                None if gradient is None else carried(gradient, compression)
+                for gradient in gradients
+            ],
+        )
     return value
 
 
@@ -96,7 +112,11 @@ def are_finite(tensors: Iterable[Tensor]) -> bool:
 
     They are looked at together: to look stops a GPU.
     """
-    largest = [_largest(tensor) for tensor in tensors if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())]
+    largest = [
+        _largest(tensor)
+        for tensor in tensors
+        if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())
+    ]
     return not largest or all(map(math.isfinite, torch.stack(largest).tolist()))
 
 

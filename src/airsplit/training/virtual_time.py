@@ -91,7 +91,9 @@ def split_charges(terms: Terms, *, weights_too: bool = False, turns: bool = Fals
     profile, clock, rows, K = terms.profile, terms.clock, terms.splits - 1, len(terms.splits)
     bits = np.float64(terms.batch_size * terms.element_bits)
     work = terms.batch_size * clock.work(profile)
-    fronts: Floats = np.cumsum(profile.parameters)[rows] * np.float64(terms.element_bits if weights_too else 0)
+    fronts: Floats = np.cumsum(profile.parameters)[rows] * np.float64(
+        terms.element_bits if weights_too else 0
+    )
     return Charges(
         work=work[rows],
         up_bits=profile.activation_elements[rows] * bits,
@@ -112,7 +114,11 @@ def whole_charges(terms: Terms) -> Charges:
     bits = np.full(K, float(terms.profile.parameters.sum()) * terms.element_bits)
     mean_s = clock.iterations_per_round * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation)
     link, blocks = fleet.link(downlink=clock.downlink), fleet.cell.resource_blocks
-    shares = allocate(link, bits, bits, mean_s).shares if blocks is None else _whole_blocks(link, bits, mean_s, blocks)
+    shares = (
+        allocate(link, bits, bits, mean_s).shares
+        if blocks is None
+        else _whole_blocks(link, bits, mean_s, blocks)
+    )
     return Charges(work, nothing, nothing, bits, bits, shares, nothing, "round")
 
 
@@ -191,7 +197,9 @@ class Draws:
         return made
 
 
-def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Rows, iterations: Ints) -> RoundCosts:
+def time_round(
+    charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Rows, iterations: Ints
+) -> RoundCosts:
     """What a round costs.
 
     fluctuations  E × K draws of Exp(1)
@@ -209,8 +217,12 @@ def time_round(charges: Charges, fleet: Fleet, clock: Clock, fluctuations: Rows,
     E, link, c = len(fluctuations), fleet.link(downlink=clock.downlink), charges.work
     ends = iterations == E
     air = link.seconds(charges.up_bits, charges.down_bits, charges.shares)
-    once = np.where(ends, link.seconds(charges.up_once_bits, charges.down_once_bits, charges.shares), 0.0)
-    steps = _Steps(fleet.seconds_per_mac * c, c / fleet.fluctuation, air + charges.server_s, iterations)
+    once = np.where(
+        ends, link.seconds(charges.up_once_bits, charges.down_once_bits, charges.shares), 0.0
+    )
+    steps = _Steps(
+        fleet.seconds_per_mac * c, c / fleet.fluctuation, air + charges.server_s, iterations
+    )
     at_once = max(1, MOST_NUMBERS // len(fleet))
     for first in range(0, E, at_once):
         steps.add(first, fluctuations[first : first + at_once])
@@ -238,7 +250,12 @@ class _Steps:
     """
 
     def __init__(self, least_s: Floats, more_s: Floats, beside_s: Floats, iterations: Ints) -> None:
-        self.least_s, self.more_s, self.beside_s, self.iterations = least_s, more_s, beside_s, iterations
+        self.least_s, self.more_s, self.beside_s, self.iterations = (
+            least_s,
+            more_s,
+            beside_s,
+            iterations,
+        )
         self.compute_s, self.busy_s, self.waited_s = (np.zeros(len(iterations)) for _ in range(3))
         self.slowest_s, self.slowest = np.zeros(0), np.zeros(0, dtype=np.int64)
 
@@ -253,27 +270,46 @@ class _Steps:
         self.compute_s += compute.sum(axis=0)
         self.busy_s += each.sum(axis=0)
         self.waited_s += np.where(runs, slowest_s[:, None] - each, 0.0).sum(axis=0)
-        self.slowest_s, self.slowest = np.append(self.slowest_s, slowest_s), np.append(self.slowest, slowest)
+        self.slowest_s, self.slowest = (
+            np.append(self.slowest_s, slowest_s),
+            np.append(self.slowest, slowest),
+        )
 
 
-def _waiting(waits: str, steps: _Steps, once: Floats, ends: NDArray[np.bool_]) -> tuple[float, Floats, Ints]:
+def _waiting(
+    waits: str, steps: _Steps, once: Floats, ends: NDArray[np.bool_]
+) -> tuple[float, Floats, Ints]:
     """How long the round takes, how long each device waits in it, and who is last."""
     longest = int(steps.iterations.max())  # of the iterations after these nobody runs one
     if waits == "iteration":
         last_s = float(once.max())
-        return float(steps.slowest_s.sum()) + last_s, steps.waited_s + np.where(ends, last_s - once, 0.0), steps.slowest[:longest]
+        return (
+            float(steps.slowest_s.sum()) + last_s,
+            steps.waited_s + np.where(ends, last_s - once, 0.0),
+            steps.slowest[:longest],
+        )
     busy = steps.busy_s + once
     latency = float(busy.sum() if waits == "turns" else busy.max())
-    return latency, np.where(ends, latency - busy, 0.0), np.array([busy.argmax()] if longest else [], dtype=np.int64)
+    return (
+        latency,
+        np.where(ends, latency - busy, 0.0),
+        np.array([busy.argmax()] if longest else [], dtype=np.int64),
+    )
 
 
-def _energy(charges: Charges, fleet: Fleet, link: Link, iterations: Ints, ends: NDArray[np.bool_]) -> Floats:
+def _energy(
+    charges: Charges, fleet: Fleet, link: Link, iterations: Ints, ends: NDArray[np.bool_]
+) -> Floats:
     up = Link(link.up)
     nothing = np.zeros(len(fleet))
     bits = charges.up_bits * iterations + charges.up_once_bits * ends
     on_air = np.where(bits > 0, up.seconds(bits, nothing, charges.shares), 0.0)
     transmitting: Floats = dbm_to_watts(fleet.transmit_power_dbm) * on_air
-    return transmitting if fleet.joules_per_mac is None else transmitting + fleet.joules_per_mac * charges.work * iterations
+    return (
+        transmitting
+        if fleet.joules_per_mac is None
+        else transmitting + fleet.joules_per_mac * charges.work * iterations
+    )
 
 
 def _bytes(bits: Floats) -> Ints:

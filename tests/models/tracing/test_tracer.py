@@ -27,7 +27,9 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 
 def scripted(what: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would rather have it compiled; models still come scripted
+        warnings.simplefilter(
+            "ignore"
+        )  # torch would rather have it compiled; models still come scripted
         return torch.jit.script(what)
 
 
@@ -127,7 +129,11 @@ class PooledTwice(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fine, self.coarse, self.head = nn.AdaptiveAvgPool2d([4, 4]), nn.AdaptiveAvgPool2d([2, 2]), nn.Linear(20, 3)
+        self.fine, self.coarse, self.head = (
+            nn.AdaptiveAvgPool2d([4, 4]),
+            nn.AdaptiveAvgPool2d([2, 2]),
+            nn.Linear(20, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(torch.cat([self.fine(x).flatten(1), self.coarse(x).flatten(1)], 1))
@@ -185,8 +191,16 @@ FOLLOWED: dict[str, tuple[nn.Module, Tensor]] = {
     "turned": (Turned(), X),
     "by keyword": (ByKeyword(), X),
     "padding": (PaddedText(), IDS),
-    "scripted module": (nn.Sequential(nn.Linear(8, 8), scripted(nn.Sequential(nn.Tanh(), nn.ReLU())), nn.Linear(8, 3)), X),
-    "cumulative statistics": (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3)), X),
+    "scripted module": (
+        nn.Sequential(
+            nn.Linear(8, 8), scripted(nn.Sequential(nn.Tanh(), nn.ReLU())), nn.Linear(8, 3)
+        ),
+        X,
+    ),
+    "cumulative statistics": (
+        nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3)),
+        X,
+    ),
 }
 
 
@@ -260,7 +274,9 @@ def test_other_threads_run_their_models_undisturbed() -> None:
     assert not wrong
 
 
-@pytest.mark.timeout(60, method="signal")  # by default the limit has a thread of its own, and here only one may run
+@pytest.mark.timeout(
+    60, method="signal"
+)  # by default the limit has a thread of its own, and here only one may run
 def test_random_numbers_that_another_thread_drew_are_not_the_models() -> None:
     class DrawsAtFirst(Net):
         times = 0
@@ -310,7 +326,7 @@ def test_looking_for_caches_does_not_disturb_tuples_that_other_threads_are_makin
 
 
 class FrozenStatistics(Net):
-    """The usual way to freeze batch normalisation."""
+    """The usual way to freeze batch normalization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -443,14 +459,29 @@ class ReturnsAParameter(Net):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Halves, r"a number that depends on the batch size at test_recording.py:\d+ .*64 for a batch of 129, not 1"),
+        (
+            Halves,
+            r"a number that depends on the batch size at test_recording.py:\d+ .*64 for a batch of 129, not 1",
+        ),
         (Portions, r"other things for a batch of 2 than for one of 129, at test_recording.py:\d+"),
-        (AtMostFour, r"a number that depends on the batch size at test_recording.py:\d+ .*4 for a batch of 129"),
-        (ReturnsTheBatch, r"returns a number that depends on the batch size, 2 for a batch of 2 and 3"),
-        (ReplacesABuffer, r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_"),
+        (
+            AtMostFour,
+            r"a number that depends on the batch size at test_recording.py:\d+ .*4 for a batch of 129",
+        ),
+        (
+            ReturnsTheBatch,
+            r"returns a number that depends on the batch size, 2 for a batch of 2 and 3",
+        ),
+        (
+            ReplacesABuffer,
+            r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_",
+        ),
         (CarriesOn, "keeps last from one forward pass for the next.*keep it in a buffer"),
         (Casts, r"enters torch.autocast at test_recording.py:\d+ .*run the halves under it"),
-        (GivesAFunction, r"gives a module or a function of its own to a function at test_recording.py:\d+"),
+        (
+            GivesAFunction,
+            r"gives a module or a function of its own to a function at test_recording.py:\d+",
+        ),
         (PythonsLots, "draws random numbers of Python or numpy"),
         (NumpysLots, "draws random numbers of Python or numpy"),
         (Reverses, r"hangs a hook on a tensor at test_recording.py:\d+"),
@@ -462,7 +493,10 @@ def test_it_is_refused_in_one_line(kind: type[nn.Module], message: str) -> None:
 
 
 def test_scripts_with_parameters_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="its part 1 is TorchScript with parameters; give the module it was made from"):
+    with pytest.raises(
+        InvalidValue,
+        match="its part 1 is TorchScript with parameters; give the module it was made from",
+    ):
         air.profile(nn.Sequential(nn.Linear(8, 8), scripted(nn.Linear(8, 8))), (8,))
 
 
@@ -480,9 +514,17 @@ def test_halves_of_a_model_that_names_a_type_keep_to_it() -> None:
 
 @pytest.mark.parametrize(
     ("given", "got"),
-    [((), "nothing"), ((X, X), "Tensor, Tensor"), (((X,),), "tuple"), (([X],), "list"), ((None,), "NoneType")],
+    [
+        ((), "nothing"),
+        ((X, X), "Tensor, Tensor"),
+        (((X,),), "tuple"),
+        (([X],), "list"),
+        ((None,), "NoneType"),
+    ],
 )
 def test_halves_take_tensors(given: Any, got: str) -> None:
     front, _ = air.cut(OwnNames(), 1, input_shape=(8,))
-    with pytest.raises(InvalidValue, match=rf"front must be given 1 tensors, got {got}; write front\(\*tensors\)"):
+    with pytest.raises(
+        InvalidValue, match=rf"front must be given 1 tensors, got {got}; write front\(\*tensors\)"
+    ):
         front(*given)

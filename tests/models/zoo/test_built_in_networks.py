@@ -22,7 +22,10 @@ SMALL: dict[str, tuple[Make, dict[str, Any]]] = {
     "resnet20": (resnet20, {"input_shape": (3, 16, 16), "width": 4}),
     "vit": (vit, {"input_shape": (3, 16, 16), "width": 24, "layers": 2}),
     "gpt": (gpt, {"input_shape": (8,), "vocabulary": 10, "width": 24, "layers": 2}),
-    "gpt-tied": (gpt, {"input_shape": (8,), "vocabulary": 10, "width": 24, "layers": 2, "tied": True}),
+    "gpt-tied": (
+        gpt,
+        {"input_shape": (8,), "vocabulary": 10, "width": 24, "layers": 2, "tied": True},
+    ),
 }
 names = pytest.mark.parametrize("name", SMALL)
 
@@ -40,7 +43,9 @@ def small(name: str, **arguments: Any) -> nn.Module:
 
 
 def sample(name: str, batch: int = 8) -> Tensor:
-    return torch.randint(10, (batch, 8)) if name.startswith("gpt") else torch.randn(batch, 3, 16, 16)
+    return (
+        torch.randint(10, (batch, 8)) if name.startswith("gpt") else torch.randn(batch, 3, 16, 16)
+    )
 
 
 def on_meta(make: Make, **arguments: Any) -> nn.Module:
@@ -87,14 +92,16 @@ def test_on_meta_a_model_has_the_same_weights_by_name_and_shape(name: str) -> No
     make, sizes = SMALL[name]
     twin = on_meta(make, **sizes)
     assert all(tensor.is_meta for tensor in twin.state_dict().values())
-    assert {key: w.shape for key, w in twin.state_dict().items()} == {key: w.shape for key, w in small(name).state_dict().items()}
+    assert {key: w.shape for key, w in twin.state_dict().items()} == {
+        key: w.shape for key, w in small(name).state_dict().items()
+    }
 
 
 # ---- sizes by hand ----
 
 
 def basic_block(channels: int, filters: int) -> int:
-    """Two convolutions without bias, two normalisations of scale and shift; a projection and its normalisation at a step."""
+    """Two convolutions without bias, two normalizations of scale and shift; a projection and its normalization at a step."""
     projection = channels * filters + 2 * filters if channels != filters else 0
     return 9 * channels * filters + 9 * filters * filters + 4 * filters + projection
 
@@ -113,19 +120,26 @@ def test_resnet20_is_the_papers_269_722_parameters_and_two_projections() -> None
 
 @pytest.mark.parametrize("layers", [8, 20, 56, 110])
 def test_a_resnet_has_as_many_weighted_layers_as_it_says(layers: int) -> None:
-    kinds = [m for m in on_meta(resnet20, layers=layers).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    kinds = [
+        m
+        for m in on_meta(resnet20, layers=layers).modules()
+        if isinstance(m, nn.Conv2d | nn.Linear)
+    ]
     assert len([m for m in kinds if isinstance(m, nn.Linear) or m.kernel_size == (3, 3)]) == layers
 
 
 def block(width: int) -> int:
-    """qkv, projection and two MLP layers, 12 w² weights and 9 w biases, and two normalisations of scale and shift."""
+    """qkv, projection and two MLP layers, 12 w² weights and 9 w biases, and two normalizations of scale and shift."""
     return 12 * width**2 + 9 * width + 2 * 2 * width
 
 
 def test_vit_has_the_parameters_worked_by_hand() -> None:
     w = 192
     patches, class_token, positions = 3 * 4 * 4 * w + w, w, (1 + 8 * 8) * w
-    assert parameters(on_meta(vit)) == patches + class_token + positions + 6 * block(w) + 2 * w + w * 10 + 10
+    assert (
+        parameters(on_meta(vit))
+        == patches + class_token + positions + 6 * block(w) + 2 * w + w * 10 + 10
+    )
 
 
 GPT2_SMALL = {"input_shape": (1024,), "vocabulary": 50257, "width": 768, "layers": 12, "heads": 12}
@@ -142,14 +156,18 @@ def test_an_untied_head_is_one_more_embedding() -> None:
 
 
 def test_gpt3_is_built_where_no_memory_could_hold_it() -> None:
-    model = on_meta(gpt, input_shape=(2048,), vocabulary=50257, width=12288, layers=96, heads=96, tied=True)
+    model = on_meta(
+        gpt, input_shape=(2048,), vocabulary=50257, width=12288, layers=96, heads=96, tied=True
+    )
     assert parameters(model) == (50257 + 2048) * 12288 + 96 * block(12288) + 2 * 12288
 
 
 # ---- what the parts compute ----
 
 
-def test_the_shortcut_is_the_identity_where_shapes_agree_and_a_projection_where_they_do_not() -> None:
+def test_the_shortcut_is_the_identity_where_shapes_agree_and_a_projection_where_they_do_not() -> (
+    None
+):
     x, same, step = torch.rand(2, 4, 6, 6), BasicBlock(4, 4), BasicBlock(4, 8, stride=2)
     nn.init.zeros_(same.bn2.weight)
     nn.init.zeros_(step.bn2.weight)
@@ -168,10 +186,22 @@ def test_attention_is_the_softmax_of_its_products() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_block_is_torchs_own_pre_norm_encoder_layer(causal: bool) -> None:
     ours = Block(width=12, heads=3, causal=causal)
-    theirs = nn.TransformerEncoderLayer(12, 3, 48, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-    renamed = {"attention.qkv.": "self_attn.in_proj_", "attention.projection": "self_attn.out_proj", "mlp.0": "linear1", "mlp.2": "linear2"}
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 48, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    renamed = {
+        "attention.qkv.": "self_attn.in_proj_",
+        "attention.projection": "self_attn.out_proj",
+        "mlp.0": "linear1",
+        "mlp.2": "linear2",
+    }
     pattern = re.compile("|".join(map(re.escape, renamed)))
-    theirs.load_state_dict({pattern.sub(lambda found: renamed[found[0]], key): weight for key, weight in ours.state_dict().items()})
+    theirs.load_state_dict(
+        {
+            pattern.sub(lambda found: renamed[found[0]], key): weight
+            for key, weight in ours.state_dict().items()
+        }
+    )
     x = torch.randn(2, 5, 12)
     mask = nn.Transformer.generate_square_subsequent_mask(5) if causal else None
     torch.testing.assert_close(ours(x), theirs(x, src_mask=mask, is_causal=causal))
@@ -255,7 +285,9 @@ def test_every_parameter_has_a_gradient(name: str) -> None:
     model = small(name)
     weights = dict(model.named_parameters())
     gradients = torch.autograd.grad(model(sample(name)).square().mean(), list(weights.values()))
-    assert [key for key, gradient in zip(weights, gradients, strict=True) if not gradient.any()] == []
+    assert [
+        key for key, gradient in zip(weights, gradients, strict=True) if not gradient.any()
+    ] == []
 
 
 @names
@@ -285,15 +317,31 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
         {"input_shape": (32, 32)},
         "resnet20.input_shape must be channels, height and width, got (32, 32); write e.g. 3x32x32, in Python (3, 32, 32)",
     ),
-    (vit, {"patch": 5}, "vit.patch must divide both sides of the image, 32 and 32, got 5; take e.g. 1"),
-    (vit, {"input_shape": (3, 32, 28), "patch": 8}, "vit.patch must divide both sides of the image, 32 and 28, got 8; take e.g. 4"),
+    (
+        vit,
+        {"patch": 5},
+        "vit.patch must divide both sides of the image, 32 and 32, got 5; take e.g. 1",
+    ),
+    (
+        vit,
+        {"input_shape": (3, 32, 28), "patch": 8},
+        "vit.patch must divide both sides of the image, 32 and 28, got 8; take e.g. 4",
+    ),
     (vit, {"patch": 0}, "vit.patch must be a whole number >= 1, got 0"),
     (vit, {"heads": 9}, "vit.heads must divide vit.width, 192, got 9; take e.g. 3"),
     (vit, {"layers": 0}, "vit.layers must be a whole number >= 1, got 0"),
     (vit, {"classes": 0}, "vit.classes must be a whole number >= 1, got 0"),
-    (vit, {"input_shape": 32}, "vit.input_shape must be whole numbers, without the batch axis, got 32; write e.g. (3, 32, 32)"),
+    (
+        vit,
+        {"input_shape": 32},
+        "vit.input_shape must be whole numbers, without the batch axis, got 32; write e.g. (3, 32, 32)",
+    ),
     (vit, {"dropout": -0.1}, "vit.dropout must be a finite number >= 0 and < 1, got -0.1"),
-    (gpt, {"input_shape": (3, 32, 32)}, "gpt.input_shape must be the longest context alone, got (3, 32, 32); write e.g. (64,)"),
+    (
+        gpt,
+        {"input_shape": (3, 32, 32)},
+        "gpt.input_shape must be the longest context alone, got (3, 32, 32); write e.g. (64,)",
+    ),
     (gpt, {"input_shape": (0,)}, "gpt.input_shape[0] must be a whole number >= 1, got 0"),
     (gpt, {"vocabulary": 0}, "gpt.vocabulary must be a whole number >= 1, got 0"),
     (gpt, {"width": 12.5}, "gpt.width must be a whole number >= 1, got 12.5"),
@@ -306,6 +354,8 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "arguments", "message"), REFUSED)
-def test_a_bad_argument_is_refused_by_name(make: Make, arguments: dict[str, Any], message: str) -> None:
+def test_a_bad_argument_is_refused_by_name(
+    make: Make, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidValue, match=f"^{re.escape(message)}$"):
         make(**arguments)

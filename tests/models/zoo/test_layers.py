@@ -11,7 +11,9 @@ from airsplit.models.zoo.layers import Stack
 
 
 @pytest.mark.parametrize(("layer", "fan_in"), [("conv1", 3 * 5 * 5), ("fc2", 64 * 4 * 4)])
-def test_initial_weights_are_uniform_with_variance_2_over_fan_in_and_biases_are_zero(layer: str, fan_in: int) -> None:
+def test_initial_weights_are_uniform_with_variance_2_over_fan_in_and_biases_are_zero(
+    layer: str, fan_in: int
+) -> None:
     stack = Stack("tiny", (3, 8, 8))
     stack.conv("1", filters=64, kernel=5)
     stack.fc("2", features=32)

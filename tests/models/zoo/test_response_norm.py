@@ -10,13 +10,18 @@ from airsplit.models.zoo.response_norm import ResponseNorm
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(1, 9), st.integers(1, 12), st.sampled_from([0.75, 0.5, 1.0]), st.integers(0, 2**31))
+@given(
+    st.integers(1, 9), st.integers(1, 12), st.sampled_from([0.75, 0.5, 1.0]), st.integers(0, 2**31)
+)
 def test_it_computes_and_differentiates_what_torch_does(size, channels, beta, seed):
     rng = torch.Generator().manual_seed(seed)
     x = (3 * torch.randn(2, channels, 3, 4, generator=rng, dtype=torch.float64)).requires_grad_()
     y = x.detach().clone().requires_grad_()
     weights = torch.randn(2, channels, 3, 4, generator=rng, dtype=torch.float64)
-    ours, theirs = ResponseNorm(size, 0.1, beta, 2.0)(x), nn.LocalResponseNorm(size, 0.1, beta, 2.0)(y)
+    ours, theirs = (
+        ResponseNorm(size, 0.1, beta, 2.0)(x),
+        nn.LocalResponseNorm(size, 0.1, beta, 2.0)(y),
+    )
     torch.testing.assert_close(ours, theirs)
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
@@ -28,7 +33,10 @@ def test_it_can_be_vmapped():
     norm = ResponseNorm(5)
     torch.testing.assert_close(torch.vmap(norm)(x), torch.stack([norm(each) for each in x]))
     gradient = torch.func.vmap(torch.func.grad(lambda each: norm(each).sin().sum()))(x)
-    torch.testing.assert_close(gradient, torch.stack([torch.func.grad(lambda each: norm(each).sin().sum())(each) for each in x]))
+    torch.testing.assert_close(
+        gradient,
+        torch.stack([torch.func.grad(lambda each: norm(each).sin().sum())(each) for each in x]),
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 7), (1, 1, 3, 3), (2, 4, 3, 3, 3)])

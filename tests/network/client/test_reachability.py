@@ -61,7 +61,9 @@ def answering(*answers: bytes) -> Handle:
         connection.recv(1 << 16)
         for answer in answers:
             connection.sendall(answer)
-        while connection.recv(1 << 16):  # a connection that is closed at once may take the answer with it
+        while connection.recv(
+            1 << 16
+        ):  # a connection that is closed at once may take the answer with it
             pass
 
     return handle
@@ -123,7 +125,11 @@ def credentials(identities: Path) -> grpc.ChannelCredentials:
 def bare(credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
     """A gRPC server that offers nothing: its address."""
     server = grpc.server(ThreadPoolExecutor(2))
-    port = server.add_insecure_port("127.0.0.1:0") if credentials is None else server.add_secure_port("0.0.0.0:0", credentials)
+    port = (
+        server.add_insecure_port("127.0.0.1:0")
+        if credentials is None
+        else server.add_secure_port("0.0.0.0:0", credentials)
+    )
     server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -152,37 +158,66 @@ def test_a_server_that_speaks_tls_to_a_device_that_does_not(identities: Path) ->
         assert why(address) == "it speaks TLS, and this device plain text; give --identity"
 
 
-def test_a_server_that_speaks_plain_text_to_a_device_with_tls(credentials: grpc.ChannelCredentials) -> None:
+def test_a_server_that_speaks_plain_text_to_a_device_with_tls(
+    credentials: grpc.ChannelCredentials,
+) -> None:
     with bare() as address:
-        assert why(address, credentials).startswith("it speaks plain text, and this device TLS; leave --identity out here")
+        assert why(address, credentials).startswith(
+            "it speaks plain text, and this device TLS; leave --identity out here"
+        )
 
 
-def test_a_server_of_another_authority(identities: Path, credentials: grpc.ChannelCredentials) -> None:
+def test_a_server_of_another_authority(
+    identities: Path, credentials: grpc.ChannelCredentials
+) -> None:
     with bare(server_credentials(identities / "theirs")) as address:
-        assert why(address, credentials).startswith("its certificate is not of this device's authority; take the identity")
+        assert why(address, credentials).startswith(
+            "its certificate is not of this device's authority; take the identity"
+        )
 
 
 def test_a_device_that_the_server_does_not_believe(identities: Path) -> None:
     pi, their = identities / "ours/devices/pi", identities / "theirs/devices/pi"
-    mixed = channel_credentials(None, certificate=their / "device.pem", key=their / "device.key", authority=pi / "ca.pem")
+    mixed = channel_credentials(
+        None, certificate=their / "device.pem", key=their / "device.key", authority=pi / "ca.pem"
+    )
     with bare(server_credentials(identities / "ours")) as address:
-        assert why(address, mixed) == "it closes the connection; is this device's certificate of the server's own authority?"
+        assert (
+            why(address, mixed)
+            == "it closes the connection; is this device's certificate of the server's own authority?"
+        )
 
 
-def test_a_certificate_for_another_host(identities: Path, credentials: grpc.ChannelCredentials) -> None:
+def test_a_certificate_for_another_host(
+    identities: Path, credentials: grpc.ChannelCredentials
+) -> None:
     with bare(server_credentials(identities / "ours")) as address:
         other = address.replace("127.0.0.1", "127.0.0.2")
-        assert why(other, credentials).startswith("its certificate is not for this host; on the server: airsplit identity init --renew")
+        assert why(other, credentials).startswith(
+            "its certificate is not for this host; on the server: airsplit identity init --renew"
+        )
 
 
 @pytest.mark.parametrize(
     ("handle", "wanted"),
     [
-        (WEB_SERVER, r"what answers there is a web server or a proxy \(HTTP status 400\), not airsplit serve; is the port right\?"),
-        (web_server_2, r"what answers there is not airsplit serve, or of another version \(.*status: 404\); is the port right\?"),
+        (
+            WEB_SERVER,
+            r"what answers there is a web server or a proxy \(HTTP status 400\), not airsplit serve; is the port right\?",
+        ),
+        (
+            web_server_2,
+            r"what answers there is not airsplit serve, or of another version \(.*status: 404\); is the port right\?",
+        ),
         (SSH, r"what answers there is not airsplit serve; is the port right\?"),
-        (lambda _: None, r"it closes the connection at once; is this airsplit serve, and is it the only thing on this port\?"),
-        (resetting, r"it closes the connection at once; is this airsplit serve, and is it the only thing on this port\?"),
+        (
+            lambda _: None,
+            r"it closes the connection at once; is this airsplit serve, and is it the only thing on this port\?",
+        ),
+        (
+            resetting,
+            r"it closes the connection at once; is this airsplit serve, and is it the only thing on this port\?",
+        ),
     ],
     ids=["HTTP/1", "HTTP/2", "SSH", "closes", "resets"],
 )
@@ -193,7 +228,10 @@ def test_something_else_that_listens(handle: Handle, wanted: str) -> None:
 
 def test_another_grpc_server() -> None:
     with bare() as address:
-        assert why(address) == "what answers there is not airsplit serve, or of another version (Method not found!); is the port right?"
+        assert (
+            why(address)
+            == "what answers there is not airsplit serve, or of another version (Method not found!); is the port right?"
+        )
 
 
 # ---- a server that goes ----------------------------------------------------------------------------------------------------------
@@ -231,22 +269,34 @@ PAST = "to connect without it: no_proxy=192.0.2.1, in the environment"
 def test_a_proxy_that_refuses_is_named(proxied: Callable[[str], None]) -> None:
     with listening(answering(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")) as address:
         proxied(f"http://me:secret@{address}")
-        assert why(ELSEWHERE) == (f"the proxy http://{address}, which http_proxy names, does not let it through (HTTP status 403); {PAST}")
+        assert why(ELSEWHERE) == (
+            f"the proxy http://{address}, which http_proxy names, does not let it through (HTTP status 403); {PAST}"
+        )
 
 
 def test_a_proxy_that_is_gone_is_named(proxied: Callable[[str], None], dead: str) -> None:
     proxied(f"http://{dead}")
-    assert why(ELSEWHERE) == f"the proxy http://{dead}, which http_proxy names, cannot be reached; {PAST}"
+    assert (
+        why(ELSEWHERE)
+        == f"the proxy http://{dead}, which http_proxy names, cannot be reached; {PAST}"
+    )
     proxied("http://no-such-proxy.invalid:3128")
-    assert why(ELSEWHERE) == f"the proxy http://no-such-proxy.invalid:3128, which http_proxy names, cannot be reached; {PAST}"
+    assert (
+        why(ELSEWHERE)
+        == f"the proxy http://no-such-proxy.invalid:3128, which http_proxy names, cannot be reached; {PAST}"
+    )
 
 
 def test_what_is_behind_a_proxy_is_told_with_the_proxy(proxied: Callable[[str], None]) -> None:
-    with listening(answering(b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
+    with listening(
+        answering(b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    ) as address:
         proxied(f"http://{address}")
         found = why(ELSEWHERE)
     assert found.startswith("what answers there is a web server or a proxy (HTTP status 400)")
-    assert found.endswith(f"(it was dialled through the proxy http://{address}, which http_proxy names; {PAST})")
+    assert found.endswith(
+        f"(it was dialled through the proxy http://{address}, which http_proxy names; {PAST})"
+    )
 
 
 def test_this_machine_is_dialled_directly(proxied: Callable[[str], None], dead: str) -> None:
@@ -257,14 +307,20 @@ def test_this_machine_is_dialled_directly(proxied: Callable[[str], None], dead: 
 
 @pytest.mark.parametrize("command", ["join", "status"])
 def test_the_commands_name_the_proxy(
-    command: str, proxied: Callable[[str], None], dead: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    command: str,
+    proxied: Callable[[str], None],
+    dead: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     proxied(f"http://{dead}")
     patience = ["--patience", "0", "--out", str(tmp_path)] if command == "join" else []
     assert main([command, ELSEWHERE, "--insecure", *patience]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"airsplit: server {ELSEWHERE} cannot be reached")
-    assert last.endswith(f": the proxy http://{dead}, which http_proxy names, cannot be reached; {PAST}")
+    assert last.endswith(
+        f": the proxy http://{dead}, which http_proxy names, cannot be reached; {PAST}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,14 +328,32 @@ def test_the_commands_name_the_proxy(
     [
         ("10.0.0.5", {}, None),
         ("10.0.0.5", {"http_proxy": ""}, None),
-        ("10.0.0.5", {"grpc_proxy": "http://a:1", "https_proxy": "http://b:2", "http_proxy": "http://c:3"}, ("grpc_proxy", "http://a:1")),
-        ("10.0.0.5", {"https_proxy": "http://b:2", "http_proxy": "http://c:3"}, ("https_proxy", "http://b:2")),
+        (
+            "10.0.0.5",
+            {"grpc_proxy": "http://a:1", "https_proxy": "http://b:2", "http_proxy": "http://c:3"},
+            ("grpc_proxy", "http://a:1"),
+        ),
+        (
+            "10.0.0.5",
+            {"https_proxy": "http://b:2", "http_proxy": "http://c:3"},
+            ("https_proxy", "http://b:2"),
+        ),
         ("10.0.0.5", {"http_proxy": "http://c:3", "no_proxy": "10.0.0.6, 10.0.0.5"}, None),
         ("pi.local", {"http_proxy": "http://c:3", "no_proxy": ".local"}, None),
-        ("pi.local", {"http_proxy": "http://c:3", "no_proxy": "10.0.0.0/8,example.org"}, ("http_proxy", "http://c:3")),
-        ("10.0.0.5", {"http_proxy": "http://c:3", "no_grpc_proxy": "10.0.0.6", "no_proxy": "10.0.0.5"}, ("http_proxy", "http://c:3")),
+        (
+            "pi.local",
+            {"http_proxy": "http://c:3", "no_proxy": "10.0.0.0/8,example.org"},
+            ("http_proxy", "http://c:3"),
+        ),
+        (
+            "10.0.0.5",
+            {"http_proxy": "http://c:3", "no_grpc_proxy": "10.0.0.6", "no_proxy": "10.0.0.5"},
+            ("http_proxy", "http://c:3"),
+        ),
         ("localhost", {"http_proxy": "http://c:3"}, None),
     ],
 )
-def test_the_proxy_is_the_one_that_grpc_takes(host: str, environment: dict[str, str], proxy: tuple[str, str] | None) -> None:
+def test_the_proxy_is_the_one_that_grpc_takes(
+    host: str, environment: dict[str, str], proxy: tuple[str, str] | None
+) -> None:
     assert find_proxy(f"{host}:7070", environment) == proxy

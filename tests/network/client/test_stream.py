@@ -41,7 +41,9 @@ class Broken(grpc.RpcError):
         ("", "StatusCode.UNAVAILABLE"),
     ],
 )
-def test_a_server_that_cannot_be_reached_is_tried_again_and_told_why(details: str, words: str) -> None:
+def test_a_server_that_cannot_be_reached_is_tried_again_and_told_why(
+    details: str, words: str
+) -> None:
     found = told(Broken(grpc.StatusCode.UNAVAILABLE, details))
     assert isinstance(found, Lost)
     assert str(found) == words

@@ -49,7 +49,9 @@ def test_gradients_are_taken_as_they_were_sent() -> None:
         ([(4, 7), (5, 4)], PLACE, "a gradient"),
     ],
 )
-def test_gradients_of_something_else_are_not_taken(given: list[tuple[int, ...]], place: pb.Place, told: str) -> None:
+def test_gradients_of_something_else_are_not_taken(
+    given: list[tuple[int, ...]], place: pb.Place, told: str
+) -> None:
     with pytest.raises(Malformed, match=told):
         _gradients(answer(*(torch.zeros(shape) for shape in given), place=place), PLACE, CROSSING)
 
@@ -71,9 +73,13 @@ def test_an_answer_is_what_was_wanted_or_why_there_is_none() -> None:
 
 @pytest.fixture(scope="module")
 def trainee(tmp_path_factory: pytest.TempPathFactory) -> Trainee:
-    own = scenario().replace(**{"training.dataset": "network.fleets:three_0", "training.partition": "iid"})
+    own = scenario().replace(
+        **{"training.dataset": "network.fleets:three_0", "training.partition": "iid"}
+    )
     welcome = pb.Welcome(run="run", device=0, devices=3)
-    return Trainee(own, welcome, Path(tmp_path_factory.mktemp("device")), "network.fleets:three_0", silent)
+    return Trainee(
+        own, welcome, Path(tmp_path_factory.mktemp("device")), "network.fleets:three_0", silent
+    )
 
 
 def test_a_device_begins_from_nothing_that_it_does_not_have(trainee: Trainee) -> None:
@@ -86,4 +92,6 @@ def test_a_device_that_was_not_told_so_gives_no_layers_away(trainee: Trainee) ->
     asked = heard(Outgoing(pb.ServerMessage(move=pb.Move(order=1, from_split=3, split=1))))
     with pytest.raises(Malformed, match="must not move layers that did not say so"):
         trainee.serve(None, asked)  # type: ignore[arg-type]  # nothing may be sent
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainee.replica.tensors.items())
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in trainee.replica.tensors.items()
+    )

@@ -31,7 +31,9 @@ def server() -> Server:
 def kept(server: Server, tmp_path: Path) -> Path:
     """A checkpoint after the first round."""
     names = state_names(server.replica.model)
-    progress = Progress(1, 2.5, max(SPLITS), SPLITS, [0.2, 0.3, 0.5], 1, 0.0, server.profile.fingerprint, names)
+    progress = Progress(
+        1, 2.5, max(SPLITS), SPLITS, [0.2, 0.3, 0.5], 1, 0.0, server.profile.fingerprint, names
+    )
     write_kept(tmp_path, BackEnds.begun(server.replica, SPLITS), progress, WHO)
     return tmp_path
 
@@ -44,7 +46,9 @@ def test_what_is_read_is_what_was_written(server: Server, kept: Path) -> None:
     assert_same_tensors(ends.common, BackEnds.begun(server.replica, SPLITS).common)
 
 
-def test_where_nothing_was_kept_there_is_nothing_to_go_on_from(server: Server, tmp_path: Path) -> None:
+def test_where_nothing_was_kept_there_is_nothing_to_go_on_from(
+    server: Server, tmp_path: Path
+) -> None:
     assert read_kept(tmp_path, server.replica, server.profile.fingerprint) is None
     assert not server.restore(tmp_path, None)
 
@@ -67,7 +71,9 @@ def test_where_nothing_was_kept_there_is_nothing_to_go_on_from(server: Server, t
     ],
     ids=str,
 )
-def test_a_checkpoint_whose_devices_make_no_sense_is_told(server: Server, kept: Path, changes: dict[str, Any]) -> None:
+def test_a_checkpoint_whose_devices_make_no_sense_is_told(
+    server: Server, kept: Path, changes: dict[str, Any]
+) -> None:
     altered(kept, network=json.loads((kept / "checkpoint.json").read_text())["network"] | changes)
     with pytest.raises(FileProblem, match="is not that of a server"):
         read_kept(kept, server.replica, server.profile.fingerprint)
@@ -80,17 +86,27 @@ def test_a_simulated_runs_checkpoint_is_not_a_servers(server: Server, kept: Path
 
 
 @pytest.mark.parametrize("changes", [{"splits": [1, 3, 9]}, {"boundary": 9}])
-def test_splits_that_the_model_does_not_have_are_told(server: Server, kept: Path, changes: dict[str, Any]) -> None:
+def test_splits_that_the_model_does_not_have_are_told(
+    server: Server, kept: Path, changes: dict[str, Any]
+) -> None:
     altered(kept, **changes)
     with pytest.raises(FileProblem, match="does not fit the model, which has 5 splits"):
         read_kept(kept, server.replica, server.profile.fingerprint)
 
 
-@pytest.mark.parametrize("name", ["round-000001-4.safetensors", "checkpoint.json", "fixed.safetensors"])
-def test_a_damaged_checkpoint_is_refused_and_no_other_is_gone_back_to(server: Server, kept: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["round-000001-4.safetensors", "checkpoint.json", "fixed.safetensors"]
+)
+def test_a_damaged_checkpoint_is_refused_and_no_other_is_gone_back_to(
+    server: Server, kept: Path, name: str
+) -> None:
     # a copy, as a simulated run keeps one: devices have only the layers that belong to the newest
-    kept.joinpath("round-000000-3.json").write_bytes(kept.joinpath("checkpoint.json").read_bytes().replace(b"000001-4", b"000000-3"))
-    kept.joinpath("round-000000-3.safetensors").write_bytes(kept.joinpath("round-000001-4.safetensors").read_bytes())
+    kept.joinpath("round-000000-3.json").write_bytes(
+        kept.joinpath("checkpoint.json").read_bytes().replace(b"000001-4", b"000000-3")
+    )
+    kept.joinpath("round-000000-3.safetensors").write_bytes(
+        kept.joinpath("round-000001-4.safetensors").read_bytes()
+    )
     altered(kept, "round-000000-3.json")
     content = bytearray(kept.joinpath(name).read_bytes())
     content[-3] ^= 1
@@ -117,8 +133,17 @@ def test_a_server_goes_on_with_the_fleet_that_was_planned_for(kept: Path) -> Non
     server = Server(scenario(), devices=3)
     slower = scenario().make_fleet().replace(seconds_per_mac=np.array([1e-8, 2e-8, 3e-8]))
     assert server.restore(kept, slower)
-    assert (server.round, server.time_s, server.orders.last, server.desk.run) == (1, 2.5, 4, WHO.run)
-    assert [(member.name, member.samples, member.version) for member in server.members] == [("a", 13, 1), ("b", 2, 0), ("c", 9, 1)]
+    assert (server.round, server.time_s, server.orders.last, server.desk.run) == (
+        1,
+        2.5,
+        4,
+        WHO.run,
+    )
+    assert [(member.name, member.samples, member.version) for member in server.members] == [
+        ("a", 13, 1),
+        ("b", 2, 0),
+        ("c", 9, 1),
+    ]
     assert server.forecast is not None
     assert server.forecast.fleet is slower
 
@@ -130,7 +155,10 @@ def test_a_run_of_other_devices_cannot_be_gone_on_with(kept: Path) -> None:
 
 
 def test_a_fleet_that_is_given_is_for_as_many_devices_as_it_has() -> None:
-    with pytest.raises(InvalidValue, match=r"devices must be as many as the fleet has, 3, with network.measure = false, got 2"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"devices must be as many as the fleet has, 3, with network.measure = false, got 2",
+    ):
         Server(scenario(), devices=2)
 
 

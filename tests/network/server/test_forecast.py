@@ -39,7 +39,11 @@ def scenario(**changes: object) -> Scenario:
 
 
 def fleet(a: float = 1e-3, rate: float = 1e5) -> Fleet:
-    return Fleet(seconds_per_mac=np.full(K, a), fluctuation=np.full(K, 2 / a), full_band_rate_bps=np.full(K, rate))
+    return Fleet(
+        seconds_per_mac=np.full(K, a),
+        fluctuation=np.full(K, 2 / a),
+        full_band_rate_bps=np.full(K, rate),
+    )
 
 
 # ---- times -----------------------------------------------------------------------------------------------------------------
@@ -76,7 +80,10 @@ def test_the_real_clock_counts_what_takes_time() -> None:
 
 
 def test_federated_averaging_is_charged_for_the_whole_model_once_a_round() -> None:
-    chosen, (replica, profile) = scenario(algorithm="fedavg", iterations_per_round=2), replica_of(scenario())
+    chosen, (replica, profile) = (
+        scenario(algorithm="fedavg", iterations_per_round=2),
+        replica_of(scenario()),
+    )
     clock = real_clock(chosen, 0.0)
     made = forecast(chosen, profile, fleet(), clock)
     work = chosen.training.batch_size * clock.work(profile)[-1]
@@ -93,16 +100,29 @@ def test_a_device_is_late_after_its_factor_and_its_grace() -> None:
 
 
 def test_a_measured_fleet_is_what_devices_said_of_themselves() -> None:
-    said = [{"seconds_per_mac": 1e-9 * k, "fluctuation": 1e9, "up_bps": 1e6 * k, "down_bps": 2e6, "memory_bytes": 0.0} for k in (1, 2)]
+    said = [
+        {
+            "seconds_per_mac": 1e-9 * k,
+            "fluctuation": 1e9,
+            "up_bps": 1e6 * k,
+            "down_bps": 2e6,
+            "memory_bytes": 0.0,
+        }
+        for k in (1, 2)
+    ]
     found = measured_fleet(scenario(), ["one", "two"], said)
     assert found.name == ("one", "two")
     assert found.rate_bps([0.5, 0.5]).tolist() == [0.5e6, 1e6]
     assert found.memory_bytes is None
 
 
-def test_a_device_that_says_how_much_memory_it_has_is_held_to_it_also_if_others_say_nothing() -> None:
+def test_a_device_that_says_how_much_memory_it_has_is_held_to_it_also_if_others_say_nothing() -> (
+    None
+):
     said = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "up_bps": 1e6, "down_bps": 2e6}
-    found = measured_fleet(scenario(), ["one", "two"], [said | {"memory_bytes": memory} for memory in (1e6, 0.0)])
+    found = measured_fleet(
+        scenario(), ["one", "two"], [said | {"memory_bytes": memory} for memory in (1e6, 0.0)]
+    )
     assert found.memory_bytes is not None
     assert found.memory_bytes[0] == 1e6
     assert found.memory_bytes[1] > 1e15
@@ -118,7 +138,9 @@ def test_the_splits_that_a_plan_may_choose() -> None:
     assert deepest == profile.deepest_averaging_split()
 
 
-def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     chosen = scenario(batch_size=10**5)
     replica, profile = replica_of(chosen)
     widest = int(profile.activation_elements[:3].max())
@@ -127,20 +149,31 @@ def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(monkeypatch: p
     with pytest.raises(InvalidValue, match=r"more than gRPC can carry; lower training\.batch_size"):
         message_limit(scenario(batch_size=10**9), replica, profile)
     monkeypatch.setattr(forecast_module, "LARGEST_MESSAGE", 1 << 20)
-    with pytest.raises(InvalidValue, match="more than gRPC can carry; take a smaller model"):  # no batch crosses
+    with pytest.raises(
+        InvalidValue, match="more than gRPC can carry; take a smaller model"
+    ):  # no batch crosses
         message_limit(scenario(algorithm="fedavg"), replica, profile)
     monkeypatch.undo()
     small = message_limit(scenario(), replica, profile)
-    assert small == message_limit(scenario(algorithm="fedavg"), replica, profile)  # room for a probe of the link
+    assert small == message_limit(
+        scenario(algorithm="fedavg"), replica, profile
+    )  # room for a probe of the link
 
 
 def test_memory_grows_with_the_devices_but_not_where_one_copy_is_enough() -> None:
     replica, profile = replica_of(scenario())
     model = bytes_of(replica.tensors)
-    several = [server_memory_bytes(scenario(iterations_per_round=2), replica, profile, k) for k in (1, 11)]
+    several = [
+        server_memory_bytes(scenario(iterations_per_round=2), replica, profile, k) for k in (1, 11)
+    ]
     assert several[1] - several[0] >= 10 * bytes_of(BackEnds.begun(replica, [1]).common)
-    one = [server_memory_bytes(scenario(iterations_per_round=1), replica, profile, k) for k in (1, 11)]
-    plain = [server_memory_bytes(scenario(iterations_per_round=1, fast_paths=False), replica, profile, k) for k in (1, 11)]
+    one = [
+        server_memory_bytes(scenario(iterations_per_round=1), replica, profile, k) for k in (1, 11)
+    ]
+    plain = [
+        server_memory_bytes(scenario(iterations_per_round=1, fast_paths=False), replica, profile, k)
+        for k in (1, 11)
+    ]
     assert one[1] - one[0] < plain[1] - plain[0]
     assert server_memory_bytes(scenario(algorithm="fedavg"), replica, profile, 5) >= 5 * model
 
@@ -160,7 +193,9 @@ def test_a_plan_that_can_never_be_made_is_refused_before_devices_come() -> None:
 
 
 # ---- what rounds have shown ----------------------------------------------------------------------------------------------------
-def finished(member: Member, compute_s: list[float], transmit_s: float, sent: int = 1000, received: int = 500) -> Member:
+def finished(
+    member: Member, compute_s: list[float], transmit_s: float, sent: int = 1000, received: int = 500
+) -> Member:
     done = pb.Finished(compute_s=sum(compute_s), transmit_s=transmit_s, step_compute_s=compute_s)
     member.work = Work(1, 1, 0.0, finished=done, sent_bytes=sent, received_bytes=received)
     return member
@@ -169,7 +204,18 @@ def finished(member: Member, compute_s: list[float], transmit_s: float, sent: in
 def made() -> Forecast:
     nothing = np.zeros(K)
     rates = np.full(K, 8000.0)
-    return Forecast(fleet(), Clock(), None, np.array([1, 2, 3]), np.full(K, 1 / K), rates, rates, nothing, nothing, 1.0)
+    return Forecast(
+        fleet(),
+        Clock(),
+        None,
+        np.array([1, 2, 3]),
+        np.full(K, 1 / K),
+        rates,
+        rates,
+        nothing,
+        nothing,
+        1.0,
+    )
 
 
 def test_a_fleet_is_fitted_anew_to_what_its_steps_took() -> None:
@@ -225,7 +271,9 @@ def test_layers_move_between_the_old_split_and_the_new() -> None:
     found = moving(replica, [1, 3, 2], [3, 1, 2])
     assert set(found) == {0, 1}
     assert (
-        set(found[0].given) == set(found[1].wanted) == {f"{kind}:2.{part}" for kind in ("model", "momentum") for part in ("weight", "bias")}
+        set(found[0].given)
+        == set(found[1].wanted)
+        == {f"{kind}:2.{part}" for kind in ("model", "momentum") for part in ("weight", "bias")}
     )
     assert not found[0].wanted
     assert not found[1].given
@@ -236,7 +284,13 @@ def test_back_ends_that_move_there_and_back_have_the_mean_where_they_were_common
     ends = BackEnds.begun(replica, [3, 3])
     weight = replica.tensors["model:2.weight"]
     bias = replica.tensors["model:2.bias"]
-    arrived = [{"model:2.weight": torch.full_like(weight, float(k)), "model:2.bias": torch.full_like(bias, float(k))} for k in (1, 4)]
+    arrived = [
+        {
+            "model:2.weight": torch.full_like(weight, float(k)),
+            "model:2.bias": torch.full_like(bias, float(k)),
+        }
+        for k in (1, 4)
+    ]
     ends.move([1, 1], arrived, [0.75, 0.25])
     assert torch.equal(ends.common["model:2.weight"], torch.full_like(weight, 1.75))
     assert list(ends.common) == ends.common_names()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from airsplit.core.errors import FileProblem
+from airsplit.core.lock import folder_lock
 from airsplit.models.tracing.graph import Meta
 from airsplit.network.client.checkpoint import Fronts
 from airsplit.network.client.client import Device
@@ -24,7 +25,6 @@ from airsplit.network.server.stream import Session
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import HEADER_LIMIT, Malformed, Outgoing, opened
 from airsplit.network.wire.transport import PROTOCOL
-from airsplit.runs.record import folder_lock
 from airsplit.training.setup import replica_of
 from network import fleets
 
@@ -56,7 +56,9 @@ def session(desk: Desk) -> Session:
 
 
 def arrived(desk: Desk, **changes: object) -> pb.Arrived:
-    return pb.Arrived(**{"fingerprint": desk.profile.fingerprint, "samples": 5, "test_samples": 5} | changes)  # type: ignore[arg-type]
+    return pb.Arrived(
+        **{"fingerprint": desk.profile.fingerprint, "samples": 5, "test_samples": 5} | changes
+    )  # type: ignore[arg-type]
 
 
 def test_who_never_arrived_leaves_its_place_to_others(desk: Desk) -> None:
@@ -76,7 +78,11 @@ def test_one_whose_arrival_is_refused_was_never_here(desk: Desk) -> None:
     first = session(desk)
     one = desk.greet(first, "one")
     with pytest.raises(Malformed, match="at most 16 versions of its front, got 17"):
-        desk.arrived(one, first, arrived(desk, versions=[pb.Version(round=number, split=1) for number in range(17)]))
+        desk.arrived(
+            one,
+            first,
+            arrived(desk, versions=[pb.Version(round=number, split=1) for number in range(17)]),
+        )
     assert not one.present
     desk.left(one, first)
     assert one.name == ""
@@ -91,7 +97,9 @@ def test_one_whose_arrival_is_refused_was_never_here(desk: Desk) -> None:
         ({}, [1, 3]),
     ],
 )
-def test_a_device_without_room_for_any_split_is_refused_and_not_the_end_of_all(changes: dict[str, Any], splits: list[int]) -> None:
+def test_a_device_without_room_for_any_split_is_refused_and_not_the_end_of_all(
+    changes: dict[str, Any], splits: list[int]
+) -> None:
     wanted = fleets.scenario(splits=[1, 3], network__measure=True).replace(**changes)
     replica, profile = replica_of(wanted)
     desk = Desk(wanted, replica, profile, 2, None, silent)
@@ -100,8 +108,13 @@ def test_a_device_without_room_for_any_split_is_refused_and_not_the_end_of_all(c
     for name, split in zip(("one", "two"), splits, strict=True):
         came = session(desk)
         member, enough = desk.greet(came, name), int(needed[split - 1])
-        with pytest.raises(Unwelcome, match=f"a device must have {enough} bytes of memory .*, got {enough - 1}; .* --memory"):
-            desk.arrived(member, came, arrived(desk, measurement=measurement, memory_bytes=enough - 1))
+        with pytest.raises(
+            Unwelcome,
+            match=f"a device must have {enough} bytes of memory .*, got {enough - 1}; .* --memory",
+        ):
+            desk.arrived(
+                member, came, arrived(desk, measurement=measurement, memory_bytes=enough - 1)
+            )
         assert not member.present
         desk.arrived(member, came, arrived(desk, measurement=measurement, memory_bytes=enough))
         assert member.present
@@ -125,7 +138,13 @@ def test_one_who_was_replaced_is_told_so(desk: Desk) -> None:
     member = desk.greet(first, "one")
     desk.greet(session(desk), "one")
     with pytest.raises(Unwelcome, match="another device has connected under this name"):
-        list(first._answered(member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(ready=pb.Ready())).frame()), "ready"))
+        list(
+            first._answered(
+                member,
+                opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(ready=pb.Ready())).frame()),
+                "ready",
+            )
+        )
     with pytest.raises(Unwelcome):
         list(first._ordered())
 
@@ -136,9 +155,14 @@ def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk:
     place = pb.Place(run=desk.run, round=1, order=1)
     accuracies = ({"test_accuracy": -0.1}, {"own_accuracy": float("nan")}, {"own_accuracy": 1.1})
     for wrong in ({"test_loss": float("inf")}, {"test_metric": float("nan")}, *accuracies):
-        with pytest.raises(Malformed, match="a test loss and a metric must be finite, and accuracies from 0 to 1"):
+        with pytest.raises(
+            Malformed, match="a test loss and a metric must be finite, and accuracies from 0 to 1"
+        ):
             desk.assessed(member, pb.Assessed(place=place, **wrong))
-    with pytest.raises(Malformed, match=r"must send a metric if the run has one of its own, training\.metric = 'accuracy'"):
+    with pytest.raises(
+        Malformed,
+        match=r"must send a metric if the run has one of its own, training\.metric = 'accuracy'",
+    ):
         desk.assessed(member, pb.Assessed(place=place, test_loss=1.0, test_metric=0.5))
     desk.assessed(member, pb.Assessed(place=place, test_loss=-1.5, test_accuracy=1.0))
     assert member.work.assessed is not None
@@ -146,15 +170,23 @@ def test_a_loss_of_the_users_own_may_be_below_zero_and_an_accuracy_may_not(desk:
 
 def test_a_device_that_probes_and_goes_leaves_no_thread_behind(desk: Desk) -> None:
     before = set(threading.enumerate())
-    said = (pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one")), pb.DeviceMessage(probe=pb.Probe()))
+    said = (
+        pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one")),
+        pb.DeviceMessage(probe=pb.Probe()),
+    )
     assert len(list(session(desk).converse(Outgoing(each).frame() for each in said))) == 2
     fleets.wait_until(lambda: set(threading.enumerate()) <= before, seconds=5.0)
 
 
-def test_the_server_tells_of_a_flood_as_of_whatever_else_it_refuses(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_tells_of_a_flood_as_of_whatever_else_it_refuses(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sessions, "MESSAGES_PER_S", 10)
     told: list[str] = []
-    desk.limit_bytes, desk.tell = 1000, lambda event, **facts: told.append(f"{event}: {facts.get('why')}")
+    desk.limit_bytes, desk.tell = (
+        1000,
+        lambda event, **facts: told.append(f"{event}: {facts.get('why')}"),
+    )
     flood = [pb.Frame(piece=b"x").SerializeToString()] * 100
     with pytest.raises(grpc.RpcError, match=r"RESOURCE_EXHAUSTED: .* at most 10 messages a second"):
         list(session(desk).converse(iter(flood)))
@@ -180,7 +212,9 @@ def test_no_order_makes_a_stream_that_has_ended_go_on(desk: Desk) -> None:
 
 
 def test_a_device_is_told_nothing_of_files_or_of_other_devices(tmp_path: Path) -> None:
-    wanted = fleets.scenario().replace(**{"model.weights": str(tmp_path / "x.safetensors"), "cell.bandwidth_hz": 12345.0})
+    wanted = fleets.scenario().replace(
+        **{"model.weights": str(tmp_path / "x.safetensors"), "cell.bandwidth_hz": 12345.0}
+    )
     told = told_scenario(wanted).to_toml()
     assert str(tmp_path) not in told
     assert "12345" not in told
@@ -203,8 +237,13 @@ def test_what_nobody_has_asked_for_changes_nothing(desk: Desk) -> None:
     desk.arrived(member, one, arrived(desk))
     for work in (None, Work(3, 1, 0.0, state=TRAINED)):
         member.work = work
-        moved, score = pb.Moved(order=3), pb.Assessed(place=pb.Place(run=desk.run, round=1, order=3), test_loss=1.0)
-        desk.moved(member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(moved=moved)).frame()), moved)
+        moved, score = (
+            pb.Moved(order=3),
+            pb.Assessed(place=pb.Place(run=desk.run, round=1, order=3), test_loss=1.0),
+        )
+        desk.moved(
+            member, opened(pb.DeviceMessage, Outgoing(pb.DeviceMessage(moved=moved)).frame()), moved
+        )
         desk.assessed(member, score)
         assert work is None or (work.state, work.assessed, work.received) == (TRAINED, None, {})
 
@@ -212,7 +251,11 @@ def test_what_nobody_has_asked_for_changes_nothing(desk: Desk) -> None:
 def test_only_floats_have_gradients() -> None:
     meta = Meta(((2, 4), (3, 4)), torch.int64, storage=0, flows=False)
     sent = Outgoing(pb.DeviceMessage(step=pb.Step()))
-    sent.put(sent.message.step.activations.add(), torch.zeros(2, 4, dtype=torch.int64), wants_gradient=True)
+    sent.put(
+        sent.message.step.activations.add(),
+        torch.zeros(2, 4, dtype=torch.int64),
+        wants_gradient=True,
+    )
     incoming = opened(pb.DeviceMessage, sent.frame())
     with pytest.raises(Malformed, match="only floats have gradients, got int64"):
         _activation(incoming, incoming.message.step.activations[0], meta, 2)
@@ -220,7 +263,9 @@ def test_only_floats_have_gradients() -> None:
 
 def all_header(size: int) -> bytes:
     """A message of at least so many bytes, and no numbers."""
-    return Outgoing(pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (size // 8 + 1)))).frame()
+    return Outgoing(
+        pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * (size // 8 + 1)))
+    ).frame()
 
 
 def test_a_message_must_not_be_all_header() -> None:
@@ -228,13 +273,21 @@ def test_a_message_must_not_be_all_header() -> None:
         opened(pb.DeviceMessage, all_header(HEADER_LIMIT))
 
 
-def test_a_devices_message_has_room_for_the_headers_of_its_layers_and_the_times_of_its_steps_and_little_more(desk: Desk) -> None:
+def test_a_devices_message_has_room_for_the_headers_of_its_layers_and_the_times_of_its_steps_and_little_more(
+    desk: Desk,
+) -> None:
     hello = Outgoing(pb.DeviceMessage(hello=pb.Hello(protocol=PROTOCOL, name="one"))).frame()
     desk.limit_bytes = 1 << 20
     assert desk.header_limit < 1 << 17
-    with pytest.raises(grpc.RpcError, match=f"without its numbers must have at most {desk.header_limit} bytes"):
+    with pytest.raises(
+        grpc.RpcError, match=f"without its numbers must have at most {desk.header_limit} bytes"
+    ):
         list(session(desk).converse(iter([hello, all_header(desk.header_limit)])))
-    largest = Outgoing(pb.DeviceMessage(finished=pb.Finished(step_compute_s=[0.5] * desk.scenario.training.iterations_per_round)))
+    largest = Outgoing(
+        pb.DeviceMessage(
+            finished=pb.Finished(step_compute_s=[0.5] * desk.scenario.training.iterations_per_round)
+        )
+    )
     largest.put_named(largest.message.finished.model, desk.replica.tensors)
     assert opened(pb.DeviceMessage, largest.frame(), desk.header_limit).message == largest.message
 
@@ -254,7 +307,9 @@ def test_the_layers_of_another_device_or_run_are_not_taken_for_ones_own(tmp_path
         ({}, "it has other tensors"),
     ],
 )
-def test_layers_that_do_not_fit_the_model_are_told(tmp_path: Path, like: dict[str, torch.Tensor], told: str) -> None:
+def test_layers_that_do_not_fit_the_model_are_told(
+    tmp_path: Path, like: dict[str, torch.Tensor], told: str
+) -> None:
     fronts = Fronts(tmp_path, "run", 0)
     fronts.keep(1, 2, {"a": torch.ones(2)})
     assert fronts.load(1, 2, {"a": torch.zeros(2)})["a"].tolist() == [1, 1]
@@ -286,7 +341,10 @@ def test_layers_that_are_not_finite_or_of_another_type_are_told(tmp_path: Path) 
 
 def test_two_devices_do_not_share_a_folder(tmp_path: Path) -> None:
     device = Device(name="one", folder=tmp_path)
-    with folder_lock(tmp_path, "device's folder"), pytest.raises(FileProblem, match=r"device's folder .* is in use"):
+    with (
+        folder_lock(tmp_path, "device's folder"),
+        pytest.raises(FileProblem, match=r"device's folder .* is in use"),
+    ):
         device.run("127.0.0.1:1")
 
 

@@ -59,7 +59,9 @@ def any_bits(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> Tensor:
     return raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
 
 
-def outgoing(*tensors: Tensor, compression: str = "none", **options: Any) -> Outgoing[pb.DeviceMessage]:
+def outgoing(
+    *tensors: Tensor, compression: str = "none", **options: Any
+) -> Outgoing[pb.DeviceMessage]:
     """A step with these activations."""
     made = Outgoing(pb.DeviceMessage(step=pb.Step()))
     for tensor in tensors:
@@ -86,7 +88,12 @@ def through_the_wire(tensor: Tensor, compression: str = "none") -> Tensor:
 
 def framed(header: Any, payload: bytes = b"") -> bytes:
     """A frame as protobuf writes it, and any other language."""
-    return bytes(pb.Frame(payload=payload, header=header if isinstance(header, bytes) else header.SerializeToString()).SerializeToString())
+    return bytes(
+        pb.Frame(
+            payload=payload,
+            header=header if isinstance(header, bytes) else header.SerializeToString(),
+        ).SerializeToString()
+    )
 
 
 def bits(tensor: Tensor) -> bytes:
@@ -106,7 +113,10 @@ def assert_same(found: Tensor | None, wanted: Tensor) -> None:
 def assert_same_message(found: Incoming[Any], wanted: Incoming[Any]) -> None:
     assert found.message == wanted.message
     pairs = zip(decoded_all(found), decoded_all(wanted), strict=True)
-    assert all(bits(one) == bits(two) if one is not None and two is not None else one is two for one, two in pairs)
+    assert all(
+        bits(one) == bits(two) if one is not None and two is not None else one is two
+        for one, two in pairs
+    )
 
 
 # ---- tensors there and back --------------------------------------------------------------------------------------------------
@@ -118,11 +128,19 @@ def test_every_tensor_comes_back_bit_for_bit(dtype: str, shape: tuple[int, ...],
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=6), seeds, st.sampled_from(["none", *VALUES]))
-def test_several_tensors_come_back_beside_each_other(about: list[tuple[str, tuple[int, ...]]], seed: int, compression: str) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=6),
+    seeds,
+    st.sampled_from(["none", *VALUES]),
+)
+def test_several_tensors_come_back_beside_each_other(
+    about: list[tuple[str, tuple[int, ...]]], seed: int, compression: str
+) -> None:
     tensors = [any_bits(DTYPES[dtype], shape, seed + at) for at, (dtype, shape) in enumerate(about)]
     if compression != "none":
-        tensors = [tensor if dtype_is_whole(tensor) else torch.nan_to_num(tensor) for tensor in tensors]
+        tensors = [
+            tensor if dtype_is_whole(tensor) else torch.nan_to_num(tensor) for tensor in tensors
+        ]
     found = decoded_all(arriving(outgoing(*tensors, compression=compression)))
     for one, tensor in zip(found, tensors, strict=True):
         assert_same(one, carried(tensor, compression))
@@ -130,7 +148,9 @@ def test_several_tensors_come_back_beside_each_other(about: list[tuple[str, tupl
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_numbers_that_are_none_and_signed_zeros_come_back_as_they_were(dtype: str) -> None:
-    tensor = torch.tensor([float("nan"), -float("nan"), float("inf"), -float("inf"), -0.0, 0.0], dtype=DTYPES[dtype])
+    tensor = torch.tensor(
+        [float("nan"), -float("nan"), float("inf"), -float("inf"), -0.0, 0.0], dtype=DTYPES[dtype]
+    )
     assert_same(through_the_wire(tensor), tensor)
 
 
@@ -170,7 +190,9 @@ def test_long_and_short_data_come_back_alike(dtype: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 5000])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_what_was_decoded_can_be_written_and_no_other_message_changes(dtype: str, count: int) -> None:
+def test_what_was_decoded_can_be_written_and_no_other_message_changes(
+    dtype: str, count: int
+) -> None:
     tensor = torch.ones(count, dtype=DTYPES[dtype])
     sent = outgoing(tensor)
     one, two = decoded_all(arriving(sent))[0], decoded_all(arriving(sent))[0]
@@ -188,7 +210,12 @@ def test_what_was_decoded_outlives_its_message() -> None:
 
 def test_the_header_says_what_was_asked_for() -> None:
     header = header_of(outgoing(torch.zeros(2, 3, 4), compression="int8", wants_gradient=True))
-    assert (header.dtype, list(header.shape), header.coding, header.wants_gradient) == ("float32", [2, 3, 4], "int8", True)
+    assert (header.dtype, list(header.shape), header.coding, header.wants_gradient) == (
+        "float32",
+        [2, 3, 4],
+        "int8",
+        True,
+    )
     assert not header_of(outgoing(torch.zeros(2))).wants_gradient
 
 
@@ -204,11 +231,15 @@ def address_of(frame: Any) -> int:
 
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_numbers_lie_as_torchs_own_do_and_where_they_do_are_not_copied(kind: Any, dtype: str) -> None:
+def test_numbers_lie_as_torchs_own_do_and_where_they_do_are_not_copied(
+    kind: Any, dtype: str
+) -> None:
     """Matrix products round differently elsewhere."""
     tensor = any_bits(DTYPES[dtype], (5, 3), 1)
     for at in range(TORCH_ALIGNED):
-        message = pb.DeviceMessage(step=pb.Step(labels=pb.Tensor(dtype=dtype, shape=tensor.shape, at=at)))
+        message = pb.DeviceMessage(
+            step=pb.Step(labels=pb.Tensor(dtype=dtype, shape=tensor.shape, at=at))
+        )
         incoming = opened(pb.DeviceMessage, kind(framed(message, bytes(at) + bits(tensor))))
         found = incoming.tensor(incoming.message.step.labels)
         assert_same(found, tensor)
@@ -236,7 +267,10 @@ def test_a_message_that_waits_has_the_numbers_of_when_it_is_sent() -> None:
 @pytest.mark.parametrize("compression", ["none", *VALUES])
 def test_a_message_that_is_sealed_has_the_numbers_of_when_it_was(compression: str) -> None:
     tensor = torch.linspace(0, 1, 60).reshape(3, 4, 5)
-    wanted, plain = carried(tensor.clone(), compression), outgoing(tensor, compression=compression).frame()
+    wanted, plain = (
+        carried(tensor.clone(), compression),
+        outgoing(tensor, compression=compression).frame(),
+    )
     sent = outgoing(tensor, compression=compression)
     assert sent.sealed() is sent
     tensor.zero_()
@@ -252,9 +286,15 @@ def test_a_message_without_tensors_can_be_sealed_too() -> None:
 
 # ---- compression -------------------------------------------------------------------------------------------------------------
 @settings(deadline=None)
-@given(st.sampled_from(FLOATS), full_shapes, seeds, st.sampled_from(list(VALUES)), st.integers(-40, 40))
-def test_compression_on_the_wire_is_the_simulators(dtype: str, shape: tuple[int, ...], seed: int, compression: str, scale: int) -> None:
-    tensor = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 2.0**scale).to(DTYPES[dtype])
+@given(
+    st.sampled_from(FLOATS), full_shapes, seeds, st.sampled_from(list(VALUES)), st.integers(-40, 40)
+)
+def test_compression_on_the_wire_is_the_simulators(
+    dtype: str, shape: tuple[int, ...], seed: int, compression: str, scale: int
+) -> None:
+    tensor = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 2.0**scale).to(
+        DTYPES[dtype]
+    )
     sent = outgoing(tensor, compression=compression)
     assert_same(decoded_all(arriving(sent))[0], carried(tensor, compression))
     assert header_of(sent).coding == (compression if applies(tensor, compression) else "")
@@ -262,20 +302,28 @@ def test_compression_on_the_wire_is_the_simulators(dtype: str, shape: tuple[int,
 
 @settings(deadline=None)
 @given(st.sampled_from(FLOATS), full_shapes, seeds, st.sampled_from(list(VALUES)))
-def test_compression_of_any_bits_is_the_simulators(dtype: str, shape: tuple[int, ...], seed: int, compression: str) -> None:
+def test_compression_of_any_bits_is_the_simulators(
+    dtype: str, shape: tuple[int, ...], seed: int, compression: str
+) -> None:
     tensor = any_bits(DTYPES[dtype], shape, seed)
     found, wanted = through_the_wire(tensor, compression), carried(tensor, compression)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=4), seeds, st.sampled_from(["none", *VALUES]))
+@given(
+    st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=4),
+    seeds,
+    st.sampled_from(["none", *VALUES]),
+)
 def test_a_frame_is_never_larger_than_its_numbers_and_what_a_header_may_have(
     about: list[tuple[str, tuple[int, ...]]], seed: int, compression: str
 ) -> None:
     tensors = [any_bits(DTYPES[dtype], shape, seed) for dtype, shape in about]
     numbers = sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
-    assert len(outgoing(*tensors, compression=compression).frame()) <= numbers + HEADER_BYTES * max(len(tensors), 1)
+    assert len(outgoing(*tensors, compression=compression).frame()) <= numbers + HEADER_BYTES * max(
+        len(tensors), 1
+    )
 
 
 @pytest.mark.parametrize("compression", list(VALUES))
@@ -293,10 +341,20 @@ def named(*several: dict[str, Tensor]) -> Incoming[pb.DeviceMessage]:
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=8), st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=5), seeds)
-def test_named_tensors_come_back_by_name_in_the_order_that_was_asked_for(about: dict[str, Any], seed: int) -> None:
+@given(
+    st.dictionaries(
+        st.text(max_size=8), st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=5
+    ),
+    seeds,
+)
+def test_named_tensors_come_back_by_name_in_the_order_that_was_asked_for(
+    about: dict[str, Any], seed: int
+) -> None:
     like = {name: any_bits(DTYPES[dtype], shape, seed) for name, (dtype, shape) in about.items()}
-    like = {name: tensor if dtype_is_whole(tensor) else torch.nan_to_num(tensor) for name, tensor in like.items()}
+    like = {
+        name: tensor if dtype_is_whole(tensor) else torch.nan_to_num(tensor)
+        for name, tensor in like.items()
+    }
     incoming = named(like)
     found = incoming.named(reversed(incoming.message.moved.layers), like)
     assert list(found) == list(like)
@@ -356,10 +414,21 @@ def test_a_gradient_may_be_absent_and_an_activation_not() -> None:
 def test_tensors_may_have_the_same_numbers() -> None:
     """A message need not have them twice; what is not at the beginning of a number is copied."""
     numbers = np.arange(12, dtype="<i4")
-    like = {"a": torch.zeros(12, dtype=torch.int32), "b": torch.zeros(2, 3, dtype=torch.int32), "c": torch.zeros(40, dtype=torch.uint8)}
+    like = {
+        "a": torch.zeros(12, dtype=torch.int32),
+        "b": torch.zeros(2, 3, dtype=torch.int32),
+        "c": torch.zeros(40, dtype=torch.uint8),
+    }
     at = {"a": 0, "b": 12, "c": 5}
-    layers = [pb.NamedTensor(name=name, tensor=pb.Tensor(dtype=NAMES[t.dtype], shape=t.shape, at=at[name])) for name, t in like.items()]
-    incoming = opened(pb.DeviceMessage, framed(pb.DeviceMessage(moved=pb.Moved(layers=layers)), numbers.tobytes()))
+    layers = [
+        pb.NamedTensor(
+            name=name, tensor=pb.Tensor(dtype=NAMES[t.dtype], shape=t.shape, at=at[name])
+        )
+        for name, t in like.items()
+    ]
+    incoming = opened(
+        pb.DeviceMessage, framed(pb.DeviceMessage(moved=pb.Moved(layers=layers)), numbers.tobytes())
+    )
     found = incoming.named(incoming.message.moved.layers, like)
     assert found["a"].tolist() == numbers.tolist()
     assert found["b"].tolist() == [[3, 4, 5], [6, 7, 8]]
@@ -386,14 +455,19 @@ def test_scales_may_begin_anywhere(at: int) -> None:
     scales = sent.payload[header.scales_at : header.scales_at + 16]
     payload = b"\xff" * at + scales + sent.payload[header.at : header.at + 12]
     header.at, header.scales_at = at + 16, at
-    assert_same(decoded_all(opened(pb.DeviceMessage, framed(message, payload)))[0], carried(tensor, "int8"))
+    assert_same(
+        decoded_all(opened(pb.DeviceMessage, framed(message, payload)))[0], carried(tensor, "int8")
+    )
 
 
 # ---- headers that lie --------------------------------------------------------------------------------------------------------
 def lie(payload: bytes | None = None, **changes: Any) -> bytes:
     """Six floats and, where nothing is changed, all in order."""
     fields: dict[str, Any] = {"dtype": "float32", "shape": [2, 3]}
-    return framed(pb.DeviceMessage(step=pb.Step(labels=pb.Tensor(**fields | changes))), bytes(24) if payload is None else payload)
+    return framed(
+        pb.DeviceMessage(step=pb.Step(labels=pb.Tensor(**fields | changes))),
+        bytes(24) if payload is None else payload,
+    )
 
 
 def believed(frame: bytes) -> Tensor:
@@ -430,7 +504,9 @@ LIES: dict[str, bytes] = {
     "too large for memory": lie(shape=[2**31, 2**31]),
     "just too large": lie(shape=[MAX_ELEMENTS // 2**16, 2**16 + 1]),
     "as large as may be": lie(shape=[MAX_ELEMENTS // 2**16, 2**16]),
-    "as large as may be, and far": lie(shape=[MAX_ELEMENTS // 2**16, 2**16], at=2**64 - 4 * MAX_ELEMENTS),
+    "as large as may be, and far": lie(
+        shape=[MAX_ELEMENTS // 2**16, 2**16], at=2**64 - 4 * MAX_ELEMENTS
+    ),
     "a product of 2^64": lie(b"", shape=[2**31, 2**31, 4]),
     "a product that comes around to six": lie(shape=[2, 3, 2**31, 2**31, 4]),
     "seventeen axes": lie(shape=[2, 3, *[1] * 15]),
@@ -480,7 +556,9 @@ def test_a_header_that_lies_is_malformed_in_few_words_and_costs_no_memory(name: 
     assert peak < 2 * len(LIES[name]) + 100_000
 
 
-@pytest.mark.parametrize("changes", [{"dtype": "float32", "shape": [2, 3]}, {"shape": [2, 3]}, {"dtype": "x"}])
+@pytest.mark.parametrize(
+    "changes", [{"dtype": "float32", "shape": [2, 3]}, {"shape": [2, 3]}, {"dtype": "x"}]
+)
 def test_a_gradient_that_is_absent_has_nothing_else(changes: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match="absent must have no type and no shape"):
         arriving(outgoing()).gradient(pb.Tensor(absent=True, **changes))
@@ -491,10 +569,22 @@ def test_the_largest_axes_that_an_empty_tensor_may_have_are_fine() -> None:
 
 
 def test_truth_values_of_zero_and_one_are_fine() -> None:
-    assert believed(lie(b"\0\1\1\0\1\0", dtype="bool")).tolist() == [[False, True, True], [False, True, False]]
+    assert believed(lie(b"\0\1\1\0\1\0", dtype="bool")).tolist() == [
+        [False, True, True],
+        [False, True, False],
+    ]
 
 
-@pytest.mark.parametrize("changes", [{}, {"scales_at": END}, {"shape": [6]}, {"shape": [0, 3], "at": 24}, {"dtype": "float16", "at": 12}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scales_at": END},
+        {"shape": [6]},
+        {"shape": [0, 3], "at": 24},
+        {"dtype": "float16", "at": 12},
+    ],
+)
 def test_what_is_not_used_does_no_harm(changes: dict[str, Any]) -> None:
     assert not believed(lie(**changes)).any()
 
@@ -533,7 +623,9 @@ def decode_each(kind: Any, data: bytes) -> int:
 def step_of_all() -> Outgoing[Any]:
     sent = Outgoing(pb.DeviceMessage(step=pb.Step(place=PLACE)))
     for coding in ("none", *VALUES):
-        sent.put(sent.message.step.activations.add(), torch.randn(2, 3, 2), coding, wants_gradient=True)
+        sent.put(
+            sent.message.step.activations.add(), torch.randn(2, 3, 2), coding, wants_gradient=True
+        )
     sent.put(sent.message.step.labels, torch.arange(2))
     return sent
 
@@ -561,7 +653,11 @@ PLACE = pb.Place(run="0123456789abcdef", round=3, order=4, step=1)
 VALID: dict[str, Outgoing[Any]] = {
     "step": step_of_all(),
     "finished": finished_with_a_model(),
-    "arrived": Outgoing(pb.DeviceMessage(arrived=pb.Arrived(fingerprint="f", samples=3, measurement=pb.Measurement(up_bps=1e6)))),
+    "arrived": Outgoing(
+        pb.DeviceMessage(
+            arrived=pb.Arrived(fingerprint="f", samples=3, measurement=pb.Measurement(up_bps=1e6))
+        )
+    ),
     "gradient": gradients_for_a_device(),
     "round": round_with_a_model(),
 }
@@ -581,8 +677,14 @@ def test_random_bytes_are_malformed_or_a_message(kind: Any, data: bytes) -> None
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(list(VALID)), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=4), seeds)
-def test_flipped_bits_are_malformed_or_as_their_header_says(name: str, flips: list[tuple[int, int]], cut: int) -> None:
+@given(
+    st.sampled_from(list(VALID)),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=4),
+    seeds,
+)
+def test_flipped_bits_are_malformed_or_as_their_header_says(
+    name: str, flips: list[tuple[int, int]], cut: int
+) -> None:
     whole = VALID[name].frame()
     data, header = bytearray(whole), bytearray(pb.Frame.FromString(whole).header)
     for at, bit in flips:
@@ -590,13 +692,20 @@ def test_flipped_bits_are_malformed_or_as_their_header_says(name: str, flips: li
         header[at % len(header)] ^= 1 << bit
     decode_each(kind_of(name), bytes(data))
     decode_each(kind_of(name), framed(bytes(header), pb.Frame.FromString(whole).payload))
-    decode_each(kind_of(name), framed(bytes(header[: cut % len(header)]), pb.Frame.FromString(whole).payload))
+    decode_each(
+        kind_of(name),
+        framed(bytes(header[: cut % len(header)]), pb.Frame.FromString(whole).payload),
+    )
 
 
 @pytest.mark.parametrize("name", list(VALID))
 def test_a_frame_that_is_cut_short_anywhere_or_goes_on_is_malformed(name: str) -> None:
     data = VALID[name].frame()
-    for wrong in (*(data[:length] for length in range(len(data))), *(data + bytes([more]) for more in range(256)), data + data):
+    for wrong in (
+        *(data[:length] for length in range(len(data))),
+        *(data + bytes([more]) for more in range(256)),
+        data + data,
+    ):
         with pytest.raises(Malformed):
             opened(kind_of(name), wrong)
 
@@ -625,10 +734,15 @@ def test_a_message_that_is_cut_short_anywhere_is_malformed_or_as_its_header_says
     st.binary(max_size=60),
 )
 def test_a_header_of_anything_is_malformed_or_as_it_says(header: pb.Tensor, payload: bytes) -> None:
-    decode_each(pb.DeviceMessage, framed(pb.DeviceMessage(step=pb.Step(activations=[header])), payload))
+    decode_each(
+        pb.DeviceMessage, framed(pb.DeviceMessage(step=pb.Step(activations=[header])), payload)
+    )
 
 
-@pytest.mark.parametrize("data", [b"\x0b" * 10_000, b"\x0a" * 10_000, b"\xff" * 100, b"\x2a\xff\xff\xff\xff\x0f", b"\x12\x80"])
+@pytest.mark.parametrize(
+    "data",
+    [b"\x0b" * 10_000, b"\x0a" * 10_000, b"\xff" * 100, b"\x2a\xff\xff\xff\xff\x0f", b"\x12\x80"],
+)
 def test_deep_and_endless_bytes_are_malformed(data: bytes) -> None:
     with pytest.raises(Malformed, match="bytes that are no DeviceMessage"):
         parsed(pb.DeviceMessage, data)
@@ -643,7 +757,9 @@ def test_deep_and_endless_bytes_are_malformed(data: bytes) -> None:
 def test_protobuf_reads_our_frames(name: str) -> None:
     data = VALID[name].frame()
     frame, incoming = pb.Frame.FromString(data), opened(kind_of(name), data)
-    assert {field.name for field, _ in frame.ListFields()} == ({"payload", "header"} if frame.payload else {"header"})
+    assert {field.name for field, _ in frame.ListFields()} == (
+        {"payload", "header"} if frame.payload else {"header"}
+    )
     assert kind_of(name).FromString(frame.header) == VALID[name].message == incoming.message
     assert frame.payload == bytes(incoming._payload)
 
@@ -661,7 +777,9 @@ def test_protobuf_reads_our_frames_of_any_size(size: int) -> None:
 def test_frames_that_protobuf_writes_are_read_the_same(name: str) -> None:
     data = VALID[name].frame()
     theirs = pb.Frame.FromString(data).SerializeToString()
-    assert (theirs != data) == bool(pb.Frame.FromString(data).payload)  # a length has many ways to be written
+    assert (theirs != data) == bool(
+        pb.Frame.FromString(data).payload
+    )  # a length has many ways to be written
     for each in (theirs, bytearray(theirs)):
         assert_same_message(opened(kind_of(name), each), opened(kind_of(name), data))
 
@@ -674,10 +792,19 @@ def length(number: int, size: int) -> bytes:
 @pytest.mark.parametrize("size", range(1, 13))
 def test_lengths_may_have_as_many_bytes_as_protobuf_reads(size: int) -> None:
     frame = pb.Frame.FromString(outgoing(torch.ones(3, dtype=torch.uint8)).frame())
-    data = b"\x0a" + length(len(frame.payload), size) + frame.payload + b"\x12" + length(len(frame.header), size) + frame.header
+    data = (
+        b"\x0a"
+        + length(len(frame.payload), size)
+        + frame.payload
+        + b"\x12"
+        + length(len(frame.header), size)
+        + frame.header
+    )
     if size <= LONGEST_LENGTH:
         assert pb.Frame.FromString(data) == frame
-        assert_same(decoded_all(opened(pb.DeviceMessage, data))[0], torch.ones(3, dtype=torch.uint8))
+        assert_same(
+            decoded_all(opened(pb.DeviceMessage, data))[0], torch.ones(3, dtype=torch.uint8)
+        )
         return
     with pytest.raises(DecodeError):
         pb.Frame.FromString(data)
@@ -786,7 +913,13 @@ def test_pieces_of_any_size_are_joined(sizes: list[int], name: str) -> None:
 
 def test_what_was_joined_does_not_change_with_what_comes_next() -> None:
     several = [outgoing(torch.full((100,), float(value))) for value in range(3)]
-    arrived = list(joined(pb.DeviceMessage, (each for sent in several for each in in_pieces(sent.frame(), [150])), 1 << 20))
+    arrived = list(
+        joined(
+            pb.DeviceMessage,
+            (each for sent in several for each in in_pieces(sent.frame(), [150])),
+            1 << 20,
+        )
+    )
     for value, incoming in enumerate(arrived):
         assert_same(decoded_all(incoming)[0], torch.full((100,), float(value)))
 
@@ -836,7 +969,16 @@ def test_pieces_of_two_bytes_take_no_more_memory_than_their_message() -> None:
 # ---- generated code ----------------------------------------------------------------------------------------------------------
 def test_the_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     """With the grpcio-tools of constraints.txt; run the same command into src to bring it up to date."""
-    options = [f"--proto_path={NETWORK}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(NETWORK / "airsplit.proto")]
-    subprocess.run([sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", *options], check=True, capture_output=True)
+    options = [
+        f"--proto_path={NETWORK}",
+        f"--python_out={tmp_path}",
+        f"--pyi_out={tmp_path}",
+        str(NETWORK / "airsplit.proto"),
+    ]
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", *options],
+        check=True,
+        capture_output=True,
+    )
     for name in ("airsplit_pb2.py", "airsplit_pb2.pyi"):
         assert (tmp_path / name).read_bytes() == (NETWORK / name).read_bytes()

@@ -114,8 +114,15 @@ bursts = st.integers(100, 1_000_000)
 
 
 @settings(deadline=None)
-@given(rates, bursts, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), min_size=1, max_size=30), st.integers(0, 2**32))
-def test_no_window_holds_more_than_the_rate_and_a_burst(rate: float, burst: int, steps: list[tuple[float, float]], seed: int) -> None:
+@given(
+    rates,
+    bursts,
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), min_size=1, max_size=30),
+    st.integers(0, 2**32),
+)
+def test_no_window_holds_more_than_the_rate_and_a_burst(
+    rate: float, burst: int, steps: list[tuple[float, float]], seed: int
+) -> None:
     """Takes of any size up to the burst, after pauses of any length, by a sender that oversleeps."""
     burst_s = burst * 8 / rate
     rng = np.random.default_rng(seed)
@@ -134,7 +141,9 @@ def test_no_window_holds_more_than_the_rate_and_a_burst(rate: float, burst: int,
 
 @settings(deadline=None)
 @given(rates, st.integers(1, 20_000), st.integers(2, 8), st.integers(1, 100), st.integers(0, 2**32))
-def test_a_sender_that_always_has_more_is_within_a_piece_of_the_rate(rate: float, piece: int, fold: int, takes: int, seed: int) -> None:
+def test_a_sender_that_always_has_more_is_within_a_piece_of_the_rate(
+    rate: float, piece: int, fold: int, takes: int, seed: int
+) -> None:
     """Even one that wakes up late each time, by up to a piece."""
     piece_s, burst = piece * 8 / rate, fold * piece
     rng = np.random.default_rng(seed)
@@ -162,7 +171,9 @@ def test_a_new_rate_counts_at_once_also_for_those_who_wait() -> None:
     bucket = clock.bucket(8000, 100)
     clock.late_s = lambda: bucket.change_rate(80_000) or 0.0
     bucket.take(100)
-    bucket.take(100)  # 50 ms at 1,000 bytes a second, which is one nap, then 50 bytes at ten times that
+    bucket.take(
+        100
+    )  # 50 ms at 1,000 bytes a second, which is one nap, then 50 bytes at ten times that
     assert (bucket.rate_bps, clock.time_s) == (80_000, pytest.approx(0.055))
 
 
@@ -218,7 +229,9 @@ def test_pieces_make_the_message(length: int, rate: float) -> None:
 # ---- real time, threads, errors ----------------------------------------------------------------------------------------------
 def test_four_threads_together_are_no_faster_than_the_line() -> None:
     bucket, began = TokenBucket(1e6, 1000), time.monotonic()
-    threads = [threading.Thread(target=lambda: [bucket.take(500) for _ in range(10)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [bucket.take(500) for _ in range(10)]) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -229,7 +242,11 @@ def test_four_threads_together_are_no_faster_than_the_line() -> None:
 @pytest.mark.parametrize("rate", [0, -1.0, math.nan, -math.inf, "fast", True])
 def test_a_rate_that_is_none_is_refused(rate: object) -> None:
     bucket = TokenBucket(1e6, 1000)
-    for call in (lambda: TokenBucket(rate, 10), lambda: bucket.change_rate(rate), lambda: piece_bytes(rate)):  # type: ignore[arg-type]
+    for call in (
+        lambda: TokenBucket(rate, 10),
+        lambda: bucket.change_rate(rate),
+        lambda: piece_bytes(rate),
+    ):  # type: ignore[arg-type]
         with pytest.raises(InvalidValue, match="rate_bps must be"):
             call()
     assert bucket.rate_bps == 1e6

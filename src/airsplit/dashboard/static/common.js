@@ -63,7 +63,7 @@ export function fill(table, columns, rows, marked = () => false) {
 const FONT = "system-ui, sans-serif";
 const made = new Map();
 
-/** Draw a chart, and again when the colours or the width change.  `describe` is for those who do not see it. */
+/** Draw a chart, and again when the colors or the width change.  `describe` is for those who do not see it. */
 export function draw(id, option, describe, height) {
   const place = $(id);
   place.setAttribute("aria-label", describe);
@@ -87,14 +87,14 @@ function again() {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
 new ResizeObserver(() => { for (const { chart } of made.values()) chart.resize(); }).observe(document.body);
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-export const COLOURS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "teal"];
+export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+export const COLORS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "teal"];
 export const DASHES = ["solid", [8, 4], [2, 3], [8, 3, 2, 3], "solid", [8, 4], [2, 3], [8, 3, 2, 3]];
 
 /** A sample of the line of this number, for a legend. */
 export function lineSample(number) {
   const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  line.setAttribute("class", `line colour-${number}`);
+  line.setAttribute("class", `line color-${number}`);
   line.setAttribute("viewBox", "0 0 28 8");
   line.setAttribute("aria-hidden", "true");
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -120,13 +120,13 @@ export function wrapped(texts, most, fontSize = 11) {
 
 /** What all charts have: no animation while sliders move, tooltips that are drawn and not HTML. */
 function base(option) {
-  const text = { color: colour("faint"), fontSize: 11 };
+  const text = { color: color("faint"), fontSize: 11 };
   return {
     animation: false,
-    textStyle: { fontFamily: FONT, color: colour("faint") },
+    textStyle: { fontFamily: FONT, color: color("faint") },
     tooltip: {
-      trigger: "axis", renderMode: "richText", confine: true, backgroundColor: colour("paper"), borderColor: colour("rule"),
-      textStyle: { color: colour("ink"), fontSize: 12 }, axisPointer: { type: "line", lineStyle: { color: colour("grey") } },
+      trigger: "axis", renderMode: "richText", confine: true, backgroundColor: color("paper"), borderColor: color("rule"),
+      textStyle: { color: color("ink"), fontSize: 12 }, axisPointer: { type: "line", lineStyle: { color: color("grey") } },
     },
     ...option,
     xAxis: axes(option.xAxis, text), yAxis: axes(option.yAxis, text),
@@ -135,7 +135,7 @@ function base(option) {
 
 function axes(given, text) {
   const styled = (axis) => ({
-    axisLine: { lineStyle: { color: colour("grey") } }, axisTick: { show: false }, splitLine: { lineStyle: { color: colour("rule") } },
+    axisLine: { lineStyle: { color: color("grey") } }, axisTick: { show: false }, splitLine: { lineStyle: { color: color("rule") } },
     nameTextStyle: text, ...axis, axisLabel: { ...text, hideOverlap: true, ...axis.axisLabel },
   });
   return Array.isArray(given) ? given.map(styled) : styled(given ?? {});

@@ -1,5 +1,5 @@
 // The playground: sliders in, a plan out.  The address holds what the sliders are set to.
-import { $, ask, chartOf, colour, digits, draw, element, fill, named, percent, quantity, say, seconds, tick, wrapped } from "./common.js";
+import { $, ask, chartOf, color, digits, draw, element, fill, named, percent, quantity, say, seconds, tick, wrapped } from "./common.js";
 
 const counting = (low, high) => Array.from({ length: high - low + 1 }, (_, at) => low + at);
 const PACES = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50]; // ns/MAC
@@ -245,8 +245,8 @@ function showDevices() {
   };
   const who = (at) => `device ${names[at]}`;
   const bar = (name, values, shade, stack) => ({
-    name, type: "bar", stack, data: values.map((value, at) => (order[at] === state.device ? { value, itemStyle: { borderColor: colour("ink"), borderWidth: 1.5 } } : value)),
-    itemStyle: { color: colour(shade) }, barCategoryGap: few ? "28%" : "5%",
+    name, type: "bar", stack, data: values.map((value, at) => (order[at] === state.device ? { value, itemStyle: { borderColor: color("ink"), borderWidth: 1.5 } } : value)),
+    itemStyle: { color: color(shade) }, barCategoryGap: few ? "28%" : "5%",
   });
   const cut = order.map((k) => devices.splits[k]);
   draw("cuts", () => ({
@@ -291,8 +291,8 @@ function showDevices() {
 }
 
 const dashed = (name, value) => ({
-  silent: true, symbol: "none", lineStyle: { color: colour("ink"), type: "dashed", width: 1 },
-  label: { formatter: name, color: colour("faint"), fontSize: 11, position: "start", rotate: 0, distance: 2 }, data: [{ xAxis: value }],
+  silent: true, symbol: "none", lineStyle: { color: color("ink"), type: "dashed", width: 1 },
+  label: { formatter: name, color: color("faint"), fontSize: 11, position: "start", rotate: 0, distance: 2 }, data: [{ xAxis: value }],
 });
 const limitLine = (layers) => dashed("L̂", layers.limit);
 const finishLine = () => dashed("", latest.plan.mean_latency_s);
@@ -312,12 +312,12 @@ function showRounds() {
   const ways = wrapped(shown.map((name) => METHOD_NAMES[name]), 130, 12);
   draw("rounds", () => ({
     grid: { left: ways.width + 12, right: 80, top: 4, bottom: 42 },
-    yAxis: { type: "category", inverse: true, data: shown.map((name) => METHOD_NAMES[name]), axisLabel: { ...ways.axisLabel, color: colour("ink") }, splitLine: { show: log, lineStyle: { color: colour("rule") } } },
+    yAxis: { type: "category", inverse: true, data: shown.map((name) => METHOD_NAMES[name]), axisLabel: { ...ways.axisLabel, color: color("ink") }, splitLine: { show: log, lineStyle: { color: color("rule") } } },
     xAxis: { type: log ? "log" : "value", ...named(log ? "seconds, on a logarithmic axis" : "seconds", 26), axisLabel: { formatter: tick }, splitNumber: 4 },
     tooltip: { show: false },
     series: [{
-      ...(log ? { type: "scatter", symbolSize: 11 } : { type: "bar", barWidth: "60%" }), data: shown.map((name) => ({ value: round_s[name], itemStyle: { color: colour(name === plan.method ? "blue" : name === "fedavg" ? "orange" : "grey") } })),
-      label: { show: true, position: "right", color: colour("ink"), formatter: ({ value }) => seconds(value) },
+      ...(log ? { type: "scatter", symbolSize: 11 } : { type: "bar", barWidth: "60%" }), data: shown.map((name) => ({ value: round_s[name], itemStyle: { color: color(name === plan.method ? "blue" : name === "fedavg" ? "orange" : "grey") } })),
+      label: { show: true, position: "right", color: color("ink"), formatter: ({ value }) => seconds(value) },
     }],
   }), shown.map((name) => `${METHOD_NAMES[name]}: ${seconds(round_s[name])}`).join("; "), Math.max(34, 17 * ways.lines) * shown.length + 58);
 }
@@ -349,10 +349,10 @@ function showDevice() {
     tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: ([{ dataIndex: at }]) => `cut after ${rows.names[at]}: computes ${seconds(rows.compute_s[at])},\nsends ${seconds(rows.transmit_s[at])}` },
     series: [
       ...[["computing", "compute_s", "blue"], ["sending", "transmit_s", "orange"]].map(([title, key, shade]) => ({
-        name: title, type: "bar", stack: "time", itemStyle: { color: colour(shade) },
-        data: rows[key].map((value, at) => (at === split - 1 ? { value, itemStyle: { borderColor: colour("ink"), borderWidth: 2 } } : value)),
+        name: title, type: "bar", stack: "time", itemStyle: { color: color(shade) },
+        data: rows[key].map((value, at) => (at === split - 1 ? { value, itemStyle: { borderColor: color("ink"), borderWidth: 2 } } : value)),
       })),
-      { name: "beyond", type: "scatter", symbol: "triangle", symbolSize: 8, symbolOffset: [0, 6], silent: true, tooltip: { show: false }, itemStyle: { color: colour("ink") }, data: beyond },
+      { name: "beyond", type: "scatter", symbol: "triangle", symbolSize: 8, symbolOffset: [0, 6], silent: true, tooltip: { show: false }, itemStyle: { color: color("ink") }, data: beyond },
     ],
   }), rows.names.map((cut, at) => `${cut}: ${seconds(rows.compute_s[at] + rows.transmit_s[at])}`).join(", "), 260 + below);
   fill($("stopping"), [["after", true], ["threshold"], ["worth going on"], ["stops here"]],

@@ -1,5 +1,5 @@
 // Runs: a list that is always up to date, and those that are chosen side by side.  The address holds which and over what.
-import { $, COLOURS, DASHES, colour, digits, draw, element, fill, lineSample, percent, say, seconds, tick, wrapped } from "./common.js";
+import { $, COLORS, DASHES, color, digits, draw, element, fill, lineSample, percent, say, seconds, tick, wrapped } from "./common.js";
 
 const given = new URLSearchParams(location.search);
 const MOST = 8;
@@ -52,7 +52,7 @@ function toggle(name, on) {
   choose(on ? [...chosen, name] : chosen.filter((other) => other !== name));
 }
 const link = (name) => `/report?${new URLSearchParams({ run: name })}`;
-const swatch = (name) => element("span", { class: `swatch colour-${chosen.indexOf(name)}`, "aria-hidden": "true" });
+const swatch = (name) => element("span", { class: `swatch color-${chosen.indexOf(name)}`, "aria-hidden": "true" });
 
 const failure = (run) => `diverged in round ${run.diverged.round}`;
 
@@ -106,7 +106,7 @@ function lines(id, runs, key, axisLabel, say) {
     tooltip: { trigger: "axis", renderMode: "richText", formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${say(value[2])} in round ${value[0]}, after ${seconds(value[1])}`).join("\n") },
     series: runs.map((run) => ({
       name: run.name, type: "line", data: run.lines[key], encode: { x, y: 2 }, symbol: "circle", symbolSize: 4, showSymbol: run.lines[key].length < 40,
-      lineStyle: { width: 2, type: DASHES[chosen.indexOf(run.name)] }, itemStyle: { color: colour(COLOURS[chosen.indexOf(run.name)]) },
+      lineStyle: { width: 2, type: DASHES[chosen.indexOf(run.name)] }, itemStyle: { color: color(COLORS[chosen.indexOf(run.name)]) },
     })),
   }), ends.length ? ends.map(([name, end]) => `${name}: ${say(end[2])} in round ${end[0]}`).join("; ") : "nothing yet");
 }
@@ -120,11 +120,11 @@ function spent(runs) {
   });
   const names = wrapped(parts.map(({ name }) => name), 140);
   draw("spent", () => ({
-    grid: { left: names.width + 12, right: 24, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: colour("faint") }, itemWidth: 12, itemHeight: 12 },
+    grid: { left: names.width + 12, right: 24, top: 30, bottom: 24 }, legend: { top: 0, left: 0, textStyle: { color: color("faint") }, itemWidth: 12, itemHeight: 12 },
     yAxis: { type: "category", inverse: true, data: parts.map(({ name }) => name), axisLabel: names.axisLabel, splitLine: { show: false } },
     xAxis: { type: "value", max: 100, interval: 25, axisLabel: { formatter: "{value} %" } },
     tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${value.toFixed(1)} %`).join("\n") },
-    series: KINDS.map(([name, , shade], at) => ({ name, type: "bar", stack: "all", data: parts.map(({ shares }) => shares[at]), itemStyle: { color: colour(shade) }, barMaxWidth: 26 })),
+    series: KINDS.map(([name, , shade], at) => ({ name, type: "bar", stack: "all", data: parts.map(({ shares }) => shares[at]), itemStyle: { color: color(shade) }, barMaxWidth: 26 })),
   }), parts.map(({ name, shares }) => `${name}: ${KINDS.map(([kind], at) => `${kind} ${shares[at].toFixed(0)} %`).join(", ")}`).join("; ") || "nothing yet", Math.max(160, Math.max(44, 16 * names.lines) * parts.length + 70));
 }
 

@@ -30,7 +30,10 @@ def _merged(first: Tape, second: Tape) -> Tape:
     _require_same_calls(first, second, FIRST_BATCH + 1)
     _require_same_output(first, second)
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
-    slots = [replace(a, shapes=a.shapes + b.shapes) for a, b in zip(first.slots, second.slots, strict=True)]
+    slots = [
+        replace(a, shapes=a.shapes + b.shapes)
+        for a, b in zip(first.slots, second.slots, strict=True)
+    ]
     work = [more.beyond(less) for less, more in zip(first.work, second.work, strict=True)]
     return replace(first, calls=calls, slots=slots, work=work)
 
@@ -38,7 +41,13 @@ def _merged(first: Tape, second: Tape) -> Tape:
 def _require_same_calls(first: Tape, second: Tape, batch: int) -> None:
     """Raise where the tape of another batch size is not of the same calls."""
     for a, b in zip(first.calls, second.calls, strict=False):
-        if (a.row, a.where, a.outputs, a.writes, a.grad) != (b.row, b.where, b.outputs, b.writes, b.grad):
+        if (a.row, a.where, a.outputs, a.writes, a.grad) != (
+            b.row,
+            b.where,
+            b.outputs,
+            b.writes,
+            b.grad,
+        ):
             raise _differs(a, batch)
     shorter, longer = sorted((first.calls, second.calls), key=len)
     if len(shorter) < len(longer):
@@ -48,20 +57,31 @@ def _require_same_calls(first: Tape, second: Tape, batch: int) -> None:
 def _require_same_output(first: Tape, second: Tape) -> None:
     for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
         if not isinstance(a, Tensor) and not _same(a, b):
-            found = f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}"
-            raise InvalidValue(f"model returns a number that depends on the batch size, {found}; return tensors, and take their shape")
+            found = (
+                f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}"
+            )
+            raise InvalidValue(
+                f"model returns a number that depends on the batch size, {found}; return tensors, and take their shape"
+            )
 
 
 def _call(first: Call, second: Call) -> Call:
     def merged(a: Any, b: Any) -> Any:
-        if isinstance(a, Nested) and isinstance(b, Nested) and (a.kind, a.keys, len(a.items)) == (b.kind, b.keys, len(b.items)):
+        if (
+            isinstance(a, Nested)
+            and isinstance(b, Nested)
+            and (a.kind, a.keys, len(a.items)) == (b.kind, b.keys, len(b.items))
+        ):
             return Nested(a.kind, tuple(map(merged, a.items, b.items)), a.keys)
         if type(a) is int and type(b) is int and a != b:
             return BatchInt(b - a, a - FIRST_BATCH * (b - a))
         if type(a) is type(b) and _same(a, b):
             return a
         if type(a) is type(b) and isinstance(a, bool | float | complex | np.ndarray | Tensor):
-            raise _unclear(first, f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}")
+            raise _unclear(
+                first,
+                f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}",
+            )
         raise _differs(first)
 
     if first.kwargs.keys() != second.kwargs.keys() or len(first.args) != len(second.args):
@@ -88,11 +108,27 @@ def _require_same(tape: Tape, third: Tape) -> None:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
-        return a is b or (type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist())))
+        return a is b or (
+            type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist()))
+        )
     return a is b or bool(a == b) or (a != a and b != b) or not isinstance(a, _PLAIN)
 
 
-_PLAIN = (bool, int, float, complex, str, bytes, Slot, State, Nested, BatchInt, torch.dtype, torch.device, type(None))
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    Slot,
+    State,
+    Nested,
+    BatchInt,
+    torch.dtype,
+    torch.device,
+    type(None),
+)
 """What can be compared; other objects are taken for equal."""
 
 

@@ -21,28 +21,47 @@ class NotConstant(Exception):
 
 
 def answer(
-    func: Callable[..., Any], args: Sequence[Any], calls: Sequence[Call], metas: Sequence[Meta], model: nn.Module, inputs: int
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    calls: Sequence[Call],
+    metas: Sequence[Meta],
+    model: nn.Module,
+    inputs: int,
 ) -> Any:
     """What a function such as bool() says of tensors, given as their places on the tape; raises NotConstant where it cannot be said."""
 
     def known(value: Any, lot: Callable[..., Tensor]) -> Any:
-        return _value(value, calls, metas, model, inputs, lot) if isinstance(value, Slot | State) else value
+        return (
+            _value(value, calls, metas, model, inputs, lot)
+            if isinstance(value, Slot | State)
+            else value
+        )
 
     with torch.device("cpu"), torch.no_grad():
-        lowest, highest = (func(*(known(value, lot) for value in args)) for lot in LOWEST_AND_HIGHEST_LOT)
+        lowest, highest = (
+            func(*(known(value, lot) for value in args)) for lot in LOWEST_AND_HIGHEST_LOT
+        )
     if not np.array_equal(lowest, highest, equal_nan=True):
         raise NotConstant("it draws lots")
     return lowest
 
 
 def _value(
-    wanted: Slot | State, calls: Sequence[Call], metas: Sequence[Meta], model: nn.Module, inputs: int, lot: Callable[..., Tensor]
+    wanted: Slot | State,
+    calls: Sequence[Call],
+    metas: Sequence[Meta],
+    model: nn.Module,
+    inputs: int,
+    lot: Callable[..., Tensor],
 ) -> Tensor:
     needed = _makers(wanted, calls, metas)
     reads = {wanted}.union(*(call.reads for call in needed))
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     drawn = any(call.random and call.target is not torch.rand for call in needed)
-    data = any(each.name in parameters if isinstance(each, State) else each.number < inputs for each in reads)
+    data = any(
+        each.name in parameters if isinstance(each, State) else each.number < inputs
+        for each in reads
+    )
     changing = any(call.is_layer or call.written_state for call in needed)
     if drawn or data or changing:
         raise NotConstant
@@ -57,7 +76,11 @@ def _makers(wanted: Slot | State, calls: Sequence[Call], metas: Sequence[Meta]) 
     needed, references = list[Call](), {wanted}
     for call in reversed(calls):
         shares = _memory(references, metas) & _memory(call.writes, metas)
-        if shares or call.writes & references or any(Slot(output) in references for output in call.outputs):
+        if (
+            shares
+            or call.writes & references
+            or any(Slot(output) in references for output in call.outputs)
+        ):
             needed.append(call)
             references |= call.reads
     return needed[::-1]

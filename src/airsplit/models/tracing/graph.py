@@ -173,7 +173,11 @@ class Meta:
     @property
     def sent_elements(self) -> int:
         """Elements to send for each sample; at least those of half a batch of two where they are not per sample."""
-        return self.elements if self.is_per_sample else math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
+        return (
+            self.elements
+            if self.is_per_sample
+            else math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
+        )
 
     def laid_out(self, tensor: Tensor) -> Tensor:
         """The same tensor with its axes in memory as they were recorded: what comes over a wire comes in one piece."""
@@ -188,7 +192,9 @@ class Meta:
         >>> Meta(((2, 3), (3, 3)), torch.float32, 0, flows=False).shape_at(10)
         (10, 3)
         """
-        return tuple(a + (batch - FIRST_BATCH) * (b - a) for a, b in zip(*self.shapes[:2], strict=True))
+        return tuple(
+            a + (batch - FIRST_BATCH) * (b - a) for a, b in zip(*self.shapes[:2], strict=True)
+        )
 
     @property
     def sizes(self) -> str:
@@ -204,7 +210,8 @@ class Meta:
         """Whether a tensor has this shape, for some batch."""
         first, second = self.shapes[:2]
         return tensor.dim() == len(first) and all(
-            a == size if a == b else (size - a) % (b - a) == 0 for a, b, size in zip(first, second, tensor.shape, strict=True)
+            a == size if a == b else (size - a) % (b - a) == 0
+            for a, b, size in zip(first, second, tensor.shape, strict=True)
         )
 
     def batch_of(self, tensor: Tensor) -> int:
@@ -250,7 +257,9 @@ class Tape:
         memo = {key: _look_up(root, reference, tensors) for key, reference in self.results.items()}
         if isinstance(self.output, Tensor):
             return memo[id(self.output)]
-        return copy.deepcopy(self.output, memo)  # deepcopy takes what it finds in its memo for copied already
+        return copy.deepcopy(
+            self.output, memo
+        )  # deepcopy takes what it finds in its memo for copied already
 
 
 def spent_slots(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ...]]:
@@ -289,7 +298,9 @@ def play(
         for call, gone in zip(calls, spent, strict=True):
             run = find(root, call.target) if isinstance(call.target, str) else call.target
             args = map(filled, call.args)
-            kwargs = {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
+            kwargs = (
+                {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
+            )
             if call.grad:
                 result = run(*args, **kwargs)
             else:
@@ -314,7 +325,11 @@ def _grown(first: int, step: int) -> str:
     ('B', '50B', 'B + 1', 'B - 1')
     """
     plus = first - FIRST_BATCH * step
-    return ("" if step == 1 else str(step)) + "B" + (f" {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "")
+    return (
+        ("" if step == 1 else str(step))
+        + "B"
+        + (f" {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "")
+    )
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -25,7 +25,12 @@ def on_the_meta_device() -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)
     Distribution.set_default_validate_args(False)
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.compiler.set_stance("force_eager"), torch.device("meta"):
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.compiler.set_stance("force_eager"),
+            torch.device("meta"),
+        ):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

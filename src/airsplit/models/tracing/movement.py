@@ -44,7 +44,11 @@ FIRST_RESULT_ONLY = {"sort", "topk"}
 # These arguments say which numbers are moved, and are not moved themselves.
 SELECTORS = {"condition", "index", "indices", "mask"}
 # Operations that look rows up in a table, and the argument that is the table.
-LOOKUPS = {"embedding": "weight", "_embedding_bag": "weight", "_embedding_bag_forward_only": "weight"}
+LOOKUPS = {
+    "embedding": "weight",
+    "_embedding_bag": "weight",
+    "_embedding_bag_forward_only": "weight",
+}
 LOOKUPS |= dict.fromkeys(("gather", "index", "index_select", "take", "_unsafe_index"), "self")
 
 
@@ -82,7 +86,13 @@ class Movement:
             self._look_up(arguments, LOOKUPS[name])
         moved = frozenset[int]()
         if name in MOVES:
-            moved = moved.union(*(self.held_by(tensor) for argument, tensor in arguments if argument.name not in SELECTORS))
+            moved = moved.union(
+                *(
+                    self.held_by(tensor)
+                    for argument, tensor in arguments
+                    if argument.name not in SELECTORS
+                )
+            )
         for argument, tensor in arguments:
             if argument.is_write:
                 self._write(tensor, moved)
@@ -103,13 +113,17 @@ class Movement:
         self._add(tensor, moved)
 
     def _look_up(self, arguments: list[tuple[Any, Tensor]], table: str) -> None:
-        tables = frozenset[int]().union(*(self.held_by(tensor) for argument, tensor in arguments if argument.name == table))
+        tables = frozenset[int]().union(
+            *(self.held_by(tensor) for argument, tensor in arguments if argument.name == table)
+        )
         for argument, tensor in arguments:
             if argument.name in SELECTORS:
                 self.lookups.update((place, tables) for place in self.held_by(tensor))
 
 
-def _named_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Tensor]]:
+def _named_tensors(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Any, Tensor]]:
     """Return the tensors that an operation is given, each with its argument in the operation's schema."""
     for at, argument in enumerate(func._schema.arguments):
         value = args[at] if at < len(args) else kwargs.get(argument.name)

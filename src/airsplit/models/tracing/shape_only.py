@@ -20,7 +20,9 @@ _LIKE: Makers = {"zeros_like": torch.zeros, "ones_like": torch.ones, "empty_like
 _AS: Makers = {"expand_as": Tensor.expand, "view_as": Tensor.view, "reshape_as": Tensor.reshape}
 
 
-def without_values(name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Written:
+def without_values(
+    name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Written:
     """The same call without the tensors of which only the shape, type or device is used.
 
     >>> name, func, args, kwargs = without_values("zeros_like", torch.zeros_like, (torch.ones(2, 3, dtype=torch.int64),), {})
@@ -37,7 +39,12 @@ def without_values(name: str, func: Callable[..., Any], args: tuple[Any, ...], k
         size, value = (*args[1:], *(kwargs[key] for key in ("size", "fill_value") if key in kwargs))
         return "full", torch.full, (tuple(size), value), _options(args[0], kwargs)
     if name == "new_tensor":
-        return "tensor", torch.tensor, (args[1] if len(args) > 1 else kwargs["data"],), _options(args[0], kwargs)
+        return (
+            "tensor",
+            torch.tensor,
+            (args[1] if len(args) > 1 else kwargs["data"],),
+            _options(args[0], kwargs),
+        )
     if name in _LIKE:
         return _LIKE[name].__name__, _LIKE[name], (tuple(args[0].shape),), _options(args[0], kwargs)
     if name == "full_like":

@@ -15,9 +15,15 @@ Place = tuple[str, int]
 
 _TORCH = os.path.dirname(torch.__file__)
 _MODELS = os.path.dirname(os.path.dirname(__file__))
-_OURS = tuple(os.path.join(_MODELS, name) for name in ("tracing", "costs.py", "cut.py", "data_flow.py", "profiling.py", "splits.py"))
+_OURS = tuple(
+    os.path.join(_MODELS, name)
+    for name in ("tracing", "costs.py", "cut.py", "data_flow.py", "profiling.py", "splits.py")
+)
 _NOT_THE_MODEL = (_TORCH, *_OURS, "<")
-_KERNELS = tuple(os.path.join(_TORCH, part) for part in ("_refs", "_prims", "_decomp", "_meta_registrations", "_library", "_inductor"))
+_KERNELS = tuple(
+    os.path.join(_TORCH, part)
+    for part in ("_refs", "_prims", "_decomp", "_meta_registrations", "_library", "_inductor")
+)
 
 
 def running_place() -> Place:
@@ -49,7 +55,10 @@ def within_a_kernel() -> bool:
 def place_of(error: BaseException) -> Place | None:
     """The innermost line of the model's code that an error came through."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
-    return next(((f.filename, f.lineno or 0) for f in frames if not f.filename.startswith(_NOT_THE_MODEL)), None)
+    return next(
+        ((f.filename, f.lineno or 0) for f in frames if not f.filename.startswith(_NOT_THE_MODEL)),
+        None,
+    )
 
 
 def place_text(place: Place | None) -> str:
@@ -59,7 +68,9 @@ def place_text(place: Place | None) -> str:
     """
     file, number = place or ("", 0)
     line = linecache.getline(file, number).strip()
-    return (f"{os.path.basename(file)}:{number}" if file else "a place without source") + (f" ({line})" if line else "")
+    return (f"{os.path.basename(file)}:{number}" if file else "a place without source") + (
+        f" ({line})" if line else ""
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -29,17 +29,47 @@ from airsplit.models.tracing.constants import answer
 from airsplit.models.tracing.graph import ALONE, Call, Slot, State, Tape, tensors_in
 from airsplit.models.tracing.isolation import Lots, on_the_meta_device
 from airsplit.models.tracing.shape_only import without_values
-from airsplit.models.tracing.source_location import first_line, place_of, place_text, running_line, running_place, within_a_kernel
+from airsplit.models.tracing.source_location import (
+    first_line,
+    place_of,
+    place_text,
+    running_line,
+    running_place,
+    within_a_kernel,
+)
 from airsplit.models.tracing.values import Ledger, held_tensors
 from airsplit.models.zoo.response_norm import ResponseNorm
 
-CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer, nn.DataParallel)
+CONTAINERS = (
+    nn.Sequential,
+    nn.ModuleList,
+    nn.ModuleDict,
+    nn.TransformerEncoder,
+    nn.TransformerDecoder,
+    nn.Transformer,
+    nn.DataParallel,
+)
 """Modules of torch.nn that are recorded layer by layer."""
 
-READS_VALUES = {"__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero"}
+READS_VALUES = {
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__complex__",
+    "__contains__",
+    "item",
+    "tolist",
+    "is_nonzero",
+}
 READS_VALUES |= {"equal", "allclose", "numpy", "__array__"}
 HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
-DATA_DEPENDENT = ("item() cannot be called on meta", "data-independent", "data-dependent", "data dependent")
+DATA_DEPENDENT = (
+    "item() cannot be called on meta",
+    "data-independent",
+    "data-dependent",
+    "data dependent",
+)
 SAME_ELSEWHERE = {"cpu", "cuda"}
 
 
@@ -65,7 +95,9 @@ def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench:
     finally:
         drawn = lots.drawn()
     if drawn:
-        raise DrawsNumbers("model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand")
+        raise DrawsNumbers(
+            "model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand"
+        )
     return recorder.tape(output)
 
 
@@ -79,7 +111,9 @@ class _Frame:
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: Bench) -> None:
+    def __init__(
+        self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: Bench
+    ) -> None:
         super().__init__()
         self._module, self._model, self._bench = module, model, bench
         self._paths = defaultdict[int, list[str]](list)
@@ -100,7 +134,10 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Layers, functions and custom gradients come to this recorder; tensors are made on the meta device."""
-        plain_call, plain_apply = nn.Module.__call__, vars(torch.autograd.Function)["apply"].__func__
+        plain_call, plain_apply = (
+            nn.Module.__call__,
+            vars(torch.autograd.Function)["apply"].__func__,
+        )
         plain_script, here = vars(torch.jit.ScriptFunction)["__call__"], threading.get_ident()
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -110,17 +147,25 @@ class _Recorder(TorchFunctionMode):
             return self._on_module(functools.partial(plain_call, module), module, args, kwargs)
 
         def apply(function: type, *args: Any, **kwargs: Any) -> Any:
-            original = functools.update_wrapper(functools.partial(plain_apply, function), function, updated=())
+            original = functools.update_wrapper(
+                functools.partial(plain_apply, function), function, updated=()
+            )
             if threading.get_ident() != here:
                 return original(*args, **kwargs)
-            if function is CheckpointFunction:  # runs a part of the model again to save memory; here it runs once
+            if (
+                function is CheckpointFunction
+            ):  # runs a part of the model again to save memory; here it runs once
                 return args[0](*args[2:])
             return self._on_function(original, args, kwargs)
 
         def script(function: Any, *args: Any, **kwargs: Any) -> Any:
             original = functools.partial(plain_script, function)
             original.__name__ = function.name  # type: ignore[attr-defined]
-            return original(*args, **kwargs) if threading.get_ident() != here else self._on_function(original, args, kwargs)
+            return (
+                original(*args, **kwargs)
+                if threading.get_ident() != here
+                else self._on_function(original, args, kwargs)
+            )
 
         with (
             patch.object(nn.Module, "__call__", call),
@@ -135,36 +180,62 @@ class _Recorder(TorchFunctionMode):
         """What was recorded, with the output that the model returned."""
         left = self._left_behind()
         if not all(map(self._ledger.knows, tensors_in(output))):
-            raise InvalidValue("model returns a tensor of unknown origin; make it in forward with functions of torch")
+            raise InvalidValue(
+                "model returns a tensor of unknown origin; make it in forward with functions of torch"
+            )
         known = self._ledger.by_id()
         try:
             with torch.device("meta"):
                 results = {key: known[key] for key in _inside(output, known.keys())}
         except Exception as error:
-            raise InvalidValue(f"model must return what copy.deepcopy can copy, got {first_line(error)}") from error
+            raise InvalidValue(
+                f"model must return what copy.deepcopy can copy, got {first_line(error)}"
+            ) from error
         parameters = {name for name, _ in self._module.named_parameters()}
         for reference in results.values():
             if isinstance(reference, State) and reference.name in parameters:
-                raise InvalidValue(f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it")
+                raise InvalidValue(
+                    f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it"
+                )
         if not results:
-            raise InvalidValue(f"model must return a tensor, or something with tensors in it, got {type(output).__name__}")
-        return Tape(len(self._ledger.inputs), self._calls, self._ledger.metas, output, results, self._work, left)
+            raise InvalidValue(
+                f"model must return a tensor, or something with tensors in it, got {type(output).__name__}"
+            )
+        return Tape(
+            len(self._ledger.inputs),
+            self._calls,
+            self._ledger.metas,
+            output,
+            results,
+            self._work,
+            left,
+        )
 
     def _left_behind(self) -> dict[str, int]:
         """The slots that forward left in the modules, by name; raises where one is in the place of a buffer: it would be lost."""
         before, now, left = self._ledger.held, dict(held_tensors(self._module)), dict[str, int]()
-        for name in (name for name in before.keys() | now.keys() if now.get(name) is not before.get(name)):
+        for name in (
+            name for name in before.keys() | now.keys() if now.get(name) is not before.get(name)
+        ):
             *path, last = name.split(".")
             part = self._module.get_submodule(".".join(path))
             if last in part._buffers or last in part._parameters:
-                raise InvalidValue(f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)")
+                raise InvalidValue(
+                    f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)"
+                )
             if name in now and self._ledger.knows(now[name]):
                 reference = self._ledger.reference(now[name])
                 left |= {name: reference.number} if isinstance(reference, Slot) else {}
         return left
 
     # ---- modules ---------------------------------------------------------------------------------------------------------
-    def _on_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _on_module(
+        self,
+        run: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         if self._paused or module is self._module:
             return run(*args, **kwargs)
         if not self._paths[id(module)]:
@@ -176,7 +247,9 @@ class _Recorder(TorchFunctionMode):
             with self._inside(path, self._unique(path)), quick:
                 return self._make(path, run, module, args, kwargs)
         if module._backward_hooks or module._backward_pre_hooks:
-            raise InvalidValue(f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn")
+            raise InvalidValue(
+                f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn"
+            )
         whole = not module._modules
         with self._inside(path, self._unique(path) if whole else None):
             return run(*args, **kwargs)
@@ -184,9 +257,15 @@ class _Recorder(TorchFunctionMode):
     def _holds_its_own(self, module: nn.Module, path: str) -> bool:
         """Whether a layer has the tensors that belong to it, and not others for the time being, as under functional_call."""
         if module._modules:
-            return all(self._ledger.held.get(f"{path}.{name}", tensor) is tensor for name, tensor in held_tensors(module))
+            return all(
+                self._ledger.held.get(f"{path}.{name}", tensor) is tensor
+                for name, tensor in held_tensors(module)
+            )
         registered = (*module._parameters.items(), *module._buffers.items())
-        return all(tensor is None or self._ledger.held.get(f"{path}.{name}") is tensor for name, tensor in registered)
+        return all(
+            tensor is None or self._ledger.held.get(f"{path}.{name}") is tensor
+            for name, tensor in registered
+        )
 
     def _path(self, module: nn.Module) -> str:
         """The name of a module; of one with several names, another at each call."""
@@ -194,13 +273,25 @@ class _Recorder(TorchFunctionMode):
         self._times[id(module)] += 1
         return names[(self._times[id(module)] - 1) % len(names)]
 
-    def _on_loose_module(self, run: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _on_loose_module(
+        self,
+        run: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         """A module that is not part of the model, such as nn.ReLU() made in its forward: a function, if it holds nothing."""
         name = type(module).__name__
         if any(True for _ in held_tensors(module)):
             hint = "make it in __init__, so that it is kept"
-            raise InvalidValue(f"model makes a {name} with tensors of its own in its forward, at {running_line()}; {hint}")
-        return self._make(module, run, module, args, kwargs, name.lower()) if is_layer(module) else run(*args, **kwargs)
+            raise InvalidValue(
+                f"model makes a {name} with tensors of its own in its forward, at {running_line()}; {hint}"
+            )
+        return (
+            self._make(module, run, module, args, kwargs, name.lower())
+            if is_layer(module)
+            else run(*args, **kwargs)
+        )
 
     @contextmanager
     def _inside(self, path: str, row: str | None) -> Iterator[None]:
@@ -217,12 +308,22 @@ class _Recorder(TorchFunctionMode):
 
     # ---- functions -------------------------------------------------------------------------------------------------------
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         return self._on_function(func, args, kwargs or {})
 
-    def _on_function(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._paused or torch._C._functorch.maybe_current_level() is not None or within_a_kernel():
+    def _on_function(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if (
+            self._paused
+            or torch._C._functorch.maybe_current_level() is not None
+            or within_a_kernel()
+        ):
             return func(*args, **kwargs)
         name = getattr(func, "__name__", type(func).__name__)
         if name == "__get__":  # an attribute: x.shape, x.mT
@@ -236,7 +337,9 @@ class _Recorder(TorchFunctionMode):
         elif name == "__set__":
             return self._on_assignment(func, args)
         elif name in HOOKS:
-            raise InvalidValue(f"model hangs a hook on a tensor at {running_line()}, which a cut would lose; use a torch.autograd.Function")
+            raise InvalidValue(
+                f"model hangs a hook on a tensor at {running_line()}, which a cut would lose; use a torch.autograd.Function"
+            )
         elif name in READS_VALUES:
             return self._value(func, args, kwargs)
         else:
@@ -265,19 +368,32 @@ class _Recorder(TorchFunctionMode):
         try:
             given = tensors_in((args, kwargs))
             versions = [tensor._version for tensor in given]
-            parameters = () if layer is None else tuple(filter(self._ledger.flows, layer.parameters()))
+            parameters = (
+                () if layer is None else tuple(filter(self._ledger.flows, layer.parameters()))
+            )
             flowing = tuple(map(self._ledger.flows, given))
-            made = Made(name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters)
+            made = Made(
+                name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters
+            )
             work, result = self._run(made, target)
-            changed = {id(tensor) for tensor, version in zip(given, versions, strict=True) if tensor._version != version}
+            changed = {
+                id(tensor)
+                for tensor, version in zip(given, versions, strict=True)
+                if tensor._version != version
+            }
             changed.update(id(tensor) for tensor in tensors_in(kwargs.get("out")))
             leaves, spec = tree_flatten(result)
             if not changed and not any(isinstance(leaf, Tensor) for leaf in leaves):
                 return result
             call = self._call(target, args, kwargs, name, given, changed, work.random)
-            leaves = [self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            leaves = [
+                self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+            ]
             returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
-            outputs = tuple(self._ledger.enter(leaf, flows).number for leaf, flows in zip(returned, work.flows, strict=True))
+            outputs = tuple(
+                self._ledger.enter(leaf, flows).number
+                for leaf, flows in zip(returned, work.flows, strict=True)
+            )
             if changed and any(flowing) and call.grad:
                 self._ledger.let_flow([tensor for tensor in given if id(tensor) in changed])
             self._calls.append(replace(call, outputs=outputs))
@@ -314,14 +430,23 @@ class _Recorder(TorchFunctionMode):
         frame = self._frames[-1] if self._frames else None
         path = f"{frame.path}." if frame is not None and frame.path else ""
         stem = path + (name.strip("_") or "function")
-        row, group = (frame.row, frame.group) if frame is not None and frame.row is not None else (self._unique(stem), ALONE)
+        row, group = (
+            (frame.row, frame.group)
+            if frame is not None and frame.row is not None
+            else (self._unique(stem), ALONE)
+        )
         return Call(
             target,
             tuple(map(self._ledger.written, args)),
             {key: self._ledger.written(value) for key, value in kwargs.items()},
             outputs=(),
             given=tuple(map(self._ledger.written, given)),
-            writes=frozenset(each for tensor in given if id(tensor) in changed for each in self._ledger.changed_with(tensor)),
+            writes=frozenset(
+                each
+                for tensor in given
+                if id(tensor) in changed
+                for each in self._ledger.changed_with(tensor)
+            ),
             stem=stem,
             row=row,
             group=group,
@@ -347,12 +472,21 @@ class _Recorder(TorchFunctionMode):
         return unique
 
     # ---- what cannot be recorded -----------------------------------------------------------------------------------------
-    def _value(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _value(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """A number out of a tensor: worked out where it does not depend on the data, else an error."""
         ledger, told = self._ledger, functools.partial(func, **kwargs)
         self._paused = True
         try:
-            return answer(told, [ledger.written(value) for value in args], self._calls, ledger.metas, self._model, len(ledger.inputs))
+            return answer(
+                told,
+                [ledger.written(value) for value in args],
+                self._calls,
+                ledger.metas,
+                self._model,
+                len(ledger.inputs),
+            )
         except AirsplitError:
             raise
         except Exception as error:
@@ -363,23 +497,37 @@ class _Recorder(TorchFunctionMode):
     def _depends(self, told: str) -> ChangedByData:
         why = "but the work of each split must be known before there are any"
         way_out = "use torch.where instead of a branch and fixed sizes, or take the decision out of forward"
-        return ChangedByData(f"model depends on the values of its data at {running_line()}{told and ': '}{told}, {why}; {way_out}")
+        return ChangedByData(
+            f"model depends on the values of its data at {running_line()}{told and ': '}{told}, {why}; {way_out}"
+        )
 
-    def _failure(self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None) -> InvalidValue:
+    def _failure(
+        self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None
+    ) -> InvalidValue:
         told, at = first_line(error), running_line()
-        if isinstance(error, RuntimeError | NotImplementedError) and any(sign in told for sign in DATA_DEPENDENT):
+        if isinstance(error, RuntimeError | NotImplementedError) and any(
+            sign in told for sign in DATA_DEPENDENT
+        ):
             return self._depends("")
-        what = f"layer {target!r} ({type(layer).__name__})" if layer is not None else f"{getattr(target, '__name__', target)} at {at}"
+        what = (
+            f"layer {target!r} ({type(layer).__name__})"
+            if layer is not None
+            else f"{getattr(target, '__name__', target)} at {at}"
+        )
         mode = "training" if self._module.training else "evaluation"
         hint = "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
-        return InvalidValue(f"{_told(self._ledger.inputs)} must suit the model, but in {mode} mode {what} says: {told}; {hint}")
+        return InvalidValue(
+            f"{_told(self._ledger.inputs)} must suit the model, but in {mode} mode {what} says: {told}; {hint}"
+        )
 
 
 def is_layer(module: nn.Module) -> bool:
     """Whether a module is recorded as one call: what runs by a forward of torch.nn, but for its containers, or by ours of the same."""
     if isinstance(module, torch.jit.ScriptModule | ResponseNorm):
         return True
-    theirs = getattr(type(module).forward, "__module__", "").startswith(("torch.nn.", "torch.ao.nn."))
+    theirs = getattr(type(module).forward, "__module__", "").startswith(
+        ("torch.nn.", "torch.ao.nn.")
+    )
     return theirs and not isinstance(module, CONTAINERS)
 
 
@@ -389,11 +537,16 @@ def _told(inputs: Sequence[Tensor]) -> str:
     >>> _told([torch.zeros(2, 3, 8, 8)])
     'input_shape (3, 8, 8) of torch.float32'
     """
-    return "input_shape " + " and ".join(f"{tuple(tensor.shape[1:])} of {tensor.dtype}" for tensor in inputs)
+    return "input_shape " + " and ".join(
+        f"{tuple(tensor.shape[1:])} of {tensor.dtype}" for tensor in inputs
+    )
 
 
 def _autocast() -> tuple[Any, ...]:
-    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
+    return tuple(
+        (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+        for kind in ("cpu", "cuda")
+    )
 
 
 def _on_meta(value: Any, name: str = "") -> Any:

@@ -57,7 +57,11 @@ class Ledger:
 
     def let_flow(self, changed: Sequence[Tensor]) -> None:
         """Gradients flow through whatever shares memory with a tensor into which something was written that has them."""
-        storages = {self._storages.get(storage_of(tensor)) for tensor in changed if tensor.is_floating_point()}
+        storages = {
+            self._storages.get(storage_of(tensor))
+            for tensor in changed
+            if tensor.is_floating_point()
+        }
         for number, meta in enumerate(self.metas):
             if meta.storage in storages:
                 self.metas[number] = replace(meta, flows=True)
@@ -80,7 +84,9 @@ class Ledger:
     def changed_with(self, tensor: Tensor) -> Iterator[Slot | State]:
         """What changes with a tensor: itself, and what the model holds in the same memory."""
         if tensor.device.type != "meta":
-            raise InvalidValue(f"model changes a constant in place at {running_line()}, which cannot be followed; keep it as a buffer")
+            raise InvalidValue(
+                f"model changes a constant in place at {running_line()}, which cannot be followed; keep it as a buffer"
+            )
         yield self.reference(tensor)
         held = self._state_in.get(storage_of(tensor))
         if held is not None:
@@ -96,9 +102,15 @@ class Ledger:
             return DEVICE if value.type == "meta" else value
         if isinstance(value, tuple | list | dict | slice | range):
             return self._nested(value)
-        if isinstance(value, nn.Module) or getattr(value, "__closure__", None) or isinstance(getattr(value, "__self__", None), nn.Module):
+        if (
+            isinstance(value, nn.Module)
+            or getattr(value, "__closure__", None)
+            or isinstance(getattr(value, "__self__", None), nn.Module)
+        ):
             why = "which cannot be followed; give it tensors instead"
-            raise InvalidValue(f"model gives a module or a function of its own to a function at {running_line()}, {why}")
+            raise InvalidValue(
+                f"model gives a module or a function of its own to a function at {running_line()}, {why}"
+            )
         return value.item() if isinstance(value, np.generic) else value
 
     def _nested(self, value: Any) -> Nested:
@@ -113,4 +125,8 @@ def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that a module holds, by its dotted name: parameters, buffers, and plain attributes."""
     for path, part in module.named_modules(remove_duplicate=False):
         held = {**part._parameters, **part._buffers, **vars(part)}
-        yield from ((f"{path}.{name}".lstrip("."), value) for name, value in held.items() if isinstance(value, Tensor))
+        yield from (
+            (f"{path}.{name}".lstrip("."), value)
+            for name, value in held.items()
+            if isinstance(value, Tensor)
+        )

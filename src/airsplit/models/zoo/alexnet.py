@@ -14,8 +14,10 @@ from airsplit.models.zoo.layers import Stack
 from airsplit.models.zoo.shapes import ALEXNET32_INPUT, ALEXNET_INPUT
 
 
-def alexnet(input_shape: Sequence[int] = ALEXNET_INPUT, classes: int = 1000, groups: int = 1) -> nn.Sequential:
-    """AlexNet as the paper counts it: local response normalisation, overlapping pooling, no dropout.
+def alexnet(
+    input_shape: Sequence[int] = ALEXNET_INPUT, classes: int = 1000, groups: int = 1
+) -> nn.Sequential:
+    """AlexNet as the paper counts it: local response normalization, overlapping pooling, no dropout.
 
     `groups` applies to conv2, conv4 and conv5; the original, split over two GPUs, has 2.
 
@@ -26,13 +28,20 @@ def alexnet(input_shape: Sequence[int] = ALEXNET_INPUT, classes: int = 1000, gro
     (20, torch.Size([1, 96, 55, 55]))
     """
     if 32 % require_integer("alexnet.groups", groups, low=1):
-        raise InvalidValue(f"alexnet.groups must divide 96, 256 and 384, got {groups}; take 1, 2, 4, 8, 16, 32")
+        raise InvalidValue(
+            f"alexnet.groups must divide 96, 256 and 384, got {groups}; take 1, 2, 4, 8, 16, 32"
+        )
     stack = Stack("alexnet", input_shape)
     stack.conv("1", 96, kernel=11, stride=4)
     return _from_norm1(stack, require_integer("alexnet.classes", classes, low=1), groups=groups)
 
 
-def alexnet32(input_shape: Sequence[int] | None = None, channels: int = 3, classes: int = 10, width: float = 1.0) -> nn.Sequential:
+def alexnet32(
+    input_shape: Sequence[int] | None = None,
+    channels: int = 3,
+    classes: int = 10,
+    width: float = 1.0,
+) -> nn.Sequential:
     """AlexNet for images of about 32 x 32: the same 20 layers and names, conv1 5x5 with stride 1.
 
     `width` scales every inner layer; `channels` says what the default input (channels, 32, 32) has, and nothing when an
@@ -44,12 +53,16 @@ def alexnet32(input_shape: Sequence[int] | None = None, channels: int = 3, class
     """
     width = require_number("alexnet32.width", width, above=0, high=64)
     channels = require_integer("alexnet32.channels", channels, low=1)
-    stack = Stack("alexnet32", (channels, *ALEXNET32_INPUT[1:]) if input_shape is None else input_shape)
+    stack = Stack(
+        "alexnet32", (channels, *ALEXNET32_INPUT[1:]) if input_shape is None else input_shape
+    )
     stack.conv("1", _scaled(96, width), kernel=5, padding=2)
     return _from_norm1(stack, require_integer("alexnet32.classes", classes, low=1), width=width)
 
 
-def _from_norm1(stack: Stack, classes: int, *, groups: int = 1, width: float = 1.0) -> nn.Sequential:
+def _from_norm1(
+    stack: Stack, classes: int, *, groups: int = 1, width: float = 1.0
+) -> nn.Sequential:
     """What both have in common: everything after the first convolution."""
     stack.norm("1")
     stack.pool("1", kernel=3, stride=2)

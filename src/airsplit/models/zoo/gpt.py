@@ -16,12 +16,23 @@ from airsplit.system.inputs import require_shape
 class GPT(nn.Module):
     """Token ids (batch, time) to logits (batch, time, vocabulary)."""
 
-    def __init__(self, context: int, vocabulary: int, width: int, layers: int, heads: int, dropout: float, tied: bool) -> None:
+    def __init__(
+        self,
+        context: int,
+        vocabulary: int,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+        tied: bool,
+    ) -> None:
         super().__init__()
         self.tokens = _embedding(vocabulary, width)
         self.positions = _embedding(context, width)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout, causal=True) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(Block(width, heads, dropout, causal=True) for _ in range(layers))
+        )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         if tied:
@@ -50,7 +61,9 @@ def gpt(
     """
     shape = require_shape("gpt.input_shape", input_shape)
     if len(shape) != 1:
-        raise InvalidValue(f"gpt.input_shape must be the longest context alone, got {show(input_shape)}; write e.g. (64,)")
+        raise InvalidValue(
+            f"gpt.input_shape must be the longest context alone, got {show(input_shape)}; write e.g. (64,)"
+        )
     vocabulary = require_integer("gpt.vocabulary", vocabulary, low=1)
     width, layers, heads, dropout = require_blocks("gpt", width, layers, heads, dropout)
     if not isinstance(tied, bool):

@@ -56,14 +56,25 @@ class Stack:
         self.shape: Shape = self.input_shape
         self._layers = nn.Sequential()
 
-    def conv(self, name: str, filters: int, kernel: int, *, stride: int = 1, padding: int = 0, groups: int = 1) -> None:
+    def conv(
+        self,
+        name: str,
+        filters: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        groups: int = 1,
+    ) -> None:
         """A convolution and its activation."""
         layer = _begun(nn.Conv2d(self.shape[0], filters, kernel, stride, padding, groups=groups))
-        self._add(f"conv{name}", layer, (filters, *self._slide(f"conv{name}", kernel, stride, padding)))
+        self._add(
+            f"conv{name}", layer, (filters, *self._slide(f"conv{name}", kernel, stride, padding))
+        )
         self._add(f"relu{name}", nn.ReLU(), self.shape)
 
     def norm(self, name: str) -> None:
-        """Local response normalisation with the constants of the AlexNet paper."""
+        """Local response normalization with the constants of the AlexNet paper."""
         self._add(f"norm{name}", ResponseNorm(5, 1e-4, 0.75, 2.0), self.shape)
 
     def pool(self, name: str, *, kernel: int, stride: int) -> None:

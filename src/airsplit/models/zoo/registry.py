@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, unknown_name
-from airsplit.models.zoo.shapes import ALEXNET32_INPUT, ALEXNET_INPUT, GPT_INPUT, RESNET20_INPUT, VGG16_INPUT, VIT_INPUT
+from airsplit.models.zoo.shapes import (
+    ALEXNET32_INPUT,
+    ALEXNET_INPUT,
+    GPT_INPUT,
+    RESNET20_INPUT,
+    VGG16_INPUT,
+    VIT_INPUT,
+)
 from airsplit.system.inputs import InputSpec, Shape, require_shape, shape_text
 
 if TYPE_CHECKING:
@@ -34,7 +41,9 @@ class Entry:
 
 MODELS = {
     "alexnet": Entry("airsplit.models.zoo.alexnet", "alexnet", ALEXNET_INPUT),
-    "alexnet32": Entry("airsplit.models.zoo.alexnet", "alexnet32", ALEXNET32_INPUT, axes={"channels": 0}),
+    "alexnet32": Entry(
+        "airsplit.models.zoo.alexnet", "alexnet32", ALEXNET32_INPUT, axes={"channels": 0}
+    ),
     "gpt": Entry("airsplit.models.zoo.gpt", "gpt", GPT_INPUT, dtype="int64"),
     "resnet20": Entry("airsplit.models.zoo.resnet", "resnet20", RESNET20_INPUT),
     "vgg16": Entry("airsplit.models.zoo.vgg", "vgg16", VGG16_INPUT),
@@ -65,7 +74,9 @@ def default_input_shape(name: str) -> Shape:
     return _entry(name).input_shape
 
 
-def input_of(name: str, input_shape: Sequence[int] | None = None, arguments: Mapping[str, Any] | None = None) -> InputSpec:
+def input_of(
+    name: str, input_shape: Sequence[int] | None = None, arguments: Mapping[str, Any] | None = None
+) -> InputSpec:
     """The one input of a built-in model that is built with these arguments.
 
     >>> input_of("gpt"), input_of("alexnet32", arguments={"channels": 1}).shape
@@ -78,11 +89,15 @@ def input_of(name: str, input_shape: Sequence[int] | None = None, arguments: Map
             said = _size((arguments or {}).get(argument))
             if said is not None and axis < len(shape) and said != shape[axis]:
                 takes = f"the input is {shape_text(shape)}"
-                raise InvalidValue(f"{name} argument {argument} must be {shape[axis]}, because {takes}, got {said}; change one of them")
+                raise InvalidValue(
+                    f"{name} argument {argument} must be {shape[axis]}, because {takes}, got {said}; change one of them"
+                )
         return InputSpec(shape, entry.dtype)
     sizes = list(entry.input_shape)
     for argument, axis in entry.axes.items():
-        sizes[axis] = _size((arguments or {}).get(argument)) or sizes[axis]  # what is no size is the factory's to refuse
+        sizes[axis] = (
+            _size((arguments or {}).get(argument)) or sizes[axis]
+        )  # what is no size is the factory's to refuse
     return InputSpec(tuple(sizes), entry.dtype)
 
 
@@ -99,7 +114,9 @@ def build(name: str, /, input_shape: Sequence[int] | None = None, **arguments: A
     for argument in arguments:
         if argument not in known:
             raise unknown_name(f"{name} argument", argument, known)
-    shape = {} if input_shape is None else {"input_shape": require_shape("input_shape", input_shape)}
+    shape = (
+        {} if input_shape is None else {"input_shape": require_shape("input_shape", input_shape)}
+    )
     module: nn.Module = factory(**shape, **arguments)
     vars(module)["input_spec"] = input_of(name, input_shape, arguments)
     return module
@@ -114,10 +131,14 @@ def profile_name(name: str, input_shape: Shape, arguments: Mapping[str, Any] | N
     'alexnet32-1x32x32-width0.25'
     """
     shape = [] if input_shape == default_input_shape(name) else [shape_text(input_shape)]
-    return "-".join([name, *shape, *(f"{key}{value}" for key, value in sorted((arguments or {}).items()))])
+    return "-".join(
+        [name, *shape, *(f"{key}{value}" for key, value in sorted((arguments or {}).items()))]
+    )
 
 
-def shipped_name(name: str, input_shape: Sequence[int] | None, arguments: Mapping[str, Any]) -> str | None:
+def shipped_name(
+    name: str, input_shape: Sequence[int] | None, arguments: Mapping[str, Any]
+) -> str | None:
     """The name of the profile that ships for a model with these arguments; None where it must be counted.
 
     >>> shipped_name("alexnet32", None, {"channels": 1, "width": 0.25}), shipped_name("alexnet32", None, {"width": 0.5})

@@ -28,7 +28,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(filters)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels != filters:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, filters, 1, stride, bias=False), nn.BatchNorm2d(filters))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, filters, 1, stride, bias=False), nn.BatchNorm2d(filters)
+            )
         self.relu2 = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,20 +39,30 @@ class BasicBlock(nn.Module):
         return out
 
 
-def resnet20(input_shape: Sequence[int] = RESNET20_INPUT, classes: int = 10, layers: int = 20, width: int = 16) -> nn.Sequential:
+def resnet20(
+    input_shape: Sequence[int] = RESNET20_INPUT,
+    classes: int = 10,
+    layers: int = 20,
+    width: int = 16,
+) -> nn.Sequential:
     """The CIFAR ResNet of 6n + 2 layers: three stages of n blocks, `width`, 2 and 4 times `width` wide.
 
-    Where a stage begins, the shortcut is a 1 x 1 projection with its own normalisation, instead of the paper's padding with zeros.
+    Where a stage begins, the shortcut is a 1 x 1 projection with its own normalization, instead of the paper's padding with zeros.
 
     >>> import torch
     >>> resnet20(width=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
     channels, *_ = require_image_shape("resnet20.input_shape", input_shape)
-    classes, width = require_integer("resnet20.classes", classes, low=1), require_integer("resnet20.width", width, low=1)
+    classes, width = (
+        require_integer("resnet20.classes", classes, low=1),
+        require_integer("resnet20.width", width, low=1),
+    )
     blocks, rest = divmod(require_integer("resnet20.layers", layers, low=8) - 2, 6)
     if rest:
-        raise InvalidValue(f"resnet20.layers must be 6n + 2, got {layers}; take e.g. {6 * blocks + 2} or {6 * blocks + 8}")
+        raise InvalidValue(
+            f"resnet20.layers must be 6n + 2, got {layers}; take e.g. {6 * blocks + 2} or {6 * blocks + 8}"
+        )
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, width, 3, padding=1, bias=False),
@@ -68,4 +80,7 @@ def resnet20(input_shape: Sequence[int] = RESNET20_INPUT, classes: int = 10, lay
 
 def _stage(blocks: int, channels: int, filters: int, stride: int) -> nn.Sequential:
     """Blocks of equal width, of which the first one takes the step in width and resolution."""
-    return nn.Sequential(BasicBlock(channels, filters, stride), *(BasicBlock(filters, filters) for _ in range(blocks - 1)))
+    return nn.Sequential(
+        BasicBlock(channels, filters, stride),
+        *(BasicBlock(filters, filters) for _ in range(blocks - 1)),
+    )

@@ -1,4 +1,4 @@
-"""Local response normalisation: on a CPU seven times as fast as torch's, which pools in five dimensions."""
+"""Local response normalization: on a CPU seven times as fast as torch's, which pools in five dimensions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ResponseNorm(nn.LocalResponseNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        normed: Tensor = _Normalise.apply(input, self.size, self.alpha, self.beta, self.k, 1)[0]  # type: ignore[no-untyped-call]
+        normed: Tensor = _Normalize.apply(input, self.size, self.alpha, self.beta, self.k, 1)[0]  # type: ignore[no-untyped-call]
         return normed
 
 
-class _Normalise(torch.autograd.Function):
+class _Normalize(torch.autograd.Function):
     """With its gradient by hand: g / d^β - 2αβ/n · x · Σ (g x / d^(β+1)) over the windows that a channel is in.
 
     axis   that of the channels
@@ -58,10 +58,15 @@ class _Normalise(torch.autograd.Function):
         return torch.addcmul(direct, spread, x, value=-ctx.factor), None, None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, *options: Any) -> tuple[Results, tuple[int, int, int]]:  # noqa: ARG004
+    def vmap(
+        info: Any,  # noqa: ARG004 - the signature that torch calls
+        in_dims: tuple[int | None, ...],
+        x: Tensor,
+        *options: Any,
+    ) -> tuple[Results, tuple[int, int, int]]:
         """Of many models at once: the same, with one axis more."""
         *others, axis = options
-        made: Results = _Normalise.apply(x.movedim(in_dims[0] or 0, 0), *others, axis + 1)  # type: ignore[no-untyped-call]
+        made: Results = _Normalize.apply(x.movedim(in_dims[0] or 0, 0), *others, axis + 1)  # type: ignore[no-untyped-call]
         return made, (0, 0, 0)
 
 
@@ -71,7 +76,9 @@ def _windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
     >>> _windows(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1)
     tensor([[  11.,  111., 1110., 1100.]])
     """
-    if x.is_cuda and get_proxy_mode() is None:  # what is recorded to be compiled becomes one pass over memory; this takes two
+    if (
+        x.is_cuda and get_proxy_mode() is None
+    ):  # what is recorded to be compiled becomes one pass over memory; this takes two
         return _by_product(x, size, before, axis)
     total, channels = x.clone(), x.shape[axis]
     for shift in range(1, min(before, channels - 1) + 1):
@@ -97,7 +104,9 @@ def _by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _band(channels: int, size: int, before: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _band(
+    channels: int, size: int, before: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """For each channel a row with ones where its window is."""
     offset = torch.arange(channels)[None, :] - torch.arange(channels)[:, None]
     return ((offset >= -before) & (offset <= size - 1 - before)).to(device, dtype)

@@ -21,5 +21,7 @@ def require_image_shape(field: str, shape: object) -> tuple[int, int, int]:
     """
     sizes = require_shape(field, shape)
     if len(sizes) != 3:
-        raise InvalidValue(f"{field} must be channels, height and width, got {show(shape)}; write e.g. 3x32x32, in Python (3, 32, 32)")
+        raise InvalidValue(
+            f"{field} must be channels, height and width, got {show(shape)}; write e.g. 3x32x32, in Python (3, 32, 32)"
+        )
     return sizes[0], sizes[1], sizes[2]

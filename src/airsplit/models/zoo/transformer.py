@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP of four times the width, each behind its normalisation and added to its input.
+    """Attention, then an MLP of four times the width, each behind its normalization and added to its input.
 
     >>> import torch
     >>> Block(width=12, heads=3, causal=True)(torch.zeros(2, 5, 12)).shape
@@ -47,7 +47,9 @@ class Block(nn.Module):
         self.attention = Attention(width, heads, dropout, causal)
         self.dropout = nn.Dropout(dropout)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.dropout(self.attention(self.norm1(x)))
@@ -55,14 +57,21 @@ class Block(nn.Module):
         return out
 
 
-def require_blocks(model: str, width: object, layers: object, heads: object, dropout: object) -> tuple[int, int, int, float]:
+def require_blocks(
+    model: str, width: object, layers: object, heads: object, dropout: object
+) -> tuple[int, int, int, float]:
     """The four numbers that say how a model's blocks are built, checked.
 
     >>> require_blocks("gpt", 128, 4, 4, 0)
     (128, 4, 4, 0.0)
     """
-    width, heads = require_integer(f"{model}.width", width, low=1), require_integer(f"{model}.heads", heads, low=1)
+    width, heads = (
+        require_integer(f"{model}.width", width, low=1),
+        require_integer(f"{model}.heads", heads, low=1),
+    )
     if width % heads:
-        raise InvalidValue(f"{model}.heads must divide {model}.width, {width}, got {heads}; take e.g. {math.gcd(width, heads)}")
+        raise InvalidValue(
+            f"{model}.heads must divide {model}.width, {width}, got {heads}; take e.g. {math.gcd(width, heads)}"
+        )
     layers = require_integer(f"{model}.layers", layers, low=1)
     return width, layers, heads, require_number(f"{model}.dropout", dropout, low=0, below=1)

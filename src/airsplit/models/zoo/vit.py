@@ -16,11 +16,23 @@ from airsplit.models.zoo.transformer import Block, require_blocks
 class ViT(nn.Module):
     """Images (batch, channels, height, width) to logits (batch, classes), read off a class token put before the patches."""
 
-    def __init__(self, channels: int, patches: int, classes: int, patch: int, width: int, layers: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self,
+        channels: int,
+        patches: int,
+        classes: int,
+        patch: int,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1 + patches, width), std=0.02))
+        self.positions = nn.Parameter(
+            nn.init.trunc_normal_(torch.empty(1, 1 + patches, width), std=0.02)
+        )
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
@@ -50,9 +62,23 @@ def vit(
     (torch.Size([1, 65, 12]), torch.Size([2, 10]))
     """
     channels, height, breadth = require_image_shape("vit.input_shape", input_shape)
-    classes, patch = require_integer("vit.classes", classes, low=1), require_integer("vit.patch", patch, low=1)
+    classes, patch = (
+        require_integer("vit.classes", classes, low=1),
+        require_integer("vit.patch", patch, low=1),
+    )
     if height % patch or breadth % patch:
         fits = math.gcd(height, breadth, patch)
-        raise InvalidValue(f"vit.patch must divide both sides of the image, {height} and {breadth}, got {patch}; take e.g. {fits}")
+        raise InvalidValue(
+            f"vit.patch must divide both sides of the image, {height} and {breadth}, got {patch}; take e.g. {fits}"
+        )
     width, layers, heads, dropout = require_blocks("vit", width, layers, heads, dropout)
-    return ViT(channels, (height // patch) * (breadth // patch), classes, patch, width, layers, heads, dropout)
+    return ViT(
+        channels,
+        (height // patch) * (breadth // patch),
+        classes,
+        patch,
+        width,
+        layers,
+        heads,
+        dropout,
+    )

@@ -28,7 +28,9 @@ class Fronts:
 
     def __init__(self, folder: Path, run: str, device: int) -> None:
         self._folder, self._run, self._device = folder, run, device
-        self.versions: list[tuple[int, int]] = _read(folder)["versions"] if self.stored(folder) == (run, device) else []
+        self.versions: list[tuple[int, int]] = (
+            _read(folder)["versions"] if self.stored(folder) == (run, device) else []
+        )
 
     @staticmethod
     def stored(folder: Path) -> tuple[str, int]:
@@ -49,10 +51,18 @@ class Fronts:
         file = self._file(version, split)
         found = read_tensors(file, "front")
         if not are_finite(found.values()):
-            raise FileProblem(f"front {str(file)!r} is damaged: it has numbers that are not finite; delete the folder to begin anew")
-        wrong = [name for name, tensor in like.items() if name not in found or not _is_alike(found[name], tensor)]
+            raise FileProblem(
+                f"front {str(file)!r} is damaged: it has numbers that are not finite; delete the folder to begin anew"
+            )
+        wrong = [
+            name
+            for name, tensor in like.items()
+            if name not in found or not _is_alike(found[name], tensor)
+        ]
         if wrong or found.keys() != like.keys():
-            raise FileProblem(f"front {str(file)!r} does not fit the model: {wrong[0] if wrong else 'it has other tensors'}")
+            raise FileProblem(
+                f"front {str(file)!r} does not fit the model: {wrong[0] if wrong else 'it has other tensors'}"
+            )
         return found
 
     def keep_only(self, version: int, split: int) -> None:
@@ -82,8 +92,15 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         about = unseal(read_json(folder / FRONT_FILE, what="device's checkpoint"), where)
         versions = [
-            (require_integer("round", number, low=0), require_integer("split", split, low=1)) for number, split in about["versions"]
+            (require_integer("round", number, low=0), require_integer("split", split, low=1))
+            for number, split in about["versions"]
         ]
-        return {"run": str(about["run"]), "device": require_integer("device", about["device"], low=0), "versions": versions}
+        return {
+            "run": str(about["run"]),
+            "device": require_integer("device", about["device"], low=0),
+            "versions": versions,
+        }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileProblem(f"{where} is not whole: {error}; delete the folder to begin anew") from None
+        raise FileProblem(
+            f"{where} is not whole: {error}; delete the folder to begin anew"
+        ) from None

@@ -11,14 +11,19 @@ from typing import Any
 import grpc
 
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue
-from airsplit.network.client.probe import ComputeMeasurement, cache_key, cached_compute, measure_compute
+from airsplit.core.lock import Lock, folder_lock
+from airsplit.network.client.probe import (
+    ComputeMeasurement,
+    cache_key,
+    cached_compute,
+    measure_compute,
+)
 from airsplit.network.client.stream import Lost, Stream, measure_link
 from airsplit.network.client.worker import Trainee, expected_answer
 from airsplit.network.events import Tell, silent
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.transport import PROTOCOL, connect
 from airsplit.planning.problem import name_inputs
-from airsplit.runs.record import Lock, folder_lock
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ACCURACY
 from airsplit.system.profile import RawInputs
@@ -55,9 +60,20 @@ class Device:
         patience_s: float = 600.0,
         tell: Tell = silent,
     ) -> None:
-        self.name, self.folder, self._data, self._model, self._weights = name, folder, data, model, weights
+        self.name, self.folder, self._data, self._model, self._weights = (
+            name,
+            folder,
+            data,
+            model,
+            weights,
+        )
         self._metric = metric
-        self._memory_bytes, self._probe_s, self._patience_s, self._tell = memory_bytes, probe_s, patience_s, tell
+        self._memory_bytes, self._probe_s, self._patience_s, self._tell = (
+            memory_bytes,
+            probe_s,
+            patience_s,
+            tell,
+        )
         self._raw_inputs = raw_inputs
         self._trainee: Trainee | None = None
         self._stopping = False
@@ -98,7 +114,9 @@ class Device:
     def _run(self, address: str, credentials: grpc.ChannelCredentials | None) -> str:
         pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter
         while True:
-            stream = Stream(connect(address, credentials), address, is_secured=credentials is not None)
+            stream = Stream(
+                connect(address, credentials), address, is_secured=credentials is not None
+            )
             try:
                 return self._take_part(stream)
             except Lost as lost:
@@ -107,9 +125,13 @@ class Device:
                 if self._heard:
                     pause, since, self._heard = FIRST_PAUSE_S, time.monotonic(), False
                 if time.monotonic() - since > self._patience_s:
-                    raise Unreachable(f"server {address} cannot be reached since {self._patience_s:g} s: {lost}") from None
+                    raise Unreachable(
+                        f"server {address} cannot be reached since {self._patience_s:g} s: {lost}"
+                    ) from None
                 wait = pause * rng.uniform(0.5, 1.5)
-                self._tell("waiting", seconds=round(wait, 2), patience=self._patience_s, why=str(lost))
+                self._tell(
+                    "waiting", seconds=round(wait, 2), patience=self._patience_s, why=str(lost)
+                )
                 time.sleep(wait)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
             finally:
@@ -136,16 +158,32 @@ class Device:
 
     def _prepared(self, welcome: pb.Welcome) -> Trainee:
         """Model and data for a run; the same object when the device comes back."""
-        if self._trainee is None or self._trainee.run != welcome.run or self._trainee.number != welcome.device:
+        if (
+            self._trainee is None
+            or self._trainee.run != welcome.run
+            or self._trainee.number != welcome.device
+        ):
             told = Scenario.from_toml(welcome.scenario)
-            self._trainee = Trainee(self._own_scenario(told), welcome, self.folder, self._data, self._tell, self._raw_inputs)
-            if ":" not in told.training.loss:  # what a loss of the server's own takes only the server knows
+            self._trainee = Trainee(
+                self._own_scenario(told),
+                welcome,
+                self.folder,
+                self._data,
+                self._tell,
+                self._raw_inputs,
+            )
+            if (
+                ":" not in told.training.loss
+            ):  # what a loss of the server's own takes only the server knows
                 layout = self._trainee.require_labels()
                 if layout is not None:
                     self._tell("layout", note=layout)
             names = self._trainee.inputs_that_may_leave()
             if names:
-                self._tell("inputs", note=f"{name_inputs(names)} of the model may be sent to the server unchanged")
+                self._tell(
+                    "inputs",
+                    note=f"{name_inputs(names)} of the model may be sent to the server unchanged",
+                )
         return self._trainee
 
     def _own_scenario(self, told_by_server: Scenario) -> Scenario:
@@ -167,9 +205,13 @@ class Device:
                 "name the device's own by --data package.module:factory"
             )
         if ":" in told_by_server.training.loss and told_by_server.training.algorithm == "fedavg":
-            raise InvalidValue("federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy")
+            raise InvalidValue(
+                "federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy"
+            )
         if ":" in told_by_server.training.loss:
-            changes["training.loss"] = "cross-entropy"  # the server has the loss; the device never calls it
+            changes["training.loss"] = (
+                "cross-entropy"  # the server has the loss; the device never calls it
+            )
         return told_by_server.replace(**changes | self._own_metric(told_by_server))
 
     def _own_metric(self, told_by_server: Scenario) -> dict[str, Any]:
@@ -178,7 +220,9 @@ class Device:
         if training.metric == ACCURACY:
             return {}
         if training.algorithm != "fedavg":
-            return {"training.metric": ACCURACY}  # the server has the metric; the device never calls it
+            return {
+                "training.metric": ACCURACY
+            }  # the server has the metric; the device never calls it
         if self._metric is None:
             raise InvalidValue(
                 f"the server judges models by {training.metric!r}, which is not one of airsplit's metrics, and with federated averaging "
@@ -191,10 +235,20 @@ class Device:
         compute = cached_compute(
             self.folder,
             cache_key(trainee.profile, trainee.settings.batch_size),
-            lambda: measure_compute(trainee.replica, trainee.profile, batch_size=trainee.settings.batch_size, seconds=self._probe_s),
+            lambda: measure_compute(
+                trainee.replica,
+                trainee.profile,
+                batch_size=trainee.settings.batch_size,
+                seconds=self._probe_s,
+            ),
         )
         link = measure_link(stream.ask)
-        self._tell("measured", seconds_per_mac=compute.seconds_per_mac, fluctuation=compute.fluctuation, **link)
+        self._tell(
+            "measured",
+            seconds_per_mac=compute.seconds_per_mac,
+            fluctuation=compute.fluctuation,
+            **link,
+        )
         return _measurement(compute, link)
 
 

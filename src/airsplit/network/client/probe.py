@@ -36,7 +36,14 @@ from airsplit.system.profile import Profile
 from airsplit.training.losses import logits_of
 from airsplit.training.replica import Replica
 from airsplit.training.seeding import seeded
-from airsplit.training.step import NonFinite, Tensors, device_backward, device_forward, sent, server_step
+from airsplit.training.step import (
+    NonFinite,
+    Tensors,
+    device_backward,
+    device_forward,
+    sent,
+    server_step,
+)
 
 MOST_SPLITS = 6
 LEAST_REPETITIONS = 5
@@ -93,8 +100,12 @@ class ComputeMeasurement:
         require_number("probe.fluctuation", self.fluctuation, above=0)
         require_number("probe.distance", self.distance, low=0, high=1)
         require_integer("probe.threads", self.threads, low=1, high=MOST)
-        if require_integer("probe.samples", self.samples, low=1, high=MOST) != sum(row.repetitions for row in self.rows):
-            raise InvalidValue(f"probe.samples must be the sum of the repetitions of its rows, got {show(self.samples)}")
+        if require_integer("probe.samples", self.samples, low=1, high=MOST) != sum(
+            row.repetitions for row in self.rows
+        ):
+            raise InvalidValue(
+                f"probe.samples must be the sum of the repetitions of its rows, got {show(self.samples)}"
+            )
 
     @property
     def yardstick(self) -> float:
@@ -104,8 +115,12 @@ class ComputeMeasurement:
     @property
     def relative_errors(self) -> tuple[float, ...]:
         """For each row how far the law's mean is from the measured one: 0.1 where it is a tenth too long."""
-        law = (mean_compute_s(row.macs, self.seconds_per_mac, self.fluctuation) for row in self.rows)
-        return tuple(predicted_s / row.mean_s - 1 for predicted_s, row in zip(law, self.rows, strict=True))
+        law = (
+            mean_compute_s(row.macs, self.seconds_per_mac, self.fluctuation) for row in self.rows
+        )
+        return tuple(
+            predicted_s / row.mean_s - 1 for predicted_s, row in zip(law, self.rows, strict=True)
+        )
 
     def to_json(self) -> str:
         """The measurement as JSON; keys are the names of the fields."""
@@ -118,7 +133,10 @@ class ComputeMeasurement:
         table = _table("probe", data, cls)
         if not isinstance(table["rows"], list):
             raise FileProblem(f"probe.rows must be a list, got {show(table['rows'])}")
-        rows = (SplitTimes(**_table(f"probe.rows[{at}]", row, SplitTimes)) for at, row in enumerate(table["rows"]))
+        rows = (
+            SplitTimes(**_table(f"probe.rows[{at}]", row, SplitTimes))
+            for at, row in enumerate(table["rows"])
+        )
         return cls(**table | {"rows": tuple(rows)})
 
 
@@ -152,7 +170,7 @@ def measure_compute(
     now      the clock, read before and after each repetition
 
     Splits take turns, so that a machine which slows down does so for all of them; the first turn is for warming up and does not
-    count.  The optimiser's step is not timed.  The replica, its gradients and torch's random state are left as they were.
+    count.  The optimizer's step is not timed.  The replica, its gradients and torch's random state are left as they were.
 
     The fit is that of maximum likelihood over all times: each says its seconds per MAC, τ/c, whatever its c.  But a step also
     costs time that no MAC stands for, calls and memory, and with few layers that is most of it.  The law cannot say so: such a
@@ -166,7 +184,9 @@ def measure_compute(
     chosen = _chosen(profile, splits, c)
     with _untouched(replica):
         inputs = _noise(replica, batch_size)
-        times = _times(replica, [_device_turn(replica, split, inputs) for split in chosen], seconds, now)
+        times = _times(
+            replica, [_device_turn(replica, split, inputs) for split in chosen], seconds, now
+        )
     return _measurement(chosen, [float(c[split - 1]) for split in chosen], times)
 
 
@@ -189,7 +209,9 @@ def measure_server(
     chosen = _chosen(profile, splits, behind)
     with _untouched(replica):
         inputs = _noise(replica, batch_size)
-        times = _times(replica, [_server_turn(replica, split, inputs) for split in chosen], seconds, now)
+        times = _times(
+            replica, [_server_turn(replica, split, inputs) for split in chosen], seconds, now
+        )
     macs = sum(len(taken) * behind[split - 1] for split, taken in zip(chosen, times, strict=True))
     return require_number("seconds_per_mac", sum(map(sum, times)) / macs, above=0)
 
@@ -201,7 +223,9 @@ def spread_splits(work: Floats | Ints, most: int = MOST_SPLITS) -> list[int]:
     ([2, 4, 6], [3])
     """
     levels, first = np.unique(work, return_index=True)
-    reached = np.searchsorted(levels, levels[-1] / most * np.arange(1, most) if levels[-1] > 0 else [])
+    reached = np.searchsorted(
+        levels, levels[-1] / most * np.arange(1, most) if levels[-1] > 0 else []
+    )
     return sorted({int(first[at]) + 1 for at in (*reached, len(levels) - 1)})
 
 
@@ -213,19 +237,31 @@ def _work(replica: Replica, profile: Profile, work: Floats | None) -> Floats:
     """MACs of a sample at each split."""
     if len(profile) != len(replica.outline.splits):
         rows = len(replica.outline.splits)
-        raise InvalidValue(f"profile must be that of the replica's model, with {rows} splits, got one with {len(profile)}")
-    macs = require_numbers("work", Clock(backward_macs_ratio=COUNTED).work(profile) if work is None else work, low=0)
+        raise InvalidValue(
+            f"profile must be that of the replica's model, with {rows} splits, got one with {len(profile)}"
+        )
+    macs = require_numbers(
+        "work", Clock(backward_macs_ratio=COUNTED).work(profile) if work is None else work, low=0
+    )
     if macs.shape != (len(profile),) or (np.diff(macs) < 0).any():
-        raise InvalidValue(f"work must be {len(profile)} numbers, one a split, that do not fall, got {show(work)}")
+        raise InvalidValue(
+            f"work must be {len(profile)} numbers, one a split, that do not fall, got {show(work)}"
+        )
     return macs
 
 
 def _chosen(profile: Profile, splits: Sequence[int] | None, macs: Floats) -> list[int]:
     """The splits to measure, each once; those without work say nothing of a pace."""
-    wanted = spread_splits(macs) if splits is None else [profile.split_of(each, f"splits[{at}]") for at, each in enumerate(splits)]
+    wanted = (
+        spread_splits(macs)
+        if splits is None
+        else [profile.split_of(each, f"splits[{at}]") for at, each in enumerate(splits)]
+    )
     chosen = [split for split in dict.fromkeys(wanted) if macs[split - 1] > 0]
     if not chosen:
-        raise InvalidValue(f"splits must have one with work to measure, got {show(wanted)}; give others")
+        raise InvalidValue(
+            f"splits must have one with work to measure, got {show(wanted)}; give others"
+        )
     return chosen
 
 
@@ -247,7 +283,9 @@ def _noise(replica: Replica, batch_size: int) -> Tensors:
     """Inputs of the right shapes: random numbers, and zeros where whole numbers are wanted, which are valid indices."""
     tape, device = replica.outline.training.tape, next(replica.model.parameters()).device
     return tuple(
-        (torch.randn if meta.dtype.is_floating_point else torch.zeros)(meta.shape_at(batch_size), dtype=meta.dtype, device=device)
+        (torch.randn if meta.dtype.is_floating_point else torch.zeros)(
+            meta.shape_at(batch_size), dtype=meta.dtype, device=device
+        )
         for meta in tape.slots[: tape.inputs]
     )
 
@@ -255,7 +293,10 @@ def _noise(replica: Replica, batch_size: int) -> Tensors:
 def _device_turn(replica: Replica, split: int, inputs: Tensors) -> Callable[[], None]:
     """What the device does in one iteration; the gradients that come back are random, and the same each time."""
     front, _ = replica.halves(split)
-    gradients = [torch.randn_like(tensor) if tensor.requires_grad else None for tensor in device_forward(front, inputs)]
+    gradients = [
+        torch.randn_like(tensor) if tensor.requires_grad else None
+        for tensor in device_forward(front, inputs)
+    ]
     return lambda: device_backward(device_forward(front, inputs), gradients)
 
 
@@ -270,7 +311,9 @@ def _server_turn(replica: Replica, split: int, inputs: Tensors) -> Callable[[], 
         try:
             server_step(back, _mean_score, arrived, no_labels)
         except NonFinite as where:
-            raise Diverged(f"the model at split {split} has {where} that are not finite, for noise; measure with other weights") from None
+            raise Diverged(
+                f"the model at split {split} has {where} that are not finite, for noise; measure with other weights"
+            ) from None
 
     return turn
 
@@ -279,7 +322,9 @@ def _mean_score(output: Any, _: Tensor) -> Tensor:
     return logits_of(output).mean()
 
 
-def _times(replica: Replica, turns: Sequence[Callable[[], None]], seconds: float, now: Now) -> list[list[float]]:
+def _times(
+    replica: Replica, turns: Sequence[Callable[[], None]], seconds: float, now: Now
+) -> list[list[float]]:
     """How long each took, again and again in turns, without the first time."""
     budget_s, spent_s = require_number("seconds", seconds, low=0), 0.0
     times: list[list[float]] = [[] for _ in turns]
@@ -293,7 +338,9 @@ def _times(replica: Replica, turns: Sequence[Callable[[], None]], seconds: float
     return [taken[1:] for taken in times]
 
 
-def _measurement(splits: list[int], macs: list[float], times: list[list[float]]) -> ComputeMeasurement:
+def _measurement(
+    splits: list[int], macs: list[float], times: list[list[float]]
+) -> ComputeMeasurement:
     fit = _fit(np.repeat(macs, [len(taken) for taken in times]), np.concatenate(times))
     rows = (
         SplitTimes(split, c, len(taken), float(np.median(taken)), float(np.mean(taken)))
@@ -304,7 +351,12 @@ def _measurement(splits: list[int], macs: list[float], times: list[list[float]])
 
 def _fit(macs: Floats, seconds: Floats) -> ComputeFit:
     """The most likely law; for times of one pace, which have none, ε = 10⁶/a: a mean that is a millionth above the best case."""
-    pace = require_numbers("seconds", seconds, above=0, hint="; is the clock too coarse? take a larger batch") / macs
+    pace = (
+        require_numbers(
+            "seconds", seconds, above=0, hint="; is the clock too coarse? take a larger batch"
+        )
+        / macs
+    )
     a = float(pace.min())
     if float(pace.mean()) - a <= a / STEADY:
         return ComputeFit(a, STEADY / a, 0.0, len(pace))
@@ -315,10 +367,16 @@ def _fit(macs: Floats, seconds: Floats) -> ComputeFit:
 def cache_key(profile: Profile, batch_size: int, work: Floats | None = None) -> str:
     """What a measurement depends on: model, batch size, torch's threads and, where it is not the counted one, the work."""
     key = f"{profile.fingerprint}-{_checked(batch_size)}-{torch.get_num_threads()}"
-    return key if work is None else f"{key}-{hashlib.sha256(np.asarray(work, dtype=np.float64).tobytes()).hexdigest()[:8]}"
+    return (
+        key
+        if work is None
+        else f"{key}-{hashlib.sha256(np.asarray(work, dtype=np.float64).tobytes()).hexdigest()[:8]}"
+    )
 
 
-def cached_compute(folder: Path, key: str, measure: Callable[[], ComputeMeasurement]) -> ComputeMeasurement:
+def cached_compute(
+    folder: Path, key: str, measure: Callable[[], ComputeMeasurement]
+) -> ComputeMeasurement:
     """What was measured under this key before; where nothing was, it is measured and kept."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", key):
         raise InvalidValue(f"key must be letters, digits, - and _, got {show(key)}")

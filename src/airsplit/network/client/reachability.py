@@ -30,7 +30,9 @@ _MEANT = {
         "with the name or address that devices use"
     ),
     r"CERTIFICATE_VERIFY_FAILED": "its certificate cannot be believed; is the identity of the server's own folder?",
-    r"WRONG_VERSION_NUMBER": ("it speaks plain text, and this device TLS; leave --identity out here, or give the server one"),
+    r"WRONG_VERSION_NUMBER": (
+        "it speaks plain text, and this device TLS; leave --identity out here, or give the server one"
+    ),
     r"(?:HTTP status|with status:) (\d+)": (
         "what answers there is a web server or a proxy (HTTP status {}), not airsplit serve; is the port right?"
     ),
@@ -43,10 +45,14 @@ _MEANT = {
 }
 
 # Also said of a server that was stopped, and of one that wants TLS.
-_CLOSED = r"Socket closed|Connection reset|Handshake read failed|Broken pipe|GOAWAY|Cancelling all calls"
+_CLOSED = (
+    r"Socket closed|Connection reset|Handshake read failed|Broken pipe|GOAWAY|Cancelling all calls"
+)
 
 
-def explain(details: str, address: str = "", *, is_secured: bool = False, was_connected: bool = False) -> str:
+def explain(
+    details: str, address: str = "", *, is_secured: bool = False, was_connected: bool = False
+) -> str:
     """Return why a call has failed, and what to do.
 
     Args:
@@ -88,7 +94,9 @@ def _why_closed(address: str, is_secured: bool, was_connected: bool) -> str:
         return "the connection broke; the server has stopped, or the network is gone"
     speaks_tls = bool(address) and _speaks_tls(*split_address(address))
     if speaks_tls and is_secured:
-        return "it closes the connection; is this device's certificate of the server's own authority?"
+        return (
+            "it closes the connection; is this device's certificate of the server's own authority?"
+        )
     if speaks_tls:
         return "it speaks TLS, and this device plain text; give --identity"
     return "it closes the connection at once; is this airsplit serve, and is it the only thing on this port?"
@@ -101,7 +109,10 @@ def _speaks_tls(host: str, port: int) -> bool:
     context.verify_mode = ssl.CERT_NONE  # nothing is sent or believed
     context.set_alpn_protocols(["h2"])
     try:
-        with socket.create_connection((host, port), timeout=LOOK_S) as plain, context.wrap_socket(plain):
+        with (
+            socket.create_connection((host, port), timeout=LOOK_S) as plain,
+            context.wrap_socket(plain),
+        ):
             return True
     except ssl.SSLEOFError:
         return False
@@ -120,7 +131,10 @@ def find_proxy(address: str, environment: Mapping[str, str] = os.environ) -> tup
     True
     """
     host, _ = split_address(address)
-    variable = next((name for name in ("grpc_proxy", "https_proxy", "http_proxy") if environment.get(name)), None)
+    variable = next(
+        (name for name in ("grpc_proxy", "https_proxy", "http_proxy") if environment.get(name)),
+        None,
+    )
     if variable is None or is_loopback(host):  # which is always dialled directly
         return None
     exceptions = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""

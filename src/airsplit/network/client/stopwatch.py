@@ -35,9 +35,15 @@ class Stopwatch:
         self._transmit_s += seconds - server_s
 
     def finished(self, place: pb.Place) -> pb.Finished:
-        steps = [sum(self._steps[at : at + self._laps]) for at in range(0, len(self._steps), self._laps)][-MOST:]
+        steps = [
+            sum(self._steps[at : at + self._laps]) for at in range(0, len(self._steps), self._laps)
+        ][-MOST:]
         return pb.Finished(
-            place=place, compute_s=self._compute_s, transmit_s=self._transmit_s, server_s=self._server_s, step_compute_s=steps
+            place=place,
+            compute_s=self._compute_s,
+            transmit_s=self._transmit_s,
+            server_s=self._server_s,
+            step_compute_s=steps,
         )
 
 

@@ -41,7 +41,9 @@ class Stream:
     address and is_secured  how it was dialled, to find out why that fails
     """
 
-    def __init__(self, channel: grpc.Channel, address: str = "", *, is_secured: bool = False) -> None:
+    def __init__(
+        self, channel: grpc.Channel, address: str = "", *, is_secured: bool = False
+    ) -> None:
         self._channel, self._address, self._is_secured = channel, address, is_secured
         self._was_connected = False
         self._outbox: queue.SimpleQueue[Outgoing[pb.DeviceMessage] | None] = queue.SimpleQueue()
@@ -59,7 +61,9 @@ class Stream:
         if wanted != self._bucket.rate_bps:
             self._bucket = TokenBucket(wanted, burst_bytes(wanted))
 
-    def ask(self, message: pb.DeviceMessage | Outgoing[pb.DeviceMessage]) -> Incoming[pb.ServerMessage]:
+    def ask(
+        self, message: pb.DeviceMessage | Outgoing[pb.DeviceMessage]
+    ) -> Incoming[pb.ServerMessage]:
         """Say something and wait for the answer."""
         self._outbox.put(message if isinstance(message, Outgoing) else Outgoing(message))
         try:
@@ -67,7 +71,9 @@ class Stream:
         except StopIteration:
             raise Lost("the server has closed the connection") from None
         except grpc.RpcError as error:
-            raise told(error, self._address, is_secured=self._is_secured, was_connected=self._was_connected) from None
+            raise told(
+                error, self._address, is_secured=self._is_secured, was_connected=self._was_connected
+            ) from None
         self._was_connected = True
         return answer
 
@@ -86,19 +92,31 @@ def in_words(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def told(error: grpc.RpcError, address: str = "", *, is_secured: bool = False, was_connected: bool = False) -> AirsplitError | Lost:
+def told(
+    error: grpc.RpcError,
+    address: str = "",
+    *,
+    is_secured: bool = False,
+    was_connected: bool = False,
+) -> AirsplitError | Lost:
     """What a broken connection means: to try again, or not; the arguments are those of `explain`."""
     code, details = error.code(), in_words(str(error.details() or ""))
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
     if code in FINAL or too_large:
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return Rejected(f"what answers there is not airsplit serve, or of another version ({details}); is the port right?")
+            return Rejected(
+                f"what answers there is not airsplit serve, or of another version ({details}); is the port right?"
+            )
         return Rejected(f"the server refuses: {details}")
-    return Lost(explain(details, address, is_secured=is_secured, was_connected=was_connected) or str(code))
+    return Lost(
+        explain(details, address, is_secured=is_secured, was_connected=was_connected) or str(code)
+    )
 
 
 def measure_link(
-    ask: Callable[[Outgoing[pb.DeviceMessage]], object], seconds: float = 1.0, largest: int = LARGEST_PROBE
+    ask: Callable[[Outgoing[pb.DeviceMessage]], object],
+    seconds: float = 1.0,
+    largest: int = LARGEST_PROBE,
 ) -> dict[str, float]:
     """The rates of the link, both ways, and the time for there and back: with messages that grow until they take long enough.
 

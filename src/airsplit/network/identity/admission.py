@@ -24,8 +24,16 @@ from typing import Literal, cast
 import grpc
 from cryptography import x509
 
-from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, require_integer, show, unknown_name
+from airsplit.core.errors import (
+    AirsplitError,
+    FileProblem,
+    InvalidValue,
+    require_integer,
+    show,
+    unknown_name,
+)
 from airsplit.core.files import read_text, write_bytes, write_text
+from airsplit.core.lock import Lock
 from airsplit.network.identity import certificates
 from airsplit.network.identity.certificates import (
     DEVICE,
@@ -42,11 +50,12 @@ from airsplit.network.identity.certificates import (
     write_issued,
 )
 from airsplit.network.names import require_name
-from airsplit.runs.record import Lock
 
 AUTHORITY_DAYS, DEVICE_DAYS, LONGEST_DAYS = 3650, 365, 36500
 ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
-REVOKED_HEAD = "# Serial numbers of revoked certificates, in hex, one a line; what follows a # is a remark.\n"
+REVOKED_HEAD = (
+    "# Serial numbers of revoked certificates, in hex, one a line; what follows a # is a remark.\n"
+)
 
 
 class Refused(AirsplitError):
@@ -54,7 +63,9 @@ class Refused(AirsplitError):
 
 
 # ---- the folder ----------------------------------------------------------------------------------------------------------
-def init(folder: Path, hosts: Iterable[str] = (), *, days: int | None = None, renew: bool = False) -> tuple[list[str], datetime]:
+def init(
+    folder: Path, hosts: Iterable[str] = (), *, days: int | None = None, renew: bool = False
+) -> tuple[list[str], datetime]:
     """Make an authority and the server's certificate; the hosts that it is for, and when it ends.
 
     An authority that is there is never replaced; with `renew` it stays, and the server gets a new certificate.
@@ -63,13 +74,26 @@ def init(folder: Path, hosts: Iterable[str] = (), *, days: int | None = None, re
     wanted = None if days is None else require_integer("days", days, 1, LONGEST_DAYS)
     (_require_authority if renew else _require_empty)(folder)
     with _locked(folder):
-        authority = _authority(folder) if renew else _new_authority(folder, wanted or AUTHORITY_DAYS)
+        authority = (
+            _authority(folder) if renew else _new_authority(folder, wanted or AUTHORITY_DAYS)
+        )
         end = _end(authority, wanted if renew else None, LONGEST_DAYS)
-        _write_pair(folder, "server", certificates.make_certificate("airsplit server", end, SERVER, authority, names))
+        _write_pair(
+            folder,
+            "server",
+            certificates.make_certificate("airsplit server", end, SERVER, authority, names),
+        )
     return names, end
 
 
-def issue(folder: Path, name: str, *, out: Path | None = None, days: int | None = None, renew: bool = False) -> tuple[Issued, Path]:
+def issue(
+    folder: Path,
+    name: str,
+    *,
+    out: Path | None = None,
+    days: int | None = None,
+    renew: bool = False,
+) -> tuple[Issued, Path]:
     """Make a device's certificate; what was made, and the folder for the device.
 
     A second one for the same name must be asked for with `renew`; the first stays good until it ends or is revoked.
@@ -81,10 +105,14 @@ def issue(folder: Path, name: str, *, out: Path | None = None, days: int | None 
         authority = _authority(folder)
         known = issued(folder)
         _require_place(target, name, renew=renew, known=any(each.name == name for each in known))
-        pair = certificates.make_certificate(name, _end(authority, days, DEVICE_DAYS), DEVICE, authority)
+        pair = certificates.make_certificate(
+            name, _end(authority, days, DEVICE_DAYS), DEVICE, authority
+        )
         new = Issued(name, f"{pair.chain[0].serial_number:x}", pair.chain[0].not_valid_after_utc)
         _make_folder(target)
-        write_issued(folder / "issued.csv", [*known, new])  # first: what is not on the list cannot be revoked
+        write_issued(
+            folder / "issued.csv", [*known, new]
+        )  # first: what is not on the list cannot be revoked
         _write_pair(target, "device", pair)
         write_bytes(target / "ca.pem", chain_pem(authority.chain))
     return new, target
@@ -114,19 +142,25 @@ def issued(folder: Path) -> list[Issued]:
 def _dialled(host: str) -> str:
     name = certificates.require_host("host", host)
     if name in ("0.0.0.0", "::"):  # noqa: S104
-        raise InvalidValue(f"host must be where devices find the server, got {show(host)}, which only says to listen everywhere")
+        raise InvalidValue(
+            f"host must be where devices find the server, got {show(host)}, which only says to listen everywhere"
+        )
     return name
 
 
 def _require_authority(folder: Path) -> None:
     missing = [name for name in ("ca.pem", "ca.key") if not (folder / name).is_file()]
     if missing:
-        raise FileProblem(f"identity folder {str(folder)!r} has no {' and no '.join(missing)}; make an authority: airsplit identity init")
+        raise FileProblem(
+            f"identity folder {str(folder)!r} has no {' and no '.join(missing)}; make an authority: airsplit identity init"
+        )
 
 
 def _new_authority(folder: Path, days: int) -> Pair:
     _require_empty(folder)  # again, now that nobody else can fill it
-    authority = certificates.make_authority(f"airsplit authority {token_hex(4)}", _days_from_now(days))
+    authority = certificates.make_authority(
+        f"airsplit authority {token_hex(4)}", _days_from_now(days)
+    )
     write_issued(folder / "issued.csv", [])
     write_text(folder / "revoked.txt", REVOKED_HEAD)
     _write_pair(folder, "ca", authority)
@@ -150,14 +184,25 @@ def _require_empty(folder: Path) -> None:
 def _require_place(target: Path, name: str, *, renew: bool, known: bool) -> None:
     """A device's folder must be free or, to renew, hold no other device's certificate."""
     if renew and not known:
-        raise InvalidValue(f"device {show(name)} has no certificate that could be renewed; leave --renew out to make its first")
+        raise InvalidValue(
+            f"device {show(name)} has no certificate that could be renewed; leave --renew out to make its first"
+        )
     if known and not renew:
         raise InvalidValue(f"device {show(name)} already has a certificate; --renew makes another")
-    found = [file for file in ("ca.pem", "device.pem", "device.key") if os.path.lexists(target / file)]
+    found = [
+        file for file in ("ca.pem", "device.pem", "device.key") if os.path.lexists(target / file)
+    ]
     if found and not renew:
-        raise FileProblem(f"folder {str(target)!r} already has {', '.join(found)}; choose another with --out")
-    if "device.pem" in found and common_name(read_certificates(target / "device.pem", what="certificate")[0]) != name:
-        raise FileProblem(f"certificate {str(target / 'device.pem')!r} is not one of device {show(name)}; choose another with --out")
+        raise FileProblem(
+            f"folder {str(target)!r} already has {', '.join(found)}; choose another with --out"
+        )
+    if (
+        "device.pem" in found
+        and common_name(read_certificates(target / "device.pem", what="certificate")[0]) != name
+    ):
+        raise FileProblem(
+            f"certificate {str(target / 'device.pem')!r} is not one of device {show(name)}; choose another with --out"
+        )
 
 
 def _days_from_now(days: int) -> datetime:
@@ -172,7 +217,9 @@ def _end(authority: Pair, days: int | None, otherwise: int) -> datetime:
     end = _days_from_now(require_integer("days", days, 1, LONGEST_DAYS))
     if end > last:
         most = (last - datetime.now(UTC)).days
-        raise InvalidValue(f"days must be at most {most}, for the authority ends on {certificates.moment(last)}, got {days}")
+        raise InvalidValue(
+            f"days must be at most {most}, for the authority ends on {certificates.moment(last)}, got {days}"
+        )
     return end
 
 
@@ -194,58 +241,88 @@ def _locked(folder: Path) -> closing[Lock]:
     try:
         return closing(Lock(folder / ".lock"))
     except BlockingIOError:
-        raise FileProblem(f"identity folder {str(folder)!r} is in use by another process; try again") from None
+        raise FileProblem(
+            f"identity folder {str(folder)!r} is in use by another process; try again"
+        ) from None
     except OSError as error:
-        raise FileProblem(f"identity folder {str(folder)!r} cannot be written: {error.strerror}") from None
+        raise FileProblem(
+            f"identity folder {str(folder)!r} cannot be written: {error.strerror}"
+        ) from None
 
 
 # ---- credentials ---------------------------------------------------------------------------------------------------------
 def server_credentials(
-    folder: Path | None, *, certificate: Path | None = None, key: Path | None = None, authority: Path | None = None
+    folder: Path | None,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    authority: Path | None = None,
 ) -> grpc.ServerCredentials:
     """What a server shows, and whom it believes: devices with a certificate of the authority, and nobody else.
 
     Either a folder as `init` makes it, or the three files.
     """
-    pair, roots = _loaded("server", folder, {"certificate": certificate, "key": key, "authority": authority})
-    return grpc.ssl_server_credentials([(certificates.key_pem(pair.key), chain_pem(pair.chain))], roots, require_client_auth=True)
+    pair, roots = _loaded(
+        "server", folder, {"certificate": certificate, "key": key, "authority": authority}
+    )
+    return grpc.ssl_server_credentials(
+        [(certificates.key_pem(pair.key), chain_pem(pair.chain))], roots, require_client_auth=True
+    )
 
 
 def channel_credentials(
-    folder: Path | None, *, certificate: Path | None = None, key: Path | None = None, authority: Path | None = None
+    folder: Path | None,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    authority: Path | None = None,
 ) -> grpc.ChannelCredentials:
     """What a device shows, and whom it believes: a server with a certificate of the authority for the host that it dialled.
 
     Either a folder as `issue` makes it, or the three files.
     """
-    pair, roots = _loaded("device", folder, {"certificate": certificate, "key": key, "authority": authority})
-    return grpc.ssl_channel_credentials(roots, certificates.key_pem(pair.key), chain_pem(pair.chain))
+    pair, roots = _loaded(
+        "device", folder, {"certificate": certificate, "key": key, "authority": authority}
+    )
+    return grpc.ssl_channel_credentials(
+        roots, certificates.key_pem(pair.key), chain_pem(pair.chain)
+    )
 
 
-def _loaded(role: Literal["server", "device"], folder: Path | None, files: dict[str, Path | None]) -> tuple[Pair, bytes]:
+def _loaded(
+    role: Literal["server", "device"], folder: Path | None, files: dict[str, Path | None]
+) -> tuple[Pair, bytes]:
     """The pair of a role, and the authorities that it believes."""
     certificate, key, authority = _chosen(role, folder, files)
     pair = read_pair(certificate, key, what=role)
     _require_purpose(pair.chain[0], role, certificate)
     roots = read_certificates(authority, what="authority's certificate")
-    newest = max(roots, key=lambda root: root.not_valid_after_utc)  # of several, old ones may have ended
+    newest = max(
+        roots, key=lambda root: root.not_valid_after_utc
+    )  # of several, old ones may have ended
     require_in_force(newest, f"authority's certificate {str(authority)!r}")
     return pair, chain_pem(roots)
 
 
-def _chosen(role: str, folder: Path | None, files: dict[str, Path | None]) -> tuple[Path, Path, Path]:
+def _chosen(
+    role: str, folder: Path | None, files: dict[str, Path | None]
+) -> tuple[Path, Path, Path]:
     given = [name for name, file in files.items() if file is not None]
     if folder is None and len(given) == len(files):
         certificate, key, authority = (cast(Path, file) for file in files.values())
         return certificate, key, authority
     if folder is None or given:
         got = [*(["folder"] if folder is not None else []), *given]
-        raise InvalidValue(f"identity must be either a folder or certificate, key and authority, got {' and '.join(got) or 'none of them'}")
+        raise InvalidValue(
+            f"identity must be either a folder or certificate, key and authority, got {' and '.join(got) or 'none of them'}"
+        )
     names = (f"{role}.pem", f"{role}.key", "ca.pem")
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         way = "airsplit identity init" if role == "server" else "airsplit identity issue NAME"
-        raise FileProblem(f"{role}'s identity folder {str(folder)!r} has no {' and no '.join(missing)}; {way} makes them")
+        raise FileProblem(
+            f"{role}'s identity folder {str(folder)!r} has no {' and no '.join(missing)}; {way} makes them"
+        )
     return folder / names[0], folder / names[1], folder / names[2]
 
 
@@ -256,7 +333,9 @@ def _require_purpose(certificate: x509.Certificate, role: str, file: Path) -> No
     if allowed is None and role == "server":
         return
     if purpose not in (allowed or ()):
-        raise FileProblem(f"certificate {str(file)!r} is not made for a {role}: its extended key usage must have {wanted}")
+        raise FileProblem(
+            f"certificate {str(file)!r} is not made for a {role}: its extended key usage must have {wanted}"
+        )
 
 
 # ---- admission -----------------------------------------------------------------------------------------------------------
@@ -274,7 +353,9 @@ class Admission:
         if "x509_pem_cert" not in shown:
             if shown.get("transport_security_type", [b"insecure"])[0] == b"insecure":
                 return None
-            raise Refused("the device shows no certificate; it needs one, as airsplit identity issue makes it")
+            raise Refused(
+                "the device shows no certificate; it needs one, as airsplit identity issue makes it"
+            )
         try:
             return self._name(x509.load_pem_x509_certificate(shown["x509_pem_cert"][0]))
         except (InvalidValue, FileProblem) as problem:
@@ -288,9 +369,13 @@ class Admission:
             raise Refused("the device's certificate must have one common name (CN), the device's")
         require_name("the common name of a device's certificate", name)
         if DEVICE not in (certificates.purposes(certificate) or ()):
-            raise Refused(f"the certificate of {name!r} is not made for a device: its extended key usage must have clientAuth")
+            raise Refused(
+                f"the certificate of {name!r} is not made for a device: its extended key usage must have clientAuth"
+            )
         if certificate.serial_number in self._revoked():
-            raise Refused(f"the certificate of device {name!r} (serial number {certificate.serial_number:x}) is revoked; ask for a new one")
+            raise Refused(
+                f"the certificate of device {name!r} (serial number {certificate.serial_number:x}) is revoked; ask for a new one"
+            )
         require_in_force(certificate, f"certificate of device {name!r}")
         return name
 
@@ -321,14 +406,22 @@ def split_address(address: str) -> tuple[str, int]:
     (('pi.local', 7070), ('::1', 7070))
     """
     if "://" in address:
-        raise InvalidValue(f"address must be HOST:PORT, such as localhost:7070, not a URL, got {show(address)}")
+        raise InvalidValue(
+            f"address must be HOST:PORT, such as localhost:7070, not a URL, got {show(address)}"
+        )
     host, colon, port = address.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
-        raise InvalidValue(f"address must be HOST:PORT, such as localhost:7070 or [::1]:7070; there is no port in {show(address)}")
+        raise InvalidValue(
+            f"address must be HOST:PORT, such as localhost:7070 or [::1]:7070; there is no port in {show(address)}"
+        )
     if ":" in host and not host.startswith("["):
-        raise InvalidValue(f"address must have an IPv6 host in brackets, such as [::1]:7070, got {show(address)}")
+        raise InvalidValue(
+            f"address must have an IPv6 host in brackets, such as [::1]:7070, got {show(address)}"
+        )
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise InvalidValue(f"address must end in a port from 0 to 65535, got {show(port)} in {show(address)}")
+        raise InvalidValue(
+            f"address must end in a port from 0 to 65535, got {show(port)} in {show(address)}"
+        )
     return certificates.require_host(f"the host of address {show(address)}", host), int(port)
 
 

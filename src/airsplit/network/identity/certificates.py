@@ -19,7 +19,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from airsplit.core.errors import FileProblem, InvalidValue, show
@@ -30,7 +35,13 @@ SKEW = timedelta(minutes=10)  # small devices keep time badly
 LIMIT_BYTES = 1 << 20
 ISSUED_COLUMNS = ["name", "serial", "not_after"]
 USAGES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *(
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+    ),
     *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
 )
 
@@ -58,11 +69,16 @@ class Pair(NamedTuple):
 # ---- making --------------------------------------------------------------------------------------------------------------
 def make_authority(name: str, end: datetime) -> Pair:
     """An authority that signs certificates, but no other authorities."""
-    rules = [(x509.BasicConstraints(ca=True, path_length=0), True), (_key_usage("key_cert_sign", "crl_sign"), True)]
+    rules = [
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (_key_usage("key_cert_sign", "crl_sign"), True),
+    ]
     return _made(name, end, rules, None)
 
 
-def make_certificate(name: str, end: datetime, purpose: ObjectIdentifier, signer: Pair, hosts: Sequence[str] = ()) -> Pair:
+def make_certificate(
+    name: str, end: datetime, purpose: ObjectIdentifier, signer: Pair, hosts: Sequence[str] = ()
+) -> Pair:
     """A certificate for one purpose: to serve under the names of some hosts, or to join as a device."""
     rules: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=False, path_length=None), True),
@@ -70,16 +86,22 @@ def make_certificate(name: str, end: datetime, purpose: ObjectIdentifier, signer
         (x509.ExtendedKeyUsage([purpose]), False),
     ]
     if hosts:
-        rules.append((x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), False))
+        rules.append(
+            (x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), False)
+        )
     return _made(name, end, rules, signer)
 
 
-def _made(name: str, end: datetime, rules: Sequence[tuple[x509.ExtensionType, bool]], signer: Pair | None) -> Pair:
+def _made(
+    name: str, end: datetime, rules: Sequence[tuple[x509.ExtensionType, bool]], signer: Pair | None
+) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signing_key = key if signer is None else signer.key
     if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
-        raise FileProblem("the authority's key must be an ECDSA key, such as airsplit identity init makes")
+        raise FileProblem(
+            "the authority's key must be an ECDSA key, such as airsplit identity init makes"
+        )
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -89,7 +111,10 @@ def _made(name: str, end: datetime, rules: Sequence[tuple[x509.ExtensionType, bo
         .not_valid_before(datetime.now(UTC) - SKEW)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()),
+            critical=False,
+        )
     )
     for rule, critical in rules:
         builder = builder.add_extension(rule, critical)
@@ -122,7 +147,9 @@ def require_host(field: str, value: str) -> str:
         if bare == value and len(value) <= 253 and re.fullmatch(labels, value.lower()):
             return value.lower()
     without_port = ", without a port" if ":" in value else ""
-    raise InvalidValue(f"{field} must be a host's name or an IP address{without_port}, got {show(value)}")
+    raise InvalidValue(
+        f"{field} must be a host's name or an IP address{without_port}, got {show(value)}"
+    )
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------------
@@ -149,7 +176,10 @@ def write_key(path: Path, key: PrivateKeyTypes) -> None:
 # ---- reading -------------------------------------------------------------------------------------------------------------
 def read_pair(certificate: Path, key: Path, *, what: str) -> Pair:
     """A certificate in force and the key that belongs to it."""
-    pair = Pair(read_certificates(certificate, what=f"{what}'s certificate"), _read_key(key, what=f"{what}'s key"))
+    pair = Pair(
+        read_certificates(certificate, what=f"{what}'s certificate"),
+        _read_key(key, what=f"{what}'s key"),
+    )
     if pair.key.public_key() != pair.chain[0].public_key():
         raise FileProblem(
             f"{what}'s key {str(key)!r} does not belong to the certificate {str(certificate)!r}; give the two that were made together"
@@ -161,9 +191,13 @@ def read_pair(certificate: Path, key: Path, *, what: str) -> Pair:
 def read_certificates(path: Path, *, what: str) -> list[x509.Certificate]:
     """All certificates in a PEM file, at least one."""
     try:
-        return x509.load_pem_x509_certificates(read_text(path, what=what, limit_bytes=LIMIT_BYTES).encode())
+        return x509.load_pem_x509_certificates(
+            read_text(path, what=what, limit_bytes=LIMIT_BYTES).encode()
+        )
     except ValueError:
-        raise FileProblem(f"{what} {str(path)!r} is not a PEM file with a certificate (-----BEGIN CERTIFICATE-----)") from None
+        raise FileProblem(
+            f"{what} {str(path)!r} is not a PEM file with a certificate (-----BEGIN CERTIFICATE-----)"
+        ) from None
 
 
 def _read_key(path: Path, *, what: str) -> PrivateKeyTypes:
@@ -176,24 +210,40 @@ def _read_key(path: Path, *, what: str) -> PrivateKeyTypes:
     except OSError as error:
         raise FileProblem(f"{what} {str(path)!r} cannot be read: {error.strerror}") from None
     if mode & 0o077:
-        raise FileProblem(f"{what} {str(path)!r} is open to other users (mode {mode:o}); keep it to yourself: chmod 600 {path}")
+        raise FileProblem(
+            f"{what} {str(path)!r} is open to other users (mode {mode:o}); keep it to yourself: chmod 600 {path}"
+        )
     try:
         return load_pem_private_key(content, password=None)
     except TypeError:
-        raise FileProblem(f"{what} {str(path)!r} is locked with a password; airsplit takes keys without one, mode 600") from None
+        raise FileProblem(
+            f"{what} {str(path)!r} is locked with a password; airsplit takes keys without one, mode 600"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise FileProblem(f"{what} {str(path)!r} is not a PEM file with a private key (-----BEGIN PRIVATE KEY-----)") from None
+        raise FileProblem(
+            f"{what} {str(path)!r} is not a PEM file with a private key (-----BEGIN PRIVATE KEY-----)"
+        ) from None
 
 
 def require_in_force(certificate: x509.Certificate, what: str) -> None:
     """Neither too old nor too young, by this computer's clock."""
-    now, first, last = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now, first, last = (
+        datetime.now(UTC),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
     if now > last:
         renewal = "renew it: airsplit identity issue or init, with --renew"
-        way = "make another authority, in another folder: airsplit identity init" if _signs(certificate) else renewal
+        way = (
+            "make another authority, in another folder: airsplit identity init"
+            if _signs(certificate)
+            else renewal
+        )
         raise FileProblem(f"{what} expired on {moment(last)}; {way}")
     if now < first:
-        raise FileProblem(f"{what} is valid from {moment(first)} on, and the clock says {moment(now)}; is the clock right?")
+        raise FileProblem(
+            f"{what} is valid from {moment(first)} on, and the clock says {moment(now)}; is the clock right?"
+        )
 
 
 def _signs(certificate: x509.Certificate) -> bool:
@@ -221,7 +271,9 @@ def common_name(certificate: x509.Certificate) -> str | None:
 def purposes(certificate: x509.Certificate) -> frozenset[ObjectIdentifier] | None:
     """What it may be used for; None where it does not say."""
     try:
-        return frozenset(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        return frozenset(
+            certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        )
     except x509.ExtensionNotFound:
         return None
 
@@ -237,8 +289,12 @@ def read_issued(path: Path, revoked: frozenset[int]) -> list[Issued]:
     """Every certificate that was made for a device, oldest first."""
     header, *rows = read_table(path, what="list of certificates") or [[]]
     if header != ISSUED_COLUMNS:
-        raise FileProblem(f"list of certificates {str(path)!r} must begin with {','.join(ISSUED_COLUMNS)}, got {show(','.join(header))}")
-    entries = [_entry(row, f"{str(path)!r}, line {number},") for number, row in enumerate(rows, 2) if row]
+        raise FileProblem(
+            f"list of certificates {str(path)!r} must begin with {','.join(ISSUED_COLUMNS)}, got {show(','.join(header))}"
+        )
+    entries = [
+        _entry(row, f"{str(path)!r}, line {number},") for number, row in enumerate(rows, 2) if row
+    ]
     return [replace(each, revoked=int(each.serial, 16) in revoked) for each in entries]
 
 
@@ -247,9 +303,13 @@ def _entry(row: Sequence[str], where: str) -> Issued:
         name, serial, not_after = row
         end = datetime.fromisoformat(not_after)
     except ValueError:
-        raise FileProblem(f"{where} must be a name, a serial number and a time, got {show(','.join(row))}") from None
+        raise FileProblem(
+            f"{where} must be a name, a serial number and a time, got {show(','.join(row))}"
+        ) from None
     if not _is_serial(serial) or end.tzinfo is None:
-        raise FileProblem(f"{where} must have a serial number in hex and a time with its zone, got {show(','.join(row))}")
+        raise FileProblem(
+            f"{where} must have a serial number in hex and a time with its zone, got {show(','.join(row))}"
+        )
     return Issued(name, serial, end)
 
 
@@ -263,5 +323,7 @@ def read_revoked(path: Path) -> frozenset[int]:
     bare = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     for number, serial in bare:
         if serial and not _is_serial(serial):
-            raise FileProblem(f"{str(path)!r}, line {number}, must be a serial number in hex, or nothing, before any #, got {show(serial)}")
+            raise FileProblem(
+                f"{str(path)!r}, line {number}, must be a serial number in hex, or nothing, before any #, got {show(serial)}"
+            )
     return frozenset(int(serial, 16) for _, serial in bare if serial)

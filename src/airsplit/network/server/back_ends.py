@@ -1,7 +1,7 @@
 """What the server trains: the layers behind each device's split.
 
 All devices train at once, so that each has a copy of them during a round: O(K × back end).  With one iteration a round and
-an optimiser whose mean step is its step on the mean gradient, one copy is enough, and gradients are added up.
+an optimizer whose mean step is its step on the mean gradient, one copy is enough, and gradients are added up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Named = dict[str, Tensor]
 class BackEnds:
     """The server's state between rounds.
 
-    common   the layers deeper than the deepest split, and what the optimiser remembers of them
+    common   the layers deeper than the deepest split, and what the optimizer remembers of them
     own      of each device the layers between its split and the deepest
     """
 
@@ -41,7 +41,10 @@ class BackEnds:
         """Every device with the same tensors; with no splits all is common, as in federated averaging."""
         made = cls(replica, list(splits))
         made.common = {name: replica.tensors[name].clone() for name in made.common_names()}
-        made.own = [{name: replica.tensors[name].clone() for name in made.own_names(k)} for k in range(len(splits))]
+        made.own = [
+            {name: replica.tensors[name].clone() for name in made.own_names(k)}
+            for k in range(len(splits))
+        ]
         return made
 
     @property
@@ -62,7 +65,9 @@ class BackEnds:
         """Everything behind a device's split."""
         return self.common | self.own[device]
 
-    def merge(self, trained: Mapping[int, Named], weights: Sequence[float], devices: Sequence[int]) -> None:
+    def merge(
+        self, trained: Mapping[int, Named], weights: Sequence[float], devices: Sequence[int]
+    ) -> None:
         """Keep what devices have trained, and average what is common: in the order of their numbers, whenever they came."""
         mean = Mean()
         for k, weight in zip(devices, weights, strict=True):
@@ -71,7 +76,9 @@ class BackEnds:
             mean.add({name: trained[k][name] for name in self.common if name in trained[k]}, weight)
         mean.into(self.common)
 
-    def move(self, splits: Sequence[int], arrived: Sequence[Named], weights: Sequence[float]) -> None:
+    def move(
+        self, splits: Sequence[int], arrived: Sequence[Named], weights: Sequence[float]
+    ) -> None:
         """Cut elsewhere: `arrived` has, of each device, the layers that it has handed over.
 
         Layers that become common start from the mean of the devices' copies; those that are no longer from the common value.
@@ -84,9 +91,14 @@ class BackEnds:
         for k, weight in enumerate(weights):
             mean.add({name: everything[k][name] for name in names if name not in before}, weight)
         like = {name: self.replica.tensors[name] for name in names}
-        self.common = {name: self.common[name] for name in names if name in before} | mean.result(like)
+        self.common = {name: self.common[name] for name in names if name in before} | mean.result(
+            like
+        )
         self.common = {name: self.common[name] for name in names}
-        self.own = [{name: everything[k][name].clone() for name in self.own_names(k)} for k in range(len(splits))]
+        self.own = [
+            {name: everything[k][name].clone() for name in self.own_names(k)}
+            for k in range(len(splits))
+        ]
 
 
 class BackEnd:
@@ -96,7 +108,11 @@ class BackEnd:
         self.tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         self._replica, self._back = replica, replica.halves(split)[1]
         self._model = _of_the_model(self.tensors)
-        self._leaves = {name: tensor.requires_grad_() for name, tensor in self._model.items() if name in replica.trained}
+        self._leaves = {
+            name: tensor.requires_grad_()
+            for name, tensor in self._model.items()
+            if name in replica.trained
+        }
 
     def step(self, arrived: Tensors, labels: Tensor) -> tuple[float, list[Tensor | None]]:
         """One iteration: the loss before it, and the gradient of each tensor that arrived."""
@@ -128,7 +144,9 @@ class BatchScore:
     metric: float | None
 
 
-def score(replica: Replica, split: int, tensors: Named, arrived: Tensors, labels: Tensor) -> BatchScore:
+def score(
+    replica: Replica, split: int, tensors: Named, arrived: Tensors, labels: Tensor
+) -> BatchScore:
     """Return how good a device's model is on a batch of what its front sends."""
     back = replica.halves(split)[1]
     back.eval()
@@ -137,7 +155,9 @@ def score(replica: Replica, split: int, tensors: Named, arrived: Tensors, labels
             output = functional_call(back, _of_the_model(tensors), arrived)
             loss = float(replica.loss(output, labels))
             right = None if labels.is_floating_point() else right_answers(output, labels)
-            return BatchScore(loss, right, None if replica.metric is None else replica.metric(output, labels))
+            return BatchScore(
+                loss, right, None if replica.metric is None else replica.metric(output, labels)
+            )
     finally:
         back.train()
 
@@ -166,9 +186,14 @@ class OneCopy:
 
 
 def one_copy_is_enough(replica: Replica, common: Sequence[str], settings: TrainingSettings) -> bool:
-    """Whether it gives the same: one step, by an optimiser that is linear, and no common statistics to be averaged."""
+    """Whether it gives the same: one step, by an optimizer that is linear, and no common statistics to be averaged."""
     statistics = any(name in replica.statistics for name in common)
-    return settings.fast_paths and settings.iterations_per_round == 1 and replica.optimiser.linear and not statistics
+    return (
+        settings.fast_paths
+        and settings.iterations_per_round == 1
+        and replica.optimizer.linear
+        and not statistics
+    )
 
 
 class SharingBackEnd(BackEnd):
@@ -177,7 +202,11 @@ class SharingBackEnd(BackEnd):
     def __init__(self, replica: Replica, split: int, common: Named, own: Named) -> None:
         super().__init__(replica, split, own)
         named = _of_the_model(common)
-        self._shared = {name: tensor.detach().requires_grad_() for name, tensor in named.items() if name in replica.trained}
+        self._shared = {
+            name: tensor.detach().requires_grad_()
+            for name, tensor in named.items()
+            if name in replica.trained
+        }
         self._model |= named | self._shared
         self.gradients: Named = {}
 
@@ -190,7 +219,7 @@ class SharingBackEnd(BackEnd):
 
 
 def _of_the_model(tensors: Named) -> Named:
-    """The model's own among these, by their names in the model; what the optimiser remembers is left out."""
+    """The model's own among these, by their names in the model; what the optimizer remembers is left out."""
     named = ((*kind_and_name(each), tensor) for each, tensor in tensors.items())
     return {name: tensor for kind, name, tensor in named if kind == MODEL}
 
@@ -200,12 +229,14 @@ def _gradients(leaves: Named) -> Named:
 
 
 def descend(replica: Replica, gradients: Mapping[str, Tensor], tensors: Named) -> None:
-    """The optimiser's step on some parameters, by name, and on what it remembers of them."""
+    """The optimizer's step on some parameters, by name, and on what it remembers of them."""
     if gradients:
         names = list(gradients)
         parameters = [tensors[key(MODEL, name)] for name in names]
-        remembered = {slot: [tensors[key(slot, name)] for name in names] for slot in replica.optimiser.slots}
-        replica.optimiser.step(parameters, list(gradients.values()), remembered)
+        remembered = {
+            slot: [tensors[key(slot, name)] for name in names] for slot in replica.optimizer.slots
+        }
+        replica.optimizer.step(parameters, list(gradients.values()), remembered)
 
 
 def bytes_of(tensors: Mapping[str, Tensor]) -> int:

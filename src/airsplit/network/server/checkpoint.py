@@ -14,7 +14,15 @@ from torch import Tensor
 from airsplit.core.errors import FileProblem, InvalidValue, require_integer, require_number
 from airsplit.network.names import require_name
 from airsplit.network.server.back_ends import BackEnds
-from airsplit.training.checkpoint import COMMON, NETWORK, OWN, Progress, fitting, read_checkpoint, write_checkpoint
+from airsplit.training.checkpoint import (
+    COMMON,
+    NETWORK,
+    OWN,
+    Progress,
+    fitting,
+    read_checkpoint,
+    write_checkpoint,
+)
 from airsplit.training.integrity import require_fingerprint
 from airsplit.training.replica import Replica
 
@@ -63,7 +71,9 @@ def write_kept(folder: Path, back_ends: BackEnds, progress: Progress, who: Who) 
     write_checkpoint(folder, tensors, back_ends.replica.fixed, about, name, kept=1)
 
 
-def read_kept(folder: Path, replica: Replica, fingerprint: str) -> tuple[BackEnds, Progress, Who] | None:
+def read_kept(
+    folder: Path, replica: Replica, fingerprint: str
+) -> tuple[BackEnds, Progress, Who] | None:
     """The checkpoint of a server; None where there is none yet.
 
     fingerprint   of the model's profile
@@ -77,17 +87,35 @@ def read_kept(folder: Path, replica: Replica, fingerprint: str) -> tuple[BackEnd
         who = Who(**kept.about[NETWORK])
         who.check(len(progress.splits))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileProblem(f"checkpoint {str(folder)!r} is not that of a server: {type(error).__name__}: {error}") from None
+        raise FileProblem(
+            f"checkpoint {str(folder)!r} is not that of a server: {type(error).__name__}: {error}"
+        ) from None
     deepest = len(replica.outline.splits)
     if max((*progress.splits, progress.boundary)) > deepest:
-        raise FileProblem(f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits")
+        raise FileProblem(
+            f"checkpoint {str(folder)!r} does not fit the model, which has {deepest} splits"
+        )
     found = BackEnds(replica, progress.splits if progress.boundary else [])
-    found.common = _like(folder, tensors, COMMON, {name: replica.tensors[name] for name in found.common_names()})
+    found.common = _like(
+        folder, tensors, COMMON, {name: replica.tensors[name] for name in found.common_names()}
+    )
     if progress.boundary:
         for k in range(len(progress.splits)):
-            found.own.append(_like(folder, tensors, f"{OWN}{k}/", {name: replica.tensors[name] for name in found.own_names(k)}))
+            found.own.append(
+                _like(
+                    folder,
+                    tensors,
+                    f"{OWN}{k}/",
+                    {name: replica.tensors[name] for name in found.own_names(k)},
+                )
+            )
     return found, progress, who
 
 
-def _like(folder: Path, tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: fitting(folder, tensors, prefix + name, tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
+def _like(
+    folder: Path, tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    return {
+        name: fitting(folder, tensors, prefix + name, tuple(tensor.shape), tensor.dtype)
+        for name, tensor in like.items()
+    }

@@ -32,7 +32,9 @@ LATE = 0.999
 LEAST_LIMIT = LARGEST_PROBE + (64 << 10)
 LEAST_HEADER, BYTES_PER_TIME = 64 << 10, 8
 LABEL_BYTES = 4 << 10  # of a sample, where the model puts out less
-UNLIMITED_BYTES = float(1 << 60)  # the memory of a device that does not say how much it has, beside others that do
+UNLIMITED_BYTES = float(
+    1 << 60
+)  # the memory of a device that does not say how much it has, beside others that do
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +60,20 @@ class Forecast:
 
     def allowed_s(self, device: int, network: NetworkSettings) -> float:
         """Seconds after which a device is dropped from a round."""
-        return min(network.deadline_factor * float(self.late_s[device]) + network.grace_s, network.longest_s)
+        return min(
+            network.deadline_factor * float(self.late_s[device]) + network.grace_s,
+            network.longest_s,
+        )
 
 
-def measured_fleet(scenario: Scenario, names: Sequence[str], measured: Sequence[Mapping[str, float]]) -> Fleet:
+def measured_fleet(
+    scenario: Scenario, names: Sequence[str], measured: Sequence[Mapping[str, float]]
+) -> Fleet:
     """The fleet as it has measured itself: pace, fluctuation, and rates with the whole band to itself."""
-    columns: dict[str, Any] = {key: np.array([each[key] for each in measured]) for key in ("seconds_per_mac", "fluctuation")}
+    columns: dict[str, Any] = {
+        key: np.array([each[key] for each in measured])
+        for key in ("seconds_per_mac", "fluctuation")
+    }
     memory = np.array([each["memory_bytes"] for each in measured])
     return Fleet(
         full_band_rate_bps=np.array([each["up_bps"] for each in measured]),
@@ -97,7 +107,9 @@ def require_plannable(scenario: Scenario, profile: Profile, fleet: Fleet, clock:
 
 def _problem(profile: Profile, fleet: Fleet, arguments: Mapping[str, Any]) -> Problem:
     """What `plan` would solve with these arguments."""
-    return problem_of(profile, fleet, **{key: value for key, value in arguments.items() if key != "method"})
+    return problem_of(
+        profile, fleet, **{key: value for key, value in arguments.items() if key != "method"}
+    )
 
 
 def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> Forecast:
@@ -107,24 +119,50 @@ def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -
 
 
 def expected(
-    scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock, splits: Ints, shares: Floats, made: Plan | None = None
+    scenario: Scenario,
+    profile: Profile,
+    fleet: Fleet,
+    clock: Clock,
+    splits: Ints,
+    shares: Floats,
+    made: Plan | None = None,
 ) -> Forecast:
     """What is to be expected of splits and shares."""
     E, batch = clock.iterations_per_round, scenario.training.batch_size
     link = fleet.link(downlink=True)
     if scenario.training.algorithm == "fedavg":
-        charges = whole_charges(Terms(profile, fleet, clock, splits, shares, batch, scenario.element_bits))
+        charges = whole_charges(
+            Terms(profile, fleet, clock, splits, shares, batch, scenario.element_bits)
+        )
         shares = charges.shares
         air = link.seconds(charges.up_once_bits, charges.down_once_bits, shares)
-        shift, scale = E * fleet.seconds_per_mac * charges.work + air, E * charges.work / fleet.fluctuation
+        shift, scale = (
+            E * fleet.seconds_per_mac * charges.work + air,
+            E * charges.work / fleet.fluctuation,
+        )
         last = float((shift + scale).max())
     else:
-        chosen = scenario.plan_arguments("exact") | {"clock": clock, "min_split": int(splits.min()), "max_split": int(splits.max())}
+        chosen = scenario.plan_arguments("exact") | {
+            "clock": clock,
+            "min_split": int(splits.min()),
+            "max_split": int(splits.max()),
+        }
         law = _problem(profile, fleet, chosen).law(splits - 1, shares)
         shift, scale, last = E * law.shift_s, E * law.scale_s, E * law.expected_max_s
     down = link.down.rate_bps(shares) if link.down is not None else np.full(len(fleet), np.inf)
     late = shift + scale * -np.log1p(-LATE)
-    return Forecast(fleet, clock, made, splits, shares, link.up.rate_bps(shares), down, shift + scale, late, last)
+    return Forecast(
+        fleet,
+        clock,
+        made,
+        splits,
+        shares,
+        link.up.rate_bps(shares),
+        down,
+        shift + scale,
+        late,
+        last,
+    )
 
 
 # ---- what must fit -----------------------------------------------------------------------------------------------------------
@@ -137,18 +175,26 @@ def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int
         splits = possible_splits(scenario, profile)
         widest = max(tensor.dtype.itemsize for tensor in replica.tensors.values())
         crossing = int(profile.activation_elements[splits - 1].max()) * widest
-        labels = LABEL_BYTES + 8 * int(profile.activation_elements[-1])  # at most a number for each that the model puts out
+        labels = LABEL_BYTES + 8 * int(
+            profile.activation_elements[-1]
+        )  # at most a number for each that the model puts out
         batch = scenario.training.batch_size * (crossing + labels)
     limit = max(max(batch, weights) + (1 << 16), LEAST_LIMIT)
     if limit > LARGEST_MESSAGE:
         way = "lower training.batch_size" if batch > weights else "take a smaller model"
-        raise InvalidValue(f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; {way}")
+        raise InvalidValue(
+            f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; {way}"
+        )
     return limit
 
 
 def header_limit(scenario: Scenario, replica: Replica) -> int:
     """What a device's message may have besides numbers: a header for each tensor, and the time of each step."""
-    return LEAST_HEADER + HEADER_BYTES * len(replica.tensors) + BYTES_PER_TIME * scenario.training.iterations_per_round
+    return (
+        LEAST_HEADER
+        + HEADER_BYTES * len(replica.tensors)
+        + BYTES_PER_TIME * scenario.training.iterations_per_round
+    )
 
 
 def possible_splits(scenario: Scenario, profile: Profile) -> Ints:
@@ -161,14 +207,19 @@ def possible_splits(scenario: Scenario, profile: Profile) -> Ints:
     if deepest is None:
         deepest = profile.deepest_averaging_split(scenario.model.raw_inputs)
     several = deepest if isinstance(deepest, tuple) else (deepest,)
-    low, high = profile.split_of(settings.min_split), max(profile.split_of(each) for each in several)
+    low, high = (
+        profile.split_of(settings.min_split),
+        max(profile.split_of(each) for each in several),
+    )
     within = np.arange(low, high + 1)
     permitted = profile.permitted_splits(scenario.model.raw_inputs)[within - 1]
     # Where none is permitted no plan can be made, which planning says better.
     return within[permitted] if permitted.any() else within
 
 
-def server_memory_bytes(scenario: Scenario, replica: Replica, profile: Profile, devices: int) -> int:
+def server_memory_bytes(
+    scenario: Scenario, replica: Replica, profile: Profile, devices: int
+) -> int:
     """What the server needs for its tensors at most, whatever the plan: copies of back ends, one pass, and messages."""
     splits = possible_splits(scenario, profile)
     low, high = int(splits[0]), int(splits[-1])
@@ -189,7 +240,10 @@ def server_memory_bytes(scenario: Scenario, replica: Replica, profile: Profile, 
 
 def require_memory(scenario: Scenario, replica: Replica, profile: Profile, devices: int) -> int:
     """Raise where the server would not fit into its memory; else what it needs."""
-    needed, limit = server_memory_bytes(scenario, replica, profile, devices), scenario.network.memory_bytes
+    needed, limit = (
+        server_memory_bytes(scenario, replica, profile, devices),
+        scenario.network.memory_bytes,
+    )
     there = available_bytes() if limit is None else limit
     if there is not None and needed > there:
         why = "network.memory_bytes" if limit is not None else "the free memory of this machine"
@@ -208,4 +262,6 @@ def least_device_bytes(scenario: Scenario, profile: Profile, device: int) -> int
         split = int(possible_splits(scenario, profile)[0])
     else:
         split = profile.split_of(given[device] if isinstance(given, tuple) else given)
-    return int(profile.device_memory_bytes(planned["batch_size"], planned["optimiser_slots"])[split - 1])
+    return int(
+        profile.device_memory_bytes(planned["batch_size"], planned["optimizer_slots"])[split - 1]
+    )

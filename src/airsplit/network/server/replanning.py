@@ -41,8 +41,13 @@ class Watch:
             return
         k, (least, most) = member.number, MEASURED["seconds_per_mac"]
         new = (seconds / macs for seconds in work.finished.step_compute_s)
-        self._paces[k] = (self._paces[k] + [pace for pace in new if least <= pace <= most])[-REMEMBERED:]  # no others can be fitted
-        planned_s = bytes_to_bits(work.sent_bytes) / forecast.up_bps[k] + bytes_to_bits(work.received_bytes) / forecast.down_bps[k]
+        self._paces[k] = (self._paces[k] + [pace for pace in new if least <= pace <= most])[
+            -REMEMBERED:
+        ]  # no others can be fitted
+        planned_s = (
+            bytes_to_bits(work.sent_bytes) / forecast.up_bps[k]
+            + bytes_to_bits(work.received_bytes) / forecast.down_bps[k]
+        )
         if planned_s > 0:
             ratio = work.finished.transmit_s / float(planned_s)
             self._slower[k] = ratio if ratio > SLOWER else 1.0
@@ -90,5 +95,10 @@ def moving(replica: Replica, before: Sequence[int], after: Sequence[int]) -> Map
     for k, (old, new) in enumerate(zip(before, after, strict=True)):
         if old != new:
             had, has = replica.front_keys(old), replica.front_keys(new)
-            found[k] = Moving(old, new, [name for name in had if name not in has], [name for name in has if name not in had])
+            found[k] = Moving(
+                old,
+                new,
+                [name for name in had if name not in has],
+                [name for name in has if name not in had],
+            )
     return found

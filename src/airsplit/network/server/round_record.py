@@ -38,9 +38,15 @@ def round_record(
     """
     took = [_took(member, latency_s) for member in members]
     columns: dict[str, Any] = {
-        name: tuple(few_digits(each[name]) for each in took) for name in ("compute_s", "transmit_s", "server_s", "idle_s")
+        name: tuple(few_digits(each[name]) for each in took)
+        for name in ("compute_s", "transmit_s", "server_s", "idle_s")
     }
-    steps = np.array([0 if member.work is None else iterations if member.work.finished else member.work.step for member in members])
+    steps = np.array(
+        [
+            0 if member.work is None else iterations if member.work.finished else member.work.step
+            for member in members
+        ]
+    )
     macs = work * steps
     air = np.array([each["transmit_s"] for each in took])
     energy = np.zeros(len(members)) if measured else dbm_to_watts(fleet.transmit_power_dbm) * air
@@ -55,8 +61,12 @@ def round_record(
         dropped=tuple(dropped),
         splits=None if replanned is None else tuple(replanned.splits.tolist()),
         shares=None if replanned is None else tuple(replanned.shares.tolist()),
-        sent_bytes=tuple(0 if member.work is None else member.work.sent_bytes for member in members),
-        received_bytes=tuple(0 if member.work is None else member.work.received_bytes for member in members),
+        sent_bytes=tuple(
+            0 if member.work is None else member.work.sent_bytes for member in members
+        ),
+        received_bytes=tuple(
+            0 if member.work is None else member.work.received_bytes for member in members
+        ),
         macs=tuple(few_digits(value) for value in macs.tolist()),
         energy_j=tuple(few_digits(value) for value in energy.tolist()),
         **columns,
@@ -70,12 +80,21 @@ def _took(member: Member, latency_s: float) -> dict[str, float]:
     if done is None:
         return dict.fromkeys(("compute_s", "transmit_s", "server_s", "idle_s"), 0.0)
     idle = max(0.0, latency_s - done.compute_s - done.transmit_s - done.server_s)
-    return {"compute_s": done.compute_s, "transmit_s": done.transmit_s, "server_s": done.server_s, "idle_s": idle}
+    return {
+        "compute_s": done.compute_s,
+        "transmit_s": done.transmit_s,
+        "server_s": done.server_s,
+        "idle_s": idle,
+    }
 
 
 def _scores(members: Sequence[Member], metric: Metric) -> dict[str, Any]:
     """How good the models are that were evaluated."""
-    found = [member.work.assessed for member in members if member.work is not None and member.work.assessed is not None]
+    found = [
+        member.work.assessed
+        for member in members
+        if member.work is not None and member.work.assessed is not None
+    ]
     if not found:
         return {}
     fields: dict[str, Any] = {"test_loss": float(np.mean([each.test_loss for each in found]))}
@@ -89,9 +108,13 @@ def _metrics(members: Sequence[Member], metric: Metric) -> dict[str, float]:
     found = [
         (member.test_samples, member.work.assessed.test_metric)
         for member in members
-        if member.work is not None and member.work.assessed is not None and member.work.assessed.HasField("test_metric")
+        if member.work is not None
+        and member.work.assessed is not None
+        and member.work.assessed.HasField("test_metric")
     ]
     if not found:
         return {}
     samples, values = map(np.array, zip(*found, strict=True))
-    return summary("test_metric", values.tolist(), metric.worst) | {"test_metric": float(np.average(values, weights=samples))}
+    return summary("test_metric", values.tolist(), metric.worst) | {
+        "test_metric": float(np.average(values, weights=samples))
+    }

@@ -13,11 +13,11 @@ from airsplit.network.events import Tell, silent
 from airsplit.network.identity.admission import Admission, split_address
 from airsplit.network.server.server import Server
 from airsplit.network.wire.transport import listen
+from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.provenance import made_by
-from airsplit.runs.record import Divergence, RoundRecord, RunFolder
+from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import TrainingSettings
-from airsplit.simulation.simulate import report_on, require_same
 from airsplit.system.fleet import Fleet
 
 LAST_WORDS_S = 2.0
@@ -55,7 +55,9 @@ class Serving:
         if self.resuming and devices is None:
             devices = Scenario.from_toml(self.folder.scenario()).fleet.devices
         scenario = _with_devices(scenario, devices)
-        self.server = Server(scenario, devices=_count(scenario), wait_s=wait_s, admission=admission, tell=tell)
+        self.server = Server(
+            scenario, devices=_count(scenario), wait_s=wait_s, admission=admission, tell=tell
+        )
         with ExitStack() as stack:
             stack.enter_context(self.folder.locked())
             if self.resuming:
@@ -73,9 +75,13 @@ class Serving:
 
     def _take_up(self) -> None:
         """Bring the server to where the run in the folder stopped."""
-        require_same(self.folder, self.server.scenario)
+        self.folder.require_same_scenario(self.server.scenario)
         fleet_file = self.folder.path / "fleet.csv"
-        fleet = Fleet.read(fleet_file, cell=self.server.scenario.make_cell()) if fleet_file.exists() else None
+        fleet = (
+            Fleet.read(fleet_file, cell=self.server.scenario.make_cell())
+            if fleet_file.exists()
+            else None
+        )
         self.resuming = self.server.restore(self.folder.checkpoint, fleet)
         self.folder.keep_until(self.server.round)
         self.folder.clear_divergence()
@@ -94,15 +100,15 @@ class Serving:
                     self.folder.append(record)
                     self.server.save(self.folder.checkpoint)
                     yield record
-                self.server.orders.wait(self.server.all_here, LAST_WORDS_S)  # who is on the way back is to hear that it is over
+                self.server.orders.wait(
+                    self.server.all_here, LAST_WORDS_S
+                )  # who is on the way back is to hear that it is over
                 why = ""
             except Diverged as error:
                 self.folder.write_divergence(Divergence(self.server.round + 1, str(error)))
                 raise
             finally:
                 self.server.orders.end(why)
-                if self.folder.plan_file.exists():
-                    report_on(self.folder)
 
     def _begin(self) -> None:
         self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | made_by())
@@ -120,7 +126,9 @@ def _require_possible(settings: TrainingSettings) -> None:
         given = getattr(settings, key)
         if given != only:
             way = "leave it out" if only is None else f'set it to "{only}"'
-            raise InvalidValue(f"training.{key} is for airsplit run, not for a network of devices, got {show(given)}; {way}")
+            raise InvalidValue(
+                f"training.{key} is for airsplit run, not for a network of devices, got {show(given)}; {way}"
+            )
 
 
 def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:
@@ -130,7 +138,9 @@ def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:
     if scenario.fleet.file is None:
         return scenario.replace(**{"fleet.devices": devices})
     if devices != (there := _count(scenario)):
-        raise InvalidValue(f"--devices must be as many as fleet.file has, {there}, got {devices}; leave it out")
+        raise InvalidValue(
+            f"--devices must be as many as fleet.file has, {there}, got {devices}; leave it out"
+        )
     return scenario
 
 

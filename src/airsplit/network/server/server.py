@@ -21,7 +21,15 @@ from airsplit.network.identity.admission import Admission, Refused
 from airsplit.network.server.assignments import Orders, Unattended
 from airsplit.network.server.back_ends import BackEnds, Named, OneCopy, one_copy_is_enough
 from airsplit.network.server.checkpoint import Who, read_kept, write_kept
-from airsplit.network.server.device_registry import ASSESSED, ASSESSING, MOVED, MOVING, TRAINED, TRAINING, Member
+from airsplit.network.server.device_registry import (
+    ASSESSED,
+    ASSESSING,
+    MOVED,
+    MOVING,
+    TRAINED,
+    TRAINING,
+    Member,
+)
 from airsplit.network.server.forecast import (
     Forecast,
     expected,
@@ -62,7 +70,13 @@ class Server:
     """
 
     def __init__(
-        self, scenario: Scenario, *, devices: int, wait_s: float = 3600.0, admission: Admission | None = None, tell: Tell = silent
+        self,
+        scenario: Scenario,
+        *,
+        devices: int,
+        wait_s: float = 3600.0,
+        admission: Admission | None = None,
+        tell: Tell = silent,
     ) -> None:
         _require_networkable(scenario, devices)
         self.settings, self.network = scenario.training, scenario.network
@@ -72,13 +86,18 @@ class Server:
         self.round, self.time_s = 0, 0.0
         self.forecast: Forecast | None = None
         self.desk = Desk(self.scenario, self.replica, self.profile, devices, admission, tell)
-        self.desk.run, self.desk.limit_bytes = secrets.token_hex(8), message_limit(self.scenario, self.replica, self.profile)
+        self.desk.run, self.desk.limit_bytes = (
+            secrets.token_hex(8),
+            message_limit(self.scenario, self.replica, self.profile),
+        )
         self.members, self._tell, self._wait_s = self.desk.members, tell, wait_s
         self.orders, self._server_pace = Orders(self.desk), 0.0
         self._replanned = False
         self._one_copy: OneCopy | None = None
         self._watch = Watch(devices)
-        self.keep: Callable[[], None] = lambda: None  # called when what must not be lost has changed between two rounds
+        self.keep: Callable[[], None] = lambda: (
+            None
+        )  # called when what must not be lost has changed between two rounds
         self._fleet = _stand_in(devices)
         if not scenario.network.measure:
             self._fleet = self._given_fleet(devices)
@@ -88,7 +107,9 @@ class Server:
     def _given_fleet(self, devices: int) -> Fleet:
         fleet = self.scenario.make_fleet()
         if len(fleet) != devices:
-            raise InvalidValue(f"devices must be as many as the fleet has, {len(fleet)}, with network.measure = false, got {devices}")
+            raise InvalidValue(
+                f"devices must be as many as the fleet has, {len(fleet)}, with network.measure = false, got {devices}"
+            )
         return fleet
 
     # ---- what the transport calls ----------------------------------------------------------------------------------------------
@@ -106,7 +127,10 @@ class Server:
     def measure(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer a measurement of the link, for one who is admitted."""
         limit = self.desk.header_limit
-        return self._answered(context, lambda: self.desk.probed(opened(pb.DeviceMessage, data, limit).message.probe).frame())
+        return self._answered(
+            context,
+            lambda: self.desk.probed(opened(pb.DeviceMessage, data, limit).message.probe).frame(),
+        )
 
     def _answered(self, context: grpc.ServicerContext, answer: Callable[[], bytes]) -> bytes:
         try:
@@ -123,7 +147,12 @@ class Server:
         now = time.monotonic()
         with self.desk.changed:
             devices = [_member_status(member, now) for member in self.members]
-        about = {"run": self.desk.run, "round": self.round, "rounds": self.settings.rounds, "time_s": self.time_s}
+        about = {
+            "run": self.desk.run,
+            "round": self.round,
+            "rounds": self.settings.rounds,
+            "time_s": self.time_s,
+        }
         return about | {
             "algorithm": self.settings.algorithm,
             "planned_latency_s": self.forecast and self.forecast.latency_s,
@@ -148,19 +177,34 @@ class Server:
             return
         self._wait_for(self.all_here, self._missing)
         held = np.array([member.samples for member in self.members])
-        short = describe_short_devices(held, self.settings.batch_size, lambda k: self.members[k].name, "the plan counts")
+        short = describe_short_devices(
+            held, self.settings.batch_size, lambda k: self.members[k].name, "the plan counts"
+        )
         if short is not None:
             self._tell("short of samples", note=short)
         if self.network.measure:
             names = [member.name for member in self.members]
-            self._fleet = measured_fleet(self.scenario, names, [member.measurement for member in self.members])
-            self._server_pace = measure_server(self.replica, self.profile, batch_size=self.settings.batch_size)
+            self._fleet = measured_fleet(
+                self.scenario, names, [member.measurement for member in self.members]
+            )
+            self._server_pace = measure_server(
+                self.replica, self.profile, batch_size=self.settings.batch_size
+            )
         self.forecast = forecast(self.scenario, self.profile, self._fleet, self._clock())
         self._cut([] if self.settings.algorithm == "fedavg" else self.forecast.splits.tolist())
-        self._tell("planned", splits=self.forecast.splits.tolist(), shares=self.forecast.shares.tolist(), latency_s=self.forecast.latency_s)
+        self._tell(
+            "planned",
+            splits=self.forecast.splits.tolist(),
+            shares=self.forecast.shares.tolist(),
+            latency_s=self.forecast.latency_s,
+        )
 
     def _clock(self) -> Any:
-        return real_clock(self.scenario, self._server_pace) if self.network.measure else self.scenario.make_clock()
+        return (
+            real_clock(self.scenario, self._server_pace)
+            if self.network.measure
+            else self.scenario.make_clock()
+        )
 
     def _cut(self, splits: Sequence[int]) -> None:
         self.desk.back_ends = BackEnds.begun(self.replica, splits)
@@ -168,7 +212,9 @@ class Server:
     def rounds(self) -> Iterator[RoundRecord]:
         """Train the rounds that are left.  A record comes when its round is over; `save` keeps it."""
         self.prepare()
-        if 0 < self.round < self.settings.rounds:  # taken up: a round without those who are on their way would be theirs to lose
+        if (
+            0 < self.round < self.settings.rounds
+        ):  # taken up: a round without those who are on their way would be theirs to lose
             self.orders.wait(self.all_here, self.network.grace_s)
         while self.round < self.settings.rounds:
             yield self._advance(self.round + 1)
@@ -184,7 +230,9 @@ class Server:
                 self._require_sound(number, asked)
             self._tell("repeated", round=number, finished=len(trained), needed=self._needed(asked))
         else:
-            raise Unattended(f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}")
+            raise Unattended(
+                f"training stopped: round {number} was tried {ATTEMPTS} times, but {self._reasons(asked)}"
+            )
         works = [member.work for member in trained if member.work is not None]
         latency = max(work.ended for work in works) - min(work.began for work in works)
         loss = self._average(trained)
@@ -201,21 +249,34 @@ class Server:
         for member in asked:
             if member.work is not None and member.work.diverged:
                 rate = f"lower training.learning_rate, now {self.settings.learning_rate:g}"
-                raise Diverged(f"training stopped at device {member.name}, round {number}: {member.work.why}; {rate}")
-        failures = [member.work.failure for member in asked if member.work is not None and member.work.failure is not None]
+                raise Diverged(
+                    f"training stopped at device {member.name}, round {number}: {member.work.why}; {rate}"
+                )
+        failures = [
+            member.work.failure
+            for member in asked
+            if member.work is not None and member.work.failure is not None
+        ]
         # one device may send data that the user's code cannot take, but not all of them
         if failures and len(failures) == len(asked):
-            raise UserCodeError(f"training stopped in round {number}: {failures[0]}") from failures[0].__cause__
+            raise UserCodeError(f"training stopped in round {number}: {failures[0]}") from failures[
+                0
+            ].__cause__
 
     def _reasons(self, asked: list[Member]) -> str:
-        reasons = {member.work.why for member in asked if member.work is not None and member.work.why}
+        reasons = {
+            member.work.why for member in asked if member.work is not None and member.work.why
+        }
         return "; ".join(sorted(reasons)) or "devices did not finish"
 
     # ---- one round -----------------------------------------------------------------------------------------------------------------
     def _train(self, number: int, asked: list[Member]) -> list[Member]:
         """Let the devices that are here train: those that finished."""
         needed = self._needed(asked)
-        self._wait_for(lambda: sum(member.present for member in asked) >= needed, lambda: f"only {self._here(asked)} are here")
+        self._wait_for(
+            lambda: sum(member.present for member in asked) >= needed,
+            lambda: f"only {self._here(asked)} are here",
+        )
         self.orders.last += 1
         with self.desk.changed:
             one_copy = self._one_copy = self._one_copy_if_enough()
@@ -225,11 +286,17 @@ class Server:
                 if member.present:
                     self.orders.train(member, number, self._planned, one_copy)
         self.orders.wait_for_work(asked, TRAINING)
-        return [member for member in asked if member.work is not None and member.work.state == TRAINED]
+        return [
+            member for member in asked if member.work is not None and member.work.state == TRAINED
+        ]
 
     def _one_copy_if_enough(self) -> OneCopy | None:
         ends = self.desk.back_ends
-        return OneCopy() if ends.splits and one_copy_is_enough(self.replica, list(ends.common), self.settings) else None
+        return (
+            OneCopy()
+            if ends.splits and one_copy_is_enough(self.replica, list(ends.common), self.settings)
+            else None
+        )
 
     def _average(self, trained: list[Member]) -> float:
         """Keep what the devices have trained, and average what is common: the mean loss."""
@@ -243,7 +310,9 @@ class Server:
             results[member.number] = work.received if work.back is None else work.back.trained()
             work.back, work.received = None, {}
         with self.desk.compute:
-            self.desk.back_ends.merge(results, weights.tolist(), [member.number for member in trained])
+            self.desk.back_ends.merge(
+                results, weights.tolist(), [member.number for member in trained]
+            )
             if self._one_copy is not None:
                 self._one_copy.descend(self.replica, self.desk.back_ends.common)
         return loss
@@ -256,13 +325,17 @@ class Server:
             member.has_model = -1
         if not is_evaluated(self.settings, number):
             return
-        chosen = [self.members[k] for k in evaluated_devices(self.settings, len(self.members), number)]
+        chosen = [
+            self.members[k] for k in evaluated_devices(self.settings, len(self.members), number)
+        ]
         with self.desk.changed:
             some = [member for member in chosen if _free(member)]
             for member in some:
                 self.orders.assess(member, number, self._planned)
         self.orders.wait_for_work(some, ASSESSING)
-        if not any(member.work is not None and member.work.assessed for member in some):  # one of them does not speak for all
+        if not any(
+            member.work is not None and member.work.assessed for member in some
+        ):  # one of them does not speak for all
             self._require_sound(number, some)
 
     # ---- planning anew ---------------------------------------------------------------------------------------------------------------
@@ -271,7 +344,9 @@ class Server:
         work = self._work_of_a_step()
         for member in trained:
             self._watch.look(member, float(work[member.number]), self._planned)
-        self._tell("compared", round=number, planned_s=self._planned.latency_s, measured_s=latency_s)
+        self._tell(
+            "compared", round=number, planned_s=self._planned.latency_s, measured_s=latency_s
+        )
 
     def _replan(self) -> bool:
         """Cut elsewhere where that promises to be worth it, and all devices are here: whether that was done."""
@@ -279,7 +354,9 @@ class Server:
         if self.settings.algorithm == "fedavg" or not all(_free(member) for member in self.members):
             return False
         fleet = self._watch.refitted(before.fleet)
-        now = expected(self.scenario, self.profile, fleet, before.clock, before.splits, before.shares)
+        now = expected(
+            self.scenario, self.profile, fleet, before.clock, before.splits, before.shares
+        )
         new = forecast(self.scenario, self.profile, fleet, before.clock)
         gain = 1 - new.latency_s / now.latency_s
         if gain < self.network.replan_gain:
@@ -289,8 +366,16 @@ class Server:
         self._fleet, self.forecast = fleet, new
         self._watch.forget_links()
         if splits != new.splits.tolist():  # not every device could be moved
-            self.forecast = expected(self.scenario, self.profile, fleet, before.clock, np.array(splits), new.shares)
-        self._tell("replanned", gain=gain, latency_s=self.forecast.latency_s, splits=splits, shares=new.shares.tolist())
+            self.forecast = expected(
+                self.scenario, self.profile, fleet, before.clock, np.array(splits), new.shares
+            )
+        self._tell(
+            "replanned",
+            gain=gain,
+            latency_s=self.forecast.latency_s,
+            splits=splits,
+            shares=new.shares.tolist(),
+        )
         self.keep()
         return True
 
@@ -303,8 +388,15 @@ class Server:
         with self.desk.changed:
             for member in some:
                 member.work = None
-            here = [member for member in some if _free(member)]  # planning takes a while: some may have left
-            versions = {member.number: self.orders.move(member, self.round, self._planned, moves[member.number]) for member in here}
+            here = [
+                member for member in some if _free(member)
+            ]  # planning takes a while: some may have left
+            versions = {
+                member.number: self.orders.move(
+                    member, self.round, self._planned, moves[member.number]
+                )
+                for member in here
+            }
         self.orders.wait_for_work(some, MOVING)
         arrived: list[Named] = [{} for _ in self.members]
         after = list(splits)
@@ -328,7 +420,9 @@ class Server:
     def _wait_for(self, until: Callable[[], bool], missing: Callable[[], str]) -> None:
         """Wait for devices; an error where they do not come."""
         if not self.orders.wait(until, self._wait_s):
-            raise Unattended(f"after {self._wait_s:g} s {missing()}; start the devices, or wait longer with --wait")
+            raise Unattended(
+                f"after {self._wait_s:g} s {missing()}; start the devices, or wait longer with --wait"
+            )
 
     def _missing(self) -> str:
         here = [member.name for member in self.members if member.present]
@@ -338,7 +432,9 @@ class Server:
         return f"{sum(member.present for member in members)} of {len(members)} devices"
 
     # ---- what is left behind ---------------------------------------------------------------------------------------------------------
-    def _record(self, number: int, asked: list[Member], trained: list[Member], latency_s: float, loss: float) -> RoundRecord:
+    def _record(
+        self, number: int, asked: list[Member], trained: list[Member], latency_s: float, loss: float
+    ) -> RoundRecord:
         numbers = {member.number for member in trained}
         return round_record(
             number,
@@ -359,7 +455,11 @@ class Server:
     def _work_of_a_step(self) -> Floats:
         """MACs of each device in one iteration."""
         work = self.settings.batch_size * self._planned.clock.work(self.profile)
-        return np.full(len(self.members), work[-1]) if self.settings.algorithm == "fedavg" else work[self._planned.splits - 1]
+        return (
+            np.full(len(self.members), work[-1])
+            if self.settings.algorithm == "fedavg"
+            else work[self._planned.splits - 1]
+        )
 
     def save(self, folder: Path) -> None:
         """Replace the checkpoint in a folder."""
@@ -377,8 +477,17 @@ class Server:
         write_kept(folder, self.desk.back_ends, progress, self._who())
 
     def _who(self) -> Who:
-        columns = ([member.name for member in self.members], [member.samples for member in self.members])
-        return Who(self.desk.run, *columns, [member.version for member in self.members], self.orders.last, self._server_pace)
+        columns = (
+            [member.name for member in self.members],
+            [member.samples for member in self.members],
+        )
+        return Who(
+            self.desk.run,
+            *columns,
+            [member.version for member in self.members],
+            self.orders.last,
+            self._server_pace,
+        )
 
     def restore(self, folder: Path, fleet: Fleet | None) -> bool:
         """Go on from the checkpoint in a folder, with the fleet that was planned for; False where there is no checkpoint."""
@@ -387,35 +496,51 @@ class Server:
             return False
         back_ends, progress, who = kept
         if len(who.names) != len(self.members):
-            raise FileProblem(f"the run has {len(who.names)} devices, got --devices {len(self.members)}; leave it out when resuming")
+            raise FileProblem(
+                f"the run has {len(who.names)} devices, got --devices {len(self.members)}; leave it out when resuming"
+            )
         self.round, self.time_s = progress.round, progress.virtual_time_s
         self.orders.last, self._server_pace = who.order, who.server_seconds_per_mac
         self.desk.run, self.desk.back_ends = who.run, back_ends
-        for member, name, samples, version in zip(self.members, who.names, who.samples, who.versions, strict=True):
+        for member, name, samples, version in zip(
+            self.members, who.names, who.samples, who.versions, strict=True
+        ):
             member.name, member.samples, member.version = name, samples, version
         if fleet is not None:
             self._fleet = fleet
         splits, shares = np.array(progress.splits), np.array(progress.shares)
-        self.forecast = expected(self.scenario, self.profile, self._fleet, self._clock(), splits, shares)
+        self.forecast = expected(
+            self.scenario, self.profile, self._fleet, self._clock(), splits, shares
+        )
         return True
 
     def plan_document(self) -> dict[str, Any]:
         """What the run folder keeps of the plan."""
-        about = {"device_names": [member.name for member in self.members], "all_split_names": list(self.profile.names), "networked": True}
+        about = {
+            "device_names": [member.name for member in self.members],
+            "all_split_names": list(self.profile.names),
+            "networked": True,
+        }
         about[ENERGY_INCLUDES_COMPUTING] = self._planned.fleet.joules_per_mac is not None
         return ({} if self._planned.plan is None else self._planned.plan.to_dict()) | about
 
 
 def _stand_in(devices: int) -> Fleet:
     """A fleet of as many devices, before anything is known of them."""
-    return Fleet(seconds_per_mac=np.full(devices, 1e-9), fluctuation=np.full(devices, 2e9), full_band_rate_bps=np.full(devices, 1e7))
+    return Fleet(
+        seconds_per_mac=np.full(devices, 1e-9),
+        fluctuation=np.full(devices, 2e9),
+        full_band_rate_bps=np.full(devices, 1e7),
+    )
 
 
 def _free(member: Member) -> bool:
     """Whether a device waits for an order, or is about to."""
     if not member.present or member.session is None:
         return False
-    return member.session.idle or (member.work is not None and member.work.state in (TRAINED, ASSESSED, MOVED))
+    return member.session.idle or (
+        member.work is not None and member.work.state in (TRAINED, ASSESSED, MOVED)
+    )
 
 
 def _member_status(member: Member, now: float) -> dict[str, Any]:
@@ -424,7 +549,13 @@ def _member_status(member: Member, now: float) -> dict[str, Any]:
         state = member.work.state
     seen = None if not member.last_seen else round(now - member.last_seen, 1)
     step = 0 if member.work is None else member.work.step
-    about = {"number": member.number, "name": member.name, "state": state, "step": step, "last_seen_s": seen}
+    about = {
+        "number": member.number,
+        "name": member.name,
+        "state": state,
+        "step": step,
+        "last_seen_s": seen,
+    }
     return about | {"samples": member.samples, "version": member.version}
 
 
@@ -432,14 +563,24 @@ def _require_networkable(scenario: Scenario, devices: int) -> None:
     """Raise where a scenario asks for what only the simulator does."""
     settings, way = scenario.training, "airsplit run simulates it"
     if settings.algorithm not in ALGORITHMS:
-        raise InvalidValue(f"training.algorithm must be one of {', '.join(ALGORITHMS)} over a network, got {settings.algorithm!r}; {way}")
+        raise InvalidValue(
+            f"training.algorithm must be one of {', '.join(ALGORITHMS)} over a network, got {settings.algorithm!r}; {way}"
+        )
     if settings.average_fronts_every is not None:
-        raise InvalidValue(f"training.average_fronts_every would send front weights to the server, which devices never do; {way}")
+        raise InvalidValue(
+            f"training.average_fronts_every would send front weights to the server, which devices never do; {way}"
+        )
     if settings.dropout_probability:
-        raise InvalidValue(f"training.dropout_probability is for the simulator; real devices drop out by themselves; {way}")
+        raise InvalidValue(
+            f"training.dropout_probability is for the simulator; real devices drop out by themselves; {way}"
+        )
     if settings.replan_every is not None:
-        raise InvalidValue("training.replan_every is for the simulator; network.replan, or --replan, plans anew when that is worth it")
+        raise InvalidValue(
+            "training.replan_every is for the simulator; network.replan, or --replan, plans anew when that is worth it"
+        )
     if scenario.network.min_devices > devices:
-        raise InvalidValue(f"network.min_devices must be at most the {devices} devices that take part, got {scenario.network.min_devices}")
+        raise InvalidValue(
+            f"network.min_devices must be at most the {devices} devices that take part, got {scenario.network.min_devices}"
+        )
     if scenario.fleet.trace is not None or scenario.fleet.redraw_fading:
         raise InvalidValue(f"fleet.trace and fleet.redraw_fading are for the simulator; {way}")

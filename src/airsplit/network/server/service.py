@@ -1,7 +1,7 @@
 """The server's desk: what it answers to each message of each device.
 
 Every device's stream has a thread; what they share is changed under `changed`, and the model is used by one of them at a time
-under `compute`, while the others' messages arrive.  Messages are recognised by run, order and step, so that what is late,
+under `compute`, while the others' messages arrive.  Messages are recognized by run, order and step, so that what is late,
 repeated or out of turn is never applied.
 """
 
@@ -73,7 +73,13 @@ class Desk:
     """
 
     def __init__(
-        self, scenario: Scenario, replica: Replica, profile: Profile, devices: int, admission: Admission | None, tell: Tell
+        self,
+        scenario: Scenario,
+        replica: Replica,
+        profile: Profile,
+        devices: int,
+        admission: Admission | None,
+        tell: Tell,
     ) -> None:
         self.scenario, self.replica, self.profile, self.tell = scenario, replica, profile, tell
         self.run = ""
@@ -82,7 +88,9 @@ class Desk:
         self.limit_bytes, self.header_limit = 0, header_limit(scenario, replica)
         self.back_ends = BackEnds(replica, [])
         self.changed, self.compute = threading.Condition(), threading.Lock()
-        self.probing = threading.Semaphore()  # one device at a time measures the link that it may share with others
+        self.probing = (
+            threading.Semaphore()
+        )  # one device at a time measures the link that it may share with others
         self._admission = admission
         self._settings = scenario.training
 
@@ -96,11 +104,18 @@ class Desk:
         """The member that a device is: by its certificate where there is one, else by the name that it gives."""
         certified = None if self._admission is None else self._admission.admitted(session.context)
         if certified is not None and claimed not in ("", certified):
-            raise Unwelcome(f"a device can only act as itself: its certificate is of {show(certified)}, it says {show(claimed)}")
+            raise Unwelcome(
+                f"a device can only act as itself: its certificate is of {show(certified)}, it says {show(claimed)}"
+            )
         name = require_name("a device's name", certified or claimed)
         with self.changed:
             member = self._member(name)
-            old, member.session, member.arrived, member.has_model = member.session, session, False, -1
+            old, member.session, member.arrived, member.has_model = (
+                member.session,
+                session,
+                False,
+                -1,
+            )
             if member.work is not None and member.work.state in AT_WORK:
                 member.work.drop("it connected anew")
             self.changed.notify_all()
@@ -114,12 +129,22 @@ class Desk:
         for member in self.members:
             if member.name == name:
                 return member
-        free = [member for member in self.members if not member.name and member.number not in self.preferred.values()]
+        free = [
+            member
+            for member in self.members
+            if not member.name and member.number not in self.preferred.values()
+        ]
         if name in self.preferred and not self.members[self.preferred[name]].name:
             free = [self.members[self.preferred[name]]]
         if not free:
-            known = ", ".join(dict.fromkeys((*(member.name for member in self.members if member.name), *self.preferred)))
-            raise Unwelcome(f"this run has its {len(self.members)} devices: {known}; {show(name)} is not one of them")
+            known = ", ".join(
+                dict.fromkeys(
+                    (*(member.name for member in self.members if member.name), *self.preferred)
+                )
+            )
+            raise Unwelcome(
+                f"this run has its {len(self.members)} devices: {known}; {show(name)} is not one of them"
+            )
         free[0].name = name
         return free[0]
 
@@ -137,7 +162,9 @@ class Desk:
     def probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
         """An answer to a measurement of the link: as many bytes as were asked for."""
         if probe.answer_bytes > LARGEST_PROBE:
-            raise Malformed(f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}")
+            raise Malformed(
+                f"a probe may ask for at most {LARGEST_PROBE} bytes, got {probe.answer_bytes}"
+            )
         answer = Outgoing(pb.ServerMessage(probe=pb.Probe()))
         answer.put(answer.message.probe.payload, torch.zeros(probe.answer_bytes, dtype=torch.uint8))
         return answer
@@ -151,18 +178,28 @@ class Desk:
             )
         if not 1 <= message.samples <= MOST_SAMPLES or message.test_samples > MOST_SAMPLES:
             got = f"{message.samples} and {message.test_samples}"
-            raise Unwelcome(f"a device must have 1 to {MOST_SAMPLES} samples to train on, and as many to test on, got {got}")
+            raise Unwelcome(
+                f"a device must have 1 to {MOST_SAMPLES} samples to train on, and as many to test on, got {got}"
+            )
         measured = _measured(message) if self.scenario.network.measure else {}
         self._require_room(member, message.memory_bytes)
-        versions = _versions(message.versions)  # all that can be wrong with it is found before it counts as here
+        versions = _versions(
+            message.versions
+        )  # all that can be wrong with it is found before it counts as here
         with self.changed:
             if member.session is not session:
                 return
-            member.arrived, member.samples, member.test_samples = True, message.samples, message.test_samples
+            member.arrived, member.samples, member.test_samples = (
+                True,
+                message.samples,
+                message.test_samples,
+            )
             member.versions, member.last_seen = versions, time.monotonic()
             member.measurement = measured
             self.changed.notify_all()
-        self.tell("arrived", device=member.name, number=member.number, samples=message.samples, **measured)
+        self.tell(
+            "arrived", device=member.name, number=member.number, samples=message.samples, **measured
+        )
 
     def _require_room(self, member: Member, memory_bytes: int) -> None:
         """Raise where a device has no room for any split: else no plan could be made, and that would be the end for all."""
@@ -191,7 +228,11 @@ class Desk:
         """A device said what it must not, or the user's code at the server fails on what it sent."""
         why = str(error)
         with self.changed:
-            if member.session is session and member.work is not None and member.work.state in AT_WORK:
+            if (
+                member.session is session
+                and member.work is not None
+                and member.work.state in AT_WORK
+            ):
                 member.work.drop(why)
                 if isinstance(error, UserCodeError):
                     member.work.failure = error
@@ -207,7 +248,13 @@ class Desk:
     def _current(self, member: Member, place: pb.Place) -> Work | None:
         """The work that a message is about; None where that is over."""
         work = member.work
-        if work is None or place.run != self.run or place.order != work.order or place.round != work.round or work.state == DROPPED:
+        if (
+            work is None
+            or place.run != self.run
+            or place.order != work.order
+            or place.round != work.round
+            or work.state == DROPPED
+        ):
             return None
         return work
 
@@ -217,7 +264,9 @@ class Desk:
         self.tell("skipped", device=member.name, number=member.number, round=place.round, why=why)
         return skip(place.order, why)
 
-    def step(self, member: Member, incoming: Incoming[pb.DeviceMessage], step: pb.Step) -> Iterator[Outgoing[pb.ServerMessage]]:
+    def step(
+        self, member: Member, incoming: Incoming[pb.DeviceMessage], step: pb.Step
+    ) -> Iterator[Outgoing[pb.ServerMessage]]:
         """Activations and labels in, the gradient out."""
         start, work = time.monotonic(), self._current(member, step.place)
         if work is None:
@@ -226,11 +275,21 @@ class Desk:
         if not self.back_ends.splits:
             raise Malformed("with federated averaging a device trains the model by itself")
         if step.place.step < work.step:
-            self.tell("ignored", device=member.name, number=member.number, round=work.round, step=step.place.step)
+            self.tell(
+                "ignored",
+                device=member.name,
+                number=member.number,
+                round=work.round,
+                step=step.place.step,
+            )
             return
         if step.place.step > work.step or work.step >= self._settings.iterations_per_round:
-            raise Malformed(f"step {work.step} of round {work.round} was expected, got step {step.place.step}")
-        arrived, labels = self._batch(member, incoming, step.activations, step.labels, training=True)
+            raise Malformed(
+                f"step {work.step} of round {work.round} was expected, got step {step.place.step}"
+            )
+        arrived, labels = self._batch(
+            member, incoming, step.activations, step.labels, training=True
+        )
         with self.compute:
             found = self._trained(member, work, arrived, labels)
         if found is None:
@@ -247,13 +306,18 @@ class Desk:
         answer.message.gradient.server_s = time.monotonic() - start
         yield answer
 
-    def _trained(self, member: Member, work: Work, arrived: Tensors, labels: torch.Tensor) -> list[torch.Tensor | None] | None:
+    def _trained(
+        self, member: Member, work: Work, arrived: Tensors, labels: torch.Tensor
+    ) -> list[torch.Tensor | None] | None:
         """One step of a device's back end: the gradients; None where the round goes on without the device."""
         back = work.back
         if back is None or work.state != TRAINING:
             return None
         try:
-            with _model_or_loss(), seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step):
+            with (
+                _model_or_loss(),
+                seeded(self._settings.seed, SERVER_STEP, member.number, work.round, work.step),
+            ):
                 loss, gradients = back.step(arrived, labels)
         except NonFinite as seen:
             if str(seen) != "loss":
@@ -276,7 +340,9 @@ class Desk:
             work.drop(why)
             work.diverged = True
             self.changed.notify_all()
-        self.tell("dropped", device=member.name, number=member.number, round=work.round, why=work.why)
+        self.tell(
+            "dropped", device=member.name, number=member.number, round=work.round, why=work.why
+        )
 
     def weight(self, member: Member) -> float:
         """A device's part in the average, before it is divided by that of all."""
@@ -294,14 +360,21 @@ class Desk:
         """What a device sent, as tensors: of the types and shapes that cross the cut, for as many samples as there are labels."""
         wanted = incoming.tensor(labels)
         if wanted.dim() == 0 or not 1 <= len(wanted) <= self._settings.batch_size:
-            raise Malformed(f"a batch must have 1 to {self._settings.batch_size} labels, got shape {show(tuple(wanted.shape))}")
+            raise Malformed(
+                f"a batch must have 1 to {self._settings.batch_size} labels, got shape {show(tuple(wanted.shape))}"
+            )
         side = side_of(self.replica.halves(self.back_ends.splits[member.number])[1], training)
         metas = [side.tape.slots[slot] for slot in side.entering]
         if len(activations) != len(metas):
             raise Malformed(f"{len(metas)} tensors cross the cut, got {len(activations)}")
-        return tuple(_activation(incoming, *each, len(wanted)) for each in zip(activations, metas, strict=True)), wanted
+        return tuple(
+            _activation(incoming, *each, len(wanted))
+            for each in zip(activations, metas, strict=True)
+        ), wanted
 
-    def finished(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Finished) -> bool:
+    def finished(
+        self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Finished
+    ) -> bool:
         """A device has made all its steps; False where nobody waits for that any more."""
         work = self._current(member, message.place)
         if work is None or work.state != TRAINING:
@@ -312,7 +385,9 @@ class Desk:
         elapsed_s, back = time.monotonic() - work.began, work.back
         _require_times(message, elapsed_s)
         if fedavg:
-            message.transmit_s = max(0.0, elapsed_s - message.compute_s)  # there and back: the device cannot know
+            message.transmit_s = max(
+                0.0, elapsed_s - message.compute_s
+            )  # there and back: the device cannot know
             work.received = incoming.named(message.model, self.replica.tensors)
             work.losses = [message.train_loss]
         elif back is not None and not all(map(is_finite, back.trained().values())):
@@ -329,7 +404,9 @@ class Desk:
         return True
 
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
-    def evaluate(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Evaluate) -> Iterator[Outgoing[pb.ServerMessage]]:
+    def evaluate(
+        self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Evaluate
+    ) -> Iterator[Outgoing[pb.ServerMessage]]:
         """Activations of test samples in, how good the answers are out."""
         work = self._current(member, message.place)
         if work is None or work.state != ASSESSING:
@@ -342,7 +419,9 @@ class Desk:
             raise Malformed(f"a device with {member.test_samples} test samples sent more of them")
         work.deadline = min(time.monotonic() + work.allowed_s, work.assess_until)
         split = self.back_ends.splits[member.number]
-        arrived, labels = self._batch(member, incoming, message.activations, message.labels, training=False)
+        arrived, labels = self._batch(
+            member, incoming, message.activations, message.labels, training=False
+        )
         if not all(map(is_finite, arrived)):
             raise Malformed("the activations that were sent are not finite")
         with self.compute, _model_or_loss(), seeded(self._settings.seed, "evaluation", work.round):
@@ -360,23 +439,33 @@ class Desk:
         finite = math.isfinite(message.test_loss) and math.isfinite(message.test_metric)
         if not finite or not all(0 <= accuracy <= 1 for accuracy in accuracies):
             got = f"{message.test_loss:g}, {message.test_metric:g}, {accuracies[0]:g} and {accuracies[1]:g}"
-            raise Malformed(f"a test loss and a metric must be finite, and accuracies from 0 to 1, got {got}")
+            raise Malformed(
+                f"a test loss and a metric must be finite, and accuracies from 0 to 1, got {got}"
+            )
         if message.HasField("test_metric") != (self.replica.metric is not None):
-            raise Malformed(f"a device must send a metric if the run has one of its own, training.metric = {show(self._settings.metric)}")
+            raise Malformed(
+                f"a device must send a metric if the run has one of its own, training.metric = {show(self._settings.metric)}"
+            )
         with self.changed:
             if work is not None and work.state == ASSESSING:
                 work.assessed, work.state = message, ASSESSED
                 self.changed.notify_all()
 
     # ---- layers that move ------------------------------------------------------------------------------------------------------
-    def moved(self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Moved) -> None:
+    def moved(
+        self, member: Member, incoming: Incoming[pb.DeviceMessage], message: pb.Moved
+    ) -> None:
         """A device has taken over the layers that it was sent, and hands over those that it was asked for."""
         work = member.work
         if work is None or work.state != MOVING or work.order != message.order:
             return
-        received = incoming.named(message.layers, {name: self.replica.tensors[name] for name in work.received})
+        received = incoming.named(
+            message.layers, {name: self.replica.tensors[name] for name in work.received}
+        )
         with self.changed:
-            if work.state == MOVING:  # else it was dropped meanwhile, and the layers stay where they were
+            if (
+                work.state == MOVING
+            ):  # else it was dropped meanwhile, and the layers stay where they were
                 work.received, work.state = received, MOVED
                 self.changed.notify_all()
 
@@ -386,12 +475,16 @@ def _model_or_loss() -> AbstractContextManager[None]:
     return user_code("at the server the model or the loss", passing=(NonFinite,))
 
 
-def _activation(incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: Meta, samples: int) -> torch.Tensor:
+def _activation(
+    incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: Meta, samples: int
+) -> torch.Tensor:
     """A tensor that crosses the cut; its header is compared before its numbers are touched."""
     shape, dtype = meta.shape_at(samples), NAMES.get(meta.dtype, "")
     if tuple(message.shape) != shape or message.dtype != dtype:
         got = f"{show(tuple(message.shape[:MAX_DIMS]))} of {show(message.dtype[:64])}"
-        raise Malformed(f"what crosses the cut must be {shape} of {dtype} for {samples} samples, got {got}")
+        raise Malformed(
+            f"what crosses the cut must be {shape} of {dtype} for {samples} samples, got {got}"
+        )
     if message.wants_gradient and not meta.dtype.is_floating_point:
         raise Malformed(f"only floats have gradients, got {dtype}")
     return incoming.tensor(message).requires_grad_(message.wants_gradient)
@@ -405,20 +498,27 @@ def _score_message(place: pb.Place, found: BatchScore, labels: torch.Tensor) -> 
     if labels.dim() == 1:
         message.right = bytes(found.right.to(torch.uint8).tolist())
     else:
-        message.right_labels, message.counted_labels = int(found.right.sum()), int((labels != IGNORED_LABEL).sum())
+        message.right_labels, message.counted_labels = (
+            int(found.right.sum()),
+            int((labels != IGNORED_LABEL).sum()),
+        )
     return message
 
 
 def told_scenario(scenario: Scenario) -> Scenario:
     """What a device is told of the scenario: the model, the training and the network; not the server's files, nor the other devices."""
-    tables = {table: getattr(scenario, table).settings() for table in ("model", "training", "network")}
+    tables = {
+        table: getattr(scenario, table).settings() for table in ("model", "training", "network")
+    }
     tables["model"].pop("weights", None)
     return Scenario(**tables)
 
 
 def _versions(messages: Sequence[pb.Version]) -> frozenset[tuple[int, int]]:
     if len(messages) > MOST_VERSIONS:
-        raise Malformed(f"a device keeps at most {MOST_VERSIONS} versions of its front, got {len(messages)}")
+        raise Malformed(
+            f"a device keeps at most {MOST_VERSIONS} versions of its front, got {len(messages)}"
+        )
     return frozenset((each.round, each.split) for each in messages)
 
 
@@ -437,6 +537,8 @@ def _require_times(message: pb.Finished, elapsed_s: float) -> None:
     times = (message.compute_s, message.transmit_s, message.server_s, *message.step_compute_s)
     wrong = [seconds for seconds in times if not 0 <= seconds <= elapsed_s + SLACK_S]
     if wrong:
-        raise Malformed(f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, got {wrong[0]:g}")
+        raise Malformed(
+            f"times must be from 0 to {elapsed_s:.3g} s, which have gone by, got {wrong[0]:g}"
+        )
     if not math.isfinite(message.train_loss):
         raise Malformed(f"a training loss must be finite, got {message.train_loss:g}")

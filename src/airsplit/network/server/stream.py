@@ -55,7 +55,9 @@ class Session:
         self._probing, self._probes_lock = False, threading.Lock()
         self._turn: threading.Timer | None = None  # to probe, from the first probe on
         self._replaced = False
-        self._silence = _later(SILENCE_S, context.cancel)  # who does not say who it is must not keep others out
+        self._silence = _later(
+            SILENCE_S, context.cancel
+        )  # who does not say who it is must not keep others out
         context.add_callback(lambda: self.orders.put(None))
 
     def give(self, order: Outgoing[pb.ServerMessage]) -> None:
@@ -111,7 +113,10 @@ class Session:
             Unwelcome: grpc.StatusCode.FAILED_PRECONDITION,
             Flooding: grpc.StatusCode.RESOURCE_EXHAUSTED,
         }
-        code = next((code for kind, code in codes.items() if isinstance(error, kind)), grpc.StatusCode.INVALID_ARGUMENT)
+        code = next(
+            (code for kind, code in codes.items() if isinstance(error, kind)),
+            grpc.StatusCode.INVALID_ARGUMENT,
+        )
         if self._member is not None:
             self._desk.refused(self._member, self, error)
         else:
@@ -122,7 +127,10 @@ class Session:
         """The same messages, no more of them a second than any device has use for."""
         for data in arriving:
             second = int(time.monotonic())
-            self._second, self._messages = second, self._messages + 1 if second == self._second else 1
+            self._second, self._messages = (
+                second,
+                self._messages + 1 if second == self._second else 1,
+            )
             if self._messages > MESSAGES_PER_S:
                 raise Flooding(f"a device may send at most {MESSAGES_PER_S:,} messages a second")
             if self._member is not None:
@@ -137,7 +145,9 @@ class Session:
             setattr(work, column, getattr(work, column) + len(data))
 
     # ---- the conversation --------------------------------------------------------------------------------------------------
-    def _talk(self, messages: Iterator[Incoming[pb.DeviceMessage]]) -> Iterator[Outgoing[pb.ServerMessage]]:
+    def _talk(
+        self, messages: Iterator[Incoming[pb.DeviceMessage]]
+    ) -> Iterator[Outgoing[pb.ServerMessage]]:
         hello = next(messages, None)
         if hello is None:
             return
@@ -156,13 +166,17 @@ class Session:
                 self._desk.arrived(member, self, message.arrived)
                 yield from self._ordered()
             elif not member.arrived:
-                raise Malformed(f"a device must say that it has arrived before anything else, got {show(body)}")
+                raise Malformed(
+                    f"a device must say that it has arrived before anything else, got {show(body)}"
+                )
             else:
                 yield from self._answered(member, incoming, body)
 
     def _greeted(self, hello: pb.Hello) -> Member:
         if hello.protocol != PROTOCOL:
-            raise Unwelcome(f"the server speaks version {PROTOCOL} of the protocol, the device {hello.protocol}; install the same airsplit")
+            raise Unwelcome(
+                f"the server speaks version {PROTOCOL} of the protocol, the device {hello.protocol}; install the same airsplit"
+            )
         return self._desk.greet(self, hello.name)
 
     def _probed(self, probe: pb.Probe) -> Outgoing[pb.ServerMessage]:
@@ -171,7 +185,9 @@ class Session:
             self._turn = _later(PROBING_S, self._end_probing)
         return self._desk.probed(probe)
 
-    def _answered(self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None) -> Iterator[Outgoing[pb.ServerMessage]]:
+    def _answered(
+        self, member: Member, incoming: Incoming[pb.DeviceMessage], body: str | None
+    ) -> Iterator[Outgoing[pb.ServerMessage]]:
         """One message of a device that has arrived."""
         self._require_own()
         message = incoming.message
@@ -200,7 +216,9 @@ class Session:
         """The next order; waits for it."""
         self.idle = True
         order = self.orders.get()
-        while order is not None and not self.orders.empty():  # a newer one may have come just now, or the end of the stream
+        while (
+            order is not None and not self.orders.empty()
+        ):  # a newer one may have come just now, or the end of the stream
             order = self.orders.get()
         self.idle = False
         self._require_own()

@@ -26,7 +26,20 @@ from airsplit.training.step import is_finite
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name)
-    for name in ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128")
+    for name in (
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "bool",
+        "complex64",
+        "complex128",
+    )
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -62,10 +75,19 @@ class Outgoing(Generic[P]):
         self._size = 0
         self._frame = b""
 
-    def put(self, header: pb.Tensor, tensor: Tensor, compression: str = "none", *, wants_gradient: bool = False) -> None:
+    def put(
+        self,
+        header: pb.Tensor,
+        tensor: Tensor,
+        compression: str = "none",
+        *,
+        wants_gradient: bool = False,
+    ) -> None:
         """Add a tensor; `header`, which is part of the message, says what it is: type, shape, and how its numbers are coded."""
         if tensor.dtype not in NAMES:
-            raise InvalidValue(f"a tensor that is sent must be one of {', '.join(DTYPES)}, got {tensor.dtype}")
+            raise InvalidValue(
+                f"a tensor that is sent must be one of {', '.join(DTYPES)}, got {tensor.dtype}"
+            )
         tensor = tensor.detach()
         header.dtype, header.wants_gradient = NAMES[tensor.dtype], wants_gradient
         header.shape.extend(tensor.shape)
@@ -105,7 +127,11 @@ class Outgoing(Generic[P]):
     def _made(self) -> bytes:
         header = self.message.SerializeToString()
         head = (b"\x12", _varint(len(header)), header)
-        return b"".join(head if not self._size else (b"\x0a", _varint(self._size, LONGEST_LENGTH), *self._parts, *head))
+        return b"".join(
+            head
+            if not self._size
+            else (b"\x0a", _varint(self._size, LONGEST_LENGTH), *self._parts, *head)
+        )
 
 
 class Incoming(Generic[P]):
@@ -120,12 +146,16 @@ class Incoming(Generic[P]):
             raise Malformed("a tensor must have numbers, got one that says it is absent")
         dtype, coding = DTYPES.get(header.dtype), header.coding
         if dtype is None:
-            raise Malformed(f"a tensor's dtype must be one of {', '.join(DTYPES)}, got {_short(header.dtype)}")
+            raise Malformed(
+                f"a tensor's dtype must be one of {', '.join(DTYPES)}, got {_short(header.dtype)}"
+            )
         shape = _shape(header)
         if not coding:
             return self._numbers(header.at, dtype, shape)
         if coding not in VALUES or not dtype.is_floating_point:
-            raise Malformed(f"a tensor's coding must be one of {', '.join(VALUES)}, of floats, got {_short(coding)} of {header.dtype}")
+            raise Malformed(
+                f"a tensor's coding must be one of {', '.join(VALUES)}, of floats, got {_short(coding)} of {header.dtype}"
+            )
         if not math.prod(shape) or not shape:
             raise Malformed("a tensor that is empty, or one number, is sent as it is")
         values = self._numbers(header.at, VALUES[coding], shape)
@@ -138,17 +168,23 @@ class Incoming(Generic[P]):
             raise Malformed("a gradient that is absent must have no type and no shape")
         return None if header.absent else self.tensor(header)
 
-    def named(self, headers: Iterable[pb.NamedTensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def named(
+        self, headers: Iterable[pb.NamedTensor], like: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         """Tensors of the message, which must be exactly those of `like`: names, types and shapes; all finite."""
         found: dict[str, Tensor] = {}
         for header in headers:
             wanted = like.get(header.name)
             if wanted is None or header.name in found:
-                raise Malformed(f"a message must have the tensors that were asked for, once each, got {_short(header.name)}")
+                raise Malformed(
+                    f"a message must have the tensors that were asked for, once each, got {_short(header.name)}"
+                )
             found[header.name] = require_like(header.name, self.tensor(header.tensor), wanted)
         missing = like.keys() - found.keys()
         if missing:
-            raise Malformed(f"a message must have all tensors that were asked for, {show(min(missing))} is missing")
+            raise Malformed(
+                f"a message must have all tensors that were asked for, {show(min(missing))} is missing"
+            )
         return {name: found[name] for name in like}
 
     def _numbers(self, at: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
@@ -156,14 +192,23 @@ class Incoming(Generic[P]):
         size = math.prod(shape) * dtype.itemsize
         if at + size > len(self._payload):
             there = f"the payload has {len(self._payload)}"
-            raise Malformed(f"a tensor of {NAMES[dtype]} and shape {show(shape)} takes {size} bytes at {at}, but {there}")
+            raise Malformed(
+                f"a tensor of {NAMES[dtype]} and shape {show(shape)} takes {size} bytes at {at}, but {there}"
+            )
         if not size:
             return torch.empty(shape, dtype=dtype)
         data = np.frombuffer(self._payload, np.uint8, size, at)
         if dtype is torch.bool and data.max() > 1:
             raise Malformed("truth values must be bytes of 0 or 1")
-        if data.ctypes.data % TORCH_ALIGNED:  # matrix products round differently there: the same numbers must give the same bits
-            return torch.empty(size, dtype=torch.uint8).copy_(from_dlpack(data)).view(dtype).reshape(shape)
+        if (
+            data.ctypes.data % TORCH_ALIGNED
+        ):  # matrix products round differently there: the same numbers must give the same bits
+            return (
+                torch.empty(size, dtype=torch.uint8)
+                .copy_(from_dlpack(data))
+                .view(dtype)
+                .reshape(shape)
+            )
         return from_dlpack(data).view(dtype).reshape(shape)
 
 
@@ -173,7 +218,9 @@ def _shape(header: pb.Tensor) -> tuple[int, ...]:
         raise Malformed(f"a tensor must have at most {MAX_DIMS} axes, got {len(header.shape)}")
     shape = tuple(header.shape)
     if math.prod(max(length, 1) for length in shape) > MAX_ELEMENTS:
-        raise Malformed(f"a tensor must have at most {MAX_ELEMENTS} elements, got shape {show(shape)}")
+        raise Malformed(
+            f"a tensor must have at most {MAX_ELEMENTS} elements, got shape {show(shape)}"
+        )
     return shape
 
 
@@ -193,7 +240,9 @@ def _short(text: str) -> str:
 def require_like(name: str, tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor, if it has the type and shape of another, and is finite."""
     if tensor.dtype != like.dtype or tensor.shape != like.shape:
-        wanted, got = (f"{tuple(each.shape)} of {NAMES.get(each.dtype, each.dtype)}" for each in (like, tensor))
+        wanted, got = (
+            f"{tuple(each.shape)} of {NAMES.get(each.dtype, each.dtype)}" for each in (like, tensor)
+        )
         raise Malformed(f"{name} must be {wanted}, got {got}")
     if not is_finite(tensor):
         raise Malformed(f"{name} must be finite")
@@ -214,15 +263,21 @@ def opened(kind: type[P], data: bytes | bytearray, header_limit: int = HEADER_LI
         raise Malformed("bytes that are no frame: there is no message in them")
     size, start = _read_varint(data, at + 1)
     if size > header_limit:
-        raise Malformed(f"a message without its numbers must have at most {header_limit} bytes, got {size}")
+        raise Malformed(
+            f"a message without its numbers must have at most {header_limit} bytes, got {size}"
+        )
     if start + size != len(data):
         raise Malformed(f"a frame of {start + size} bytes was announced, got {len(data)}")
     return Incoming(parsed(kind, bytes(memoryview(data)[start:])), payload)
 
 
-def joined(kind: type[P], arrived: Iterable[bytes], limit_bytes: int, header_limit: int = HEADER_LIMIT) -> Iterator[Incoming[P]]:
+def joined(
+    kind: type[P], arrived: Iterable[bytes], limit_bytes: int, header_limit: int = HEADER_LIMIT
+) -> Iterator[Incoming[P]]:
     """Whole messages from the frames that arrive, where some come in pieces."""
-    parts = bytearray()  # not a list: that would take many times the memory of pieces of a byte or two
+    parts = (
+        bytearray()
+    )  # not a list: that would take many times the memory of pieces of a byte or two
     for data in arrived:
         if data[:1] != b"\x1a":
             if parts:

@@ -48,7 +48,10 @@ class TokenBucket:
         self._rate_bps = _checked(rate_bps)
         self._burst_bytes = require_integer("burst_bytes", burst_bytes, low=1)
         self._now, self._sleep = now, sleep
-        self._turn, self._lock = threading.Lock(), threading.Lock()  # one waits at a time; nobody sleeps with the second
+        self._turn, self._lock = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # one waits at a time; nobody sleeps with the second
         self._since_s, self._carried_bytes = now(), 0.0  # D(t) = carried + r/8 (t - since)
         self._end_bytes = 0.0  # of what was let through; the bucket is full when D gets there
 
@@ -62,7 +65,11 @@ class TokenBucket:
         changed = _checked(rate_bps)
         with self._lock:
             now_s = self._now()
-            self._carried_bytes, self._since_s, self._rate_bps = self._carried(now_s), now_s, changed
+            self._carried_bytes, self._since_s, self._rate_bps = (
+                self._carried(now_s),
+                now_s,
+                changed,
+            )
 
     def empty(self) -> None:
         """Give up what was saved up, so that a message of n bytes takes 8 n / r seconds from now, not a burst less.

@@ -59,21 +59,37 @@ def listen(
     All take bytes and return bytes: what is no message is ours to refuse, and must not fail within gRPC.
     """
     threads = ThreadPoolExecutor(max_workers=2 * devices + 8, thread_name_prefix="airsplit-device")
-    server = grpc.server(threads, options=_options(limit_bytes), maximum_concurrent_rpcs=2 * devices + 8)
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+    server = grpc.server(
+        threads, options=_options(limit_bytes), maximum_concurrent_rpcs=2 * devices + 8
+    )
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()
+    }
     handlers["Join"] = grpc.stream_stream_rpc_method_handler(join)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
-        port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+        port = (
+            server.add_insecure_port(address)
+            if credentials is None
+            else server.add_secure_port(address, credentials)
+        )
     except RuntimeError:
-        raise InvalidValue(f"address {address!r} cannot be listened on; is it this machine's, and is the port free?") from None
+        raise InvalidValue(
+            f"address {address!r} cannot be listened on; is it this machine's, and is the port free?"
+        ) from None
     server.start()
     return server, port
 
 
-def connect(address: str, credentials: grpc.ChannelCredentials | None, limit_bytes: int = LARGEST_MESSAGE) -> grpc.Channel:
+def connect(
+    address: str, credentials: grpc.ChannelCredentials | None, limit_bytes: int = LARGEST_MESSAGE
+) -> grpc.Channel:
     """A channel to a server; in plain text where there are no credentials."""
-    options = [*_options(limit_bytes), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        *_options(limit_bytes),
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     if is_loopback(split_address(address)[0]):
         options.append(("grpc.enable_http_proxy", 0))  # a proxy's loopback is another
     if credentials is None:
@@ -90,7 +106,9 @@ def join_call(channel: grpc.Channel, requests: Iterator[bytes]) -> Any:
 def ask_status(channel: grpc.Channel, timeout_s: float) -> str:
     """The server's state, as JSON."""
     method = channel.unary_unary(
-        f"/{SERVICE}/Status", request_serializer=pb.StatusRequest.SerializeToString, response_deserializer=pb.StatusReply.FromString
+        f"/{SERVICE}/Status",
+        request_serializer=pb.StatusRequest.SerializeToString,
+        response_deserializer=pb.StatusReply.FromString,
     )
     return str(method(pb.StatusRequest(), timeout=timeout_s).json)
 

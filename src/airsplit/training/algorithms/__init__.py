@@ -12,7 +12,9 @@ from airsplit.training.algorithms.sfl import SFL
 from airsplit.training.algorithms.split_learning import SPLIT_LEARNING
 from airsplit.training.algorithms.splitfed import SPLITFED_V1, SPLITFED_V2
 
-ALGORITHMS: dict[str, Algorithm] = {each.name: each for each in (SFL, FEDAVG, SPLIT_LEARNING, SPLITFED_V1, SPLITFED_V2)}
+ALGORITHMS: dict[str, Algorithm] = {
+    each.name: each for each in (SFL, FEDAVG, SPLIT_LEARNING, SPLITFED_V1, SPLITFED_V2)
+}
 
 
 def algorithm_of(name: str) -> Algorithm:
@@ -25,7 +27,9 @@ def algorithm_of(name: str) -> Algorithm:
         return ALGORITHMS[name]
     found = referenced(name, "training.algorithm")
     if not isinstance(found, Algorithm):
-        raise InvalidValue(f"training.algorithm {name!r} must be an airsplit.training.algorithms.algorithm.Algorithm, got {show(found)}")
+        raise InvalidValue(
+            f"training.algorithm {name!r} must be an airsplit.training.algorithms.algorithm.Algorithm, got {show(found)}"
+        )
     what = f"training.algorithm {name!r}"
     return replace(
         found,

@@ -24,7 +24,9 @@ def train_side_by_side(crew: Crew, state: State, task: Task) -> float | None:
     if common_batch.usable(crew, state, task, mine):
         return common_batch.train_as_one_batch(crew, state, task, mine)
     with crew.ranks.together():
-        train = stacked.train_stacked if stacked.usable(crew, state, task, mine) else _train_one_by_one
+        train = (
+            stacked.train_stacked if stacked.usable(crew, state, task, mine) else _train_one_by_one
+        )
         loss, mean = train(crew, state, task, mine)
     mean.add_up(state.common, crew.ranks, crew.ranks.holder(task.finishing[0], len(task.splits)))
     mean.into(state.common)
@@ -53,7 +55,10 @@ def sfl_round(crew: Crew, state: State, task: Task) -> float | None:
 
 def average_fronts(crew: Crew, state: State, task: Task) -> None:
     """Average each personal layer among the devices that hold it themselves, and among those for whom the server holds it."""
-    fronts = {split: set(crew.replica.front_keys(split)) for split in set(task.splits[task.finishing].tolist())}
+    fronts = {
+        split: set(crew.replica.front_keys(split))
+        for split in set(task.splits[task.finishing].tolist())
+    }
     alike = defaultdict[frozenset[int], list[str]](list)
     for name in state.personal:
         alike[frozenset(split for split, inside in fronts.items() if name in inside)].append(name)
@@ -64,9 +69,15 @@ def average_fronts(crew: Crew, state: State, task: Task) -> None:
                 _average_among(devices, names, crew, state, task)
 
 
-def _average_among(devices: list[int], names: list[str], crew: Crew, state: State, task: Task) -> None:
+def _average_among(
+    devices: list[int], names: list[str], crew: Crew, state: State, task: Task
+) -> None:
     total, mean = float(task.weights[devices].sum()), Mean()
-    mine = {k: {name: tensor for name, tensor in state.own(k).items() if name in names} for k in devices if k in state.held}
+    mine = {
+        k: {name: tensor for name, tensor in state.own(k).items() if name in names}
+        for k in devices
+        if k in state.held
+    }
     for k, own in mine.items():
         mean.add(own, float(task.weights[k]) / total)
     first = crew.ranks.holder(devices[0], len(task.splits))

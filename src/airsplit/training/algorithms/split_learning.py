@@ -18,4 +18,6 @@ def sequential_round(crew: Crew, state: State, task: Task) -> float | None:
     return sum(losses)
 
 
-SPLIT_LEARNING = Algorithm("split-learning", nothing_personal, sequential_round, sequential_charges, in_turns=True)
+SPLIT_LEARNING = Algorithm(
+    "split-learning", nothing_personal, sequential_round, sequential_charges, in_turns=True
+)

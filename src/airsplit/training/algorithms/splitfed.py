@@ -51,10 +51,14 @@ def one_server_round(crew: Crew, state: State, task: Task) -> float | None:
 
 def _order(crew: Crew, task: Task, iteration: int, present: Ints) -> list[int]:
     """Who is still there, in the order in which the server takes them."""
-    order = generator(crew.settings.seed, "server order", task.number, iteration).permutation(len(task.splits))
+    order = generator(crew.settings.seed, "server order", task.number, iteration).permutation(
+        len(task.splits)
+    )
     place = {int(k): at for at, k in enumerate(present)}
     return [place[int(k)] for k in order if task.iterations[k] > iteration]
 
 
 SPLITFED_V1 = Algorithm("splitfed-v1", nothing_personal, train_side_by_side, splitfed_charges)
-SPLITFED_V2 = Algorithm("splitfed-v2", nothing_personal, one_server_round, splitfed_charges, in_turns=True)
+SPLITFED_V2 = Algorithm(
+    "splitfed-v2", nothing_personal, one_server_round, splitfed_charges, in_turns=True
+)
