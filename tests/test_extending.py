@@ -188,7 +188,7 @@ def test_what_is_no_algorithm_is_refused(workplace: Path) -> None:
     (workplace / "worse.py").write_text("def train(crew, state, task): pass\n")
     with pytest.raises(
         InvalidValue,
-        match=r"training\.algorithm 'worse:train' must be an airsplit\.learn\.algorithm\.Algorithm, got <function",
+        match=r"training\.algorithm 'worse:train' must be an airsplit\.training\.algorithms\.algorithm\.Algorithm, got <function",
     ):
         list(air.simulate(small("worse:train")))
 

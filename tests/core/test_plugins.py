@@ -259,7 +259,7 @@ def test_a_package_of_the_user_s_that_is_installed_is_the_user_s_code(tmp_path: 
 def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Path) -> None:
     library = fail_in(tmp_path / "site-packages" / "library")
     with pytest.raises(
-        UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_user_code\.py:\d+\)$"
+        UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_plugins\.py:\d+\)$"
     ):
         guarded(lambda: library(), "the loss")()
 
@@ -287,7 +287,7 @@ def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
 def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
     with (
         pytest.raises(
-            UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_user_code\.py:\d+\)$"
+            UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_plugins\.py:\d+\)$"
         ),
         user_code("the model"),
     ):
@@ -312,7 +312,7 @@ class Speechless(Exception):
 def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
     with (
         pytest.raises(
-            UserCodeError, match=r"^the model failed: Speechless \(.*test_user_code\.py:\d+\)$"
+            UserCodeError, match=r"^the model failed: Speechless \(.*test_plugins\.py:\d+\)$"
         ),
         user_code("the model"),
     ):

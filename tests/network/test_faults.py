@@ -40,6 +40,7 @@ from airsplit.network.identity.admission import (
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import Outgoing, opened
 from airsplit.network.wire.transport import PROTOCOL, connect, join_call
+from airsplit.report.page import write_report
 from airsplit.runs.folder import Divergence
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.coordinator import Training
@@ -336,7 +337,7 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path, every: int) -
             made.train()
     done = len(made.serving.folder.records())
     assert made.serving.folder.divergence() == Divergence(done + 1, str(raised.value))
-    assert f"diverged in round {done + 1}" in (made.serving.folder.path / "report.html").read_text()
+    assert f"diverged in round {done + 1}" in write_report(made.serving.folder.path).read_text()
 
 
 def test_weights_that_overflow_in_the_last_step_end_the_training(tmp_path: Path) -> None:

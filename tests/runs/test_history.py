@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from airsplit import FileProblem
-from airsplit.runs.history import History
 from airsplit.runs.folder import RunFolder
+from airsplit.runs.history import History
 from report.run_folders import a_plan, a_record, a_run
 
 
@@ -49,6 +49,8 @@ def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
         ({"all_split_names": 16}, "all_split_names must be a list"),
     ],
 )
-def test_a_plan_whose_columns_only_look_like_numbers_is_a_file_problem(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
+def test_a_plan_whose_columns_only_look_like_numbers_is_a_file_problem(
+    tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(FileProblem, match=rf"plan of the run .*plan\.json': {complaint}"):
         History(RunFolder(a_run(tmp_path, [], plan=a_plan(3, **changes))))

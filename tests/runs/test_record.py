@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airsplit import FileProblem, InvalidValue, RoundRecord
-from airsplit.runs.record import RecordReader
 from airsplit.runs.folder import RunFolder
+from airsplit.runs.record import RecordReader
 
 FULL = RoundRecord(
     round=3,
@@ -76,7 +76,9 @@ def folder(path: Path, *records: RoundRecord) -> RunFolder:
 
 
 def numbered(*rounds: int) -> list[RoundRecord]:
-    return [RoundRecord(round=n, virtual_time_s=float(n), latency_s=1.0, train_loss=0.1) for n in rounds]
+    return [
+        RoundRecord(round=n, virtual_time_s=float(n), latency_s=1.0, train_loss=0.1) for n in rounds
+    ]
 
 
 def test_records_are_read_in_their_order(tmp_path: Path) -> None:
@@ -144,14 +146,20 @@ def test_a_folder_is_locked_by_one_at_a_time_and_free_afterwards(tmp_path: Path)
 
 
 def test_a_lock_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run" / ".lock").mkdir(parents=True)  # the lock never gets a handle, which __del__ must bear
+    (tmp_path / "run" / ".lock").mkdir(
+        parents=True
+    )  # the lock never gets a handle, which __del__ must bear
     with pytest.raises(FileProblem, match="cannot be written"):
         RunFolder(tmp_path / "run").locked()
 
 
 def test_a_folder_in_a_place_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for make in (lambda run: run.locked(), lambda run: run.begin("", {}), lambda run: run.append(FULL)):
+    for make in (
+        lambda run: run.locked(),
+        lambda run: run.begin("", {}),
+        lambda run: run.append(FULL),
+    ):
         with pytest.raises(FileProblem, match="cannot be written"):
             _call(make, RunFolder(tmp_path / "file" / "run"))
 

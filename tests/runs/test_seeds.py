@@ -11,7 +11,14 @@ from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
 
 def run(*points: tuple[float, float | None]) -> tuple[RoundRecord, ...]:
     return tuple(
-        RoundRecord(round=n, virtual_time_s=time, latency_s=1.0, train_loss=0.5, test_accuracy=accuracy, sent_bytes=(n, 2 * n))
+        RoundRecord(
+            round=n,
+            virtual_time_s=time,
+            latency_s=1.0,
+            train_loss=0.5,
+            test_accuracy=accuracy,
+            sent_bytes=(n, 2 * n),
+        )
         for n, (time, accuracy) in enumerate(points, start=1)
     )
 
@@ -30,7 +37,9 @@ def test_one_seed_has_no_interval_and_none_no_mean():
 
 
 def test_times_and_accuracies_are_those_of_the_rounds_that_were_evaluated():
-    trials = Trials((run((1.0, 0.2), (2.0, None), (3.0, 0.8)), run((1.5, 0.9), (2.5, None), (3.5, 0.7))))
+    trials = Trials(
+        (run((1.0, 0.2), (2.0, None), (3.0, 0.8)), run((1.5, 0.9), (2.5, None), (3.5, 0.7)))
+    )
     assert trials.time_to(0.5) == [3.0, 1.5]
     assert trials.time_to(0.85) == [None, 1.5]
     assert trials.accuracy_by(2.0, untrained=0.1) == [0.2, 0.9]
@@ -55,7 +64,14 @@ def test_the_common_target_is_reached_by_every_run():
 def errors(*values: tuple[float, float | None]) -> tuple[RoundRecord, ...]:
     """A run with an error at some virtual times, of which less is better."""
     return tuple(
-        RoundRecord(round=n, virtual_time_s=time_s, latency_s=1.0, train_loss=0.0, test_metric=value, test_accuracy=0.9)
+        RoundRecord(
+            round=n,
+            virtual_time_s=time_s,
+            latency_s=1.0,
+            train_loss=0.0,
+            test_metric=value,
+            test_accuracy=0.9,
+        )
         for n, (time_s, value) in enumerate(values, start=1)
     )
 
@@ -65,7 +81,11 @@ ERROR = Metric("error", "test_metric", "min")
 
 def test_of_a_metric_with_the_goal_min_less_is_better() -> None:
     trials = Trials(
-        (errors((1.0, 8.0), (2.0, None), (3.0, 2.0), (4.0, 3.0)), errors((1.0, 1.0), (2.0, None), (3.0, 9.0), (4.0, 9.0))), ERROR
+        (
+            errors((1.0, 8.0), (2.0, None), (3.0, 2.0), (4.0, 3.0)),
+            errors((1.0, 1.0), (2.0, None), (3.0, 9.0), (4.0, 9.0)),
+        ),
+        ERROR,
     )
     assert trials.best() == [2.0, 1.0]
     assert trials.time_to(2.0) == [3.0, 1.0]
@@ -89,10 +109,15 @@ def test_of_a_metric_with_the_goal_min_less_is_better() -> None:
         ("max", 5e-324, 0.0),
     ],
 )
-def test_the_target_of_a_metric_is_a_round_number_that_all_reach(goal: str, best: float, target: float) -> None:
+def test_the_target_of_a_metric_is_a_round_number_that_all_reach(
+    goal: str, best: float, target: float
+) -> None:
     metric = Metric("mine", "test_metric", goal)
     farther = best + 1 if goal == "max" else best - 1
-    several = [Trials((errors((1.0, best)), errors((1.0, farther))), metric), Trials((errors((1.0, farther)),), metric)]
+    several = [
+        Trials((errors((1.0, best)), errors((1.0, farther))), metric),
+        Trials((errors((1.0, farther)),), metric),
+    ]
     assert common_target(several) == target
     assert all(time_s is not None for trials in several for time_s in trials.time_to(target))
 

@@ -340,7 +340,7 @@ def test_a_run_folder_says_everything_about_the_run(tmp_path: Path) -> None:
     assert plan["splits"] == [1, 2, 3, 1, 2]
     assert sum(plan["shares"]) <= 1
     assert RunFolder(tmp_path / "run").records() == records
-    assert (tmp_path / "run/report.html").exists()
+    assert air.write_report(tmp_path / "run").exists()
 
 
 def test_the_scenario_of_a_run_is_the_same_run(tmp_path: Path) -> None:

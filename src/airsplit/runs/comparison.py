@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import FileProblem
-from airsplit.runs.history import has_energy
-from airsplit.runs.metric import Metric, metric_of
 from airsplit.core.formatting import counted, percent, quantity, seconds
 from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.scenario.scenario import Scenario
+from airsplit.runs.history import has_energy
+from airsplit.runs.metric import Metric, metric_of
 from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
 from airsplit.runs.wording import title_of
+from airsplit.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ class Comparison:
     @property
     def has_metric(self) -> bool:
         """Whether there is such a number: accuracy only where labels are classes."""
-        return bool(self.finished) and all(trials.last(self.metric.field) for trials in self.finished.values())
+        return bool(self.finished) and all(
+            trials.last(self.metric.field) for trials in self.finished.values()
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -95,8 +97,14 @@ class Comparison:
     def _cells(self, row: Row) -> Iterator[tuple[str, str]]:
         """Columns and what a row has in them."""
         yield f"final {self.metric.name}", self._final(row)
-        yield "worst device", self._shown(row.worst_accuracy if self.metric.is_accuracy else row.worst_metric)
-        yield (f"time to {self._target}" if self.has_metric else "time to a target"), self._time(row)
+        yield (
+            "worst device",
+            self._shown(row.worst_accuracy if self.metric.is_accuracy else row.worst_metric),
+        )
+        yield (
+            (f"time to {self._target}" if self.has_metric else "time to a target"),
+            self._time(row),
+        )
         yield "all rounds", _or_dash(row.virtual_time_s, seconds)
         yield "sent up", _or_dash(row.sent_bytes, _bytes)
         if self.scenario.clock.downlink:
@@ -126,7 +134,11 @@ class Comparison:
         if row.reached == len(self.seeds):
             return _or_dash(row.time_to_target_s, seconds)
         some = f"{row.reached} of {len(self.seeds)}"
-        return f"only {some}" if row.time_to_target_s is None else f"{seconds(row.time_to_target_s)} ({some})"
+        return (
+            f"only {some}"
+            if row.time_to_target_s is None
+            else f"{seconds(row.time_to_target_s)} ({some})"
+        )
 
     def _final(self, row: Row) -> str:
         """Return the metric after the last round, and what became of seeds that never got there."""
@@ -140,7 +152,11 @@ class Comparison:
     def about(self, of_seeds: str = "± is the 95 % interval") -> str:
         """What was trained, and what numbers are of several seeds."""
         training, seeds = self.scenario.training, self.seeds
-        which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
+        which = (
+            f"seed {seeds[0]}"
+            if len(seeds) == 1
+            else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
+        )
         return (
             f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {counted(training.rounds, 'round')} of "
             f"{training.iterations_per_round} iterations, batch {training.batch_size}; {which}."
@@ -172,25 +188,50 @@ class Comparison:
         if not self.has_metric:
             yield "There is no accuracy that all of them reach."
             return
-        right = f"{self._target} right" if self.metric.is_accuracy else f"to {self.metric.name} {self._target}"
-        timed = sorted((row.time_to_target_s, title_of(row.algorithm)) for row in self.rows if row.time_to_target_s is not None)
+        right = (
+            f"{self._target} right"
+            if self.metric.is_accuracy
+            else f"to {self.metric.name} {self._target}"
+        )
+        timed = sorted(
+            (row.time_to_target_s, title_of(row.algorithm))
+            for row in self.rows
+            if row.time_to_target_s is not None
+        )
         if not timed:
             yield f"None of them gets {right}."
             return
         first_s, first = timed[0]
         parts = [f"The first to get {right} is {first}, after {seconds(first_s)}"]
         if len(timed) > 1:
-            parts.append(", ".join(f"{name} takes {time_s / first_s:.1f} times as long" for time_s, name in timed[1:]))
-        parts += [f"{title_of(row.algorithm)} {self._seldom(row)}" for row in self.rows if row.time_to_target_s is None]
+            parts.append(
+                ", ".join(
+                    f"{name} takes {time_s / first_s:.1f} times as long"
+                    for time_s, name in timed[1:]
+                )
+            )
+        parts += [
+            f"{title_of(row.algorithm)} {self._seldom(row)}"
+            for row in self.rows
+            if row.time_to_target_s is None
+        ]
         yield f"{'; '.join(parts)}."
 
     def _seldom(self, row: Row) -> str:
         """Return what is said of an algorithm that does not reach the target with half of its seeds."""
-        return f"does with {row.reached} of {len(self.seeds)} seeds only" if row.reached else "never does"
+        return (
+            f"does with {row.reached} of {len(self.seeds)} seeds only"
+            if row.reached
+            else "never does"
+        )
 
     def _divergences(self) -> Iterator[str]:
         """Which trainings diverged, and when."""
-        each = [f"{title_of(a)} with seed {seed} in round {end.round}" for a, ends in self.diverged.items() for seed, end in ends.items()]
+        each = [
+            f"{title_of(a)} with seed {seed} in round {end.round}"
+            for a, ends in self.diverged.items()
+            for seed, end in ends.items()
+        ]
         if each:
             yield f"Diverged: {', '.join(each)}."
 
@@ -201,7 +242,9 @@ class Comparison:
 
     def _row(self, algorithm: str, trials: Trials) -> Row:
         times = [np.inf if time is None else time for time in trials.time_to(self.target)]
-        diverged = {seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()}
+        diverged = {
+            seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()
+        }
         median = float(np.median(times + [np.inf] * len(diverged)))
         return Row(
             algorithm,
@@ -224,12 +267,21 @@ class Comparison:
         """Ready for JSON."""
         rows = [asdict(row) for row in self.rows]
         training = self.scenario.training
-        about = {"metric": training.metric, "metric_goal": training.metric_goal, "target": self.target, "seeds": list(self.seeds)}
+        about = {
+            "metric": training.metric,
+            "metric_goal": training.metric_goal,
+            "target": self.target,
+            "seeds": list(self.seeds),
+        }
         return {"headline": self.headline} | about | {"algorithms": rows}
 
 
 def comparison_in(
-    folder: str | os.PathLike[str], scenario: Scenario | None, algorithms: Sequence[str], seeds: tuple[int, ...], target: float | None
+    folder: str | os.PathLike[str],
+    scenario: Scenario | None,
+    algorithms: Sequence[str],
+    seeds: tuple[int, ...],
+    target: float | None,
 ) -> Comparison:
     """Return the comparison of the runs in a folder.
 
@@ -249,7 +301,9 @@ def comparison_in(
         records = [tuple(run.records()) for seed, run in runs.items() if ends[seed] is None]
         if records and (not records[0] or len({len(each) for each in records}) != 1):
             way = "airsplit compare … --resume finishes them"
-            raise FileProblem(f"runs of {algorithm} in {os.fspath(folder)!r} are not all there; {way}")
+            raise FileProblem(
+                f"runs of {algorithm} in {os.fspath(folder)!r} are not all there; {way}"
+            )
         trials[algorithm] = Trials(tuple(records), metric)
 
     if target is None:
@@ -273,7 +327,11 @@ def accuracy(value: Estimate | None) -> str:
     """
     if value is None:
         return "–"
-    return percent(value.mean) if value.half_width is None else f"{100 * value.mean:.1f} ± {percent(value.half_width)}"
+    return (
+        percent(value.mean)
+        if value.half_width is None
+        else f"{100 * value.mean:.1f} ± {percent(value.half_width)}"
+    )
 
 
 def _or_dash(value: float | None, show: Callable[[float], str]) -> str:

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import AirsplitError, FileProblem, show
-from airsplit.runs.metric import Metric, metric_of
-from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, LARGEST, PER_DEVICE, RecordReader, RoundRecord
-from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.scenario.scenario import Scenario
 from airsplit.core.units import Floats, Ints
+from airsplit.runs.folder import Divergence, RunFolder
+from airsplit.runs.metric import Metric, metric_of
+from airsplit.runs.record import (
+    ENERGY_INCLUDES_COMPUTING,
+    LARGEST,
+    PER_DEVICE,
+    RecordReader,
+    RoundRecord,
+)
+from airsplit.scenario.scenario import Scenario
 
 TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
 PER_ROUND = ("virtual_time_s", "latency_s", "train_loss", "test_loss", "test_accuracy", "test_accuracy_spread",
@@ -40,7 +46,9 @@ class History:
         try:
             self.scenario = Scenario.from_toml(self.scenario_text)
         except AirsplitError as error:
-            raise FileProblem(f"scenario of the run {str(folder.scenario_file)!r}: {error}") from None
+            raise FileProblem(
+                f"scenario of the run {str(folder.scenario_file)!r}: {error}"
+            ) from None
         self.plan = folder.plan()
         self.names = _require_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
         self._folder = folder
@@ -80,13 +88,20 @@ class History:
             if column := getattr(record, name):
                 self.totals[name] += _numbers(list(column), self._where, name)
         last = self.records[-1] if self.records else record
-        same = {name: getattr(last, name) for name in ("participants", "dropped") if getattr(last, name) == getattr(record, name)}
+        same = {
+            name: getattr(last, name)
+            for name in ("participants", "dropped")
+            if getattr(last, name) == getattr(record, name)
+        }
         self.records.append(replace(record, **dict.fromkeys(PER_DEVICE, ()) | same))
 
     @property
     def rounds(self) -> dict[str, Floats]:
         if self._rounds is None:
-            self._rounds = {name: _numbers([getattr(r, name) for r in self.records], self._where, name) for name in PER_ROUND}
+            self._rounds = {
+                name: _numbers([getattr(r, name) for r in self.records], self._where, name)
+                for name in PER_ROUND
+            }
         return self._rounds
 
     def __len__(self) -> int:
@@ -128,7 +143,14 @@ class History:
     @property
     def evaluated(self) -> RoundRecord | None:
         """The last round in which the models were tested."""
-        return next((r for r in reversed(self.records) if r.test_loss is not None or r.test_accuracy is not None), None)
+        return next(
+            (
+                r
+                for r in reversed(self.records)
+                if r.test_loss is not None or r.test_accuracy is not None
+            ),
+            None,
+        )
 
     @property
     def plans(self) -> list[RoundRecord]:
@@ -137,7 +159,10 @@ class History:
 
     @cached_property
     def _split_names(self) -> dict[int, str]:
-        planned = {int(split): str(name) for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)}
+        planned = {
+            int(split): str(name)
+            for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)
+        }
         return dict(enumerate(map(str, self.plan.get("all_split_names", ())), start=1)) | planned
 
     def split_name(self, split: int) -> str:
@@ -188,17 +213,23 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise FileProblem(f"{where} has no number {name!r}; was it written by airsplit run?")
         if not (0 < value <= LARGEST or (value == 0 and name in ("gap", "averaged_parameters"))):
-            raise FileProblem(f"{where}: {name} must be a finite number > 0, got {show(value)}; was it written by airsplit run?")
+            raise FileProblem(
+                f"{where}: {name} must be a finite number > 0, got {show(value)}; was it written by airsplit run?"
+            )
     columns = [plan.get(name) for name in _LISTS]
     devices = len(columns[0]) if isinstance(columns[0], list) else 0
     names = plan.get("device_names", [str(k) for k in range(devices)])
     for name, column in zip((*_LISTS, "device_names"), (*columns, names), strict=True):
         if not isinstance(column, list) or not column or len(column) != devices:
-            raise FileProblem(f"{where} must have one of {name!r} for each device; was it written by airsplit run?")
+            raise FileProblem(
+                f"{where} must have one of {name!r} for each device; was it written by airsplit run?"
+            )
     if not isinstance(plan.get("all_split_names", []), list):
         raise FileProblem(f"{where}: all_split_names must be a list")
     for name in (each for each in _LISTS if each != "split_names"):
-        if not all(isinstance(value, int | float | None) for value in plan[name]):  # numpy would take "0.5" for a number
+        if not all(
+            isinstance(value, int | float | None) for value in plan[name]
+        ):  # numpy would take "0.5" for a number
             raise FileProblem(f"{where}: {name} must be numbers")
         if np.isnan(_numbers(plan[name], where, name)).any():
             raise FileProblem(f"{where}: {name} must be finite numbers")
@@ -210,9 +241,16 @@ def _require_devices(record: RoundRecord, devices: int, where: str) -> None:
         column = getattr(record, name)
         is_empty = column is None or (name in PER_DEVICE and not column)
         if not is_empty and len(column) != devices:
-            raise FileProblem(f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices")
-    if not all(min(who, default=0) >= 0 and max(who, default=0) < devices for who in (record.participants, record.dropped)):
-        raise FileProblem(f"{where}: round {record.round} names a device that the plan with {devices} devices does not have")
+            raise FileProblem(
+                f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices"
+            )
+    if not all(
+        min(who, default=0) >= 0 and max(who, default=0) < devices
+        for who in (record.participants, record.dropped)
+    ):
+        raise FileProblem(
+            f"{where}: round {record.round} names a device that the plan with {devices} devices does not have"
+        )
 
 
 def _numbers(values: list[Any], where: str, name: str) -> Floats:

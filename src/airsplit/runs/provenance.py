@@ -16,7 +16,10 @@ def made_by() -> dict[str, str]:
     >>> sorted(made_by())
     ['airsplit_version', 'machine']
     """
-    return {"airsplit_version": VERSION, "machine": f"{processor()}, {cores()} cores, Python {platform.python_version()}, {_torch()}"}
+    return {
+        "airsplit_version": VERSION,
+        "machine": f"{processor()}, {cores()} cores, Python {platform.python_version()}, {_torch()}",
+    }
 
 
 def processor() -> str:

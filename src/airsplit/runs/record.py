@@ -11,14 +11,30 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from airsplit.core.errors import FileProblem, InvalidValue, require_integer, require_number, require_numbers, show
+from airsplit.core.errors import (
+    FileProblem,
+    InvalidValue,
+    require_integer,
+    require_number,
+    require_numbers,
+    show,
+)
 from airsplit.core.files import read_text, write_text
 from airsplit.core.parsing import parse_json, read_json
 
 Column = tuple[float, ...]
 """One number for each device."""
 
-PER_DEVICE = ("compute_s", "transmit_s", "server_s", "idle_s", "sent_bytes", "received_bytes", "macs", "energy_j")
+PER_DEVICE = (
+    "compute_s",
+    "transmit_s",
+    "server_s",
+    "idle_s",
+    "sent_bytes",
+    "received_bytes",
+    "macs",
+    "energy_j",
+)
 """What a record says of each device."""
 
 ENERGY_INCLUDES_COMPUTING = "energy_includes_computing"
@@ -82,13 +98,18 @@ class RoundRecord:
         '{"round": 1, "virtual_time_s": 2.0, "latency_s": 2.0, "t'
         """
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return json.dumps({name: value for name, value in values if value is not None}, allow_nan=False)
+        return json.dumps(
+            {name: value for name, value in values if value is not None}, allow_nan=False
+        )
 
     @classmethod
     def from_json(cls, line: str, where: str = "record") -> RoundRecord:
         """Read what `to_json` wrote; `where` says in an error which record it is."""
         data = parse_json(line, where)
-        if not isinstance(data, dict) or not {"round", "virtual_time_s", "latency_s"} <= data.keys():
+        if (
+            not isinstance(data, dict)
+            or not {"round", "virtual_time_s", "latency_s"} <= data.keys()
+        ):
             raise ValueError("not a record of a round")
         values: dict[str, Any] = {name: _value(name, value) for name, value in data.items()}
         return cls(**{"train_loss": None} | values)
@@ -146,7 +167,9 @@ class RecordReader:
             found = self._file.stat()
         except OSError:
             return self._offset > 0
-        return self._identity is not None and ((found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset)
+        return self._identity is not None and (
+            (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset
+        )
 
     def new(self) -> Iterator[RoundRecord]:
         """What has come since the last time."""
@@ -167,7 +190,9 @@ class RecordReader:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise FileProblem(f"records of the run {str(self._file)!r} cannot be read: {error.strerror}") from None
+            raise FileProblem(
+                f"records of the run {str(self._file)!r} cannot be read: {error.strerror}"
+            ) from None
 
     def _record(self, line: bytes) -> RoundRecord:
         try:

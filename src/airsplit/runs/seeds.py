@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from airsplit.core.units import Floats
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
-from airsplit.core.units import Floats
 
 CONFIDENCE = 0.95
 
@@ -48,7 +48,10 @@ class Trials:
 
     def last(self, field: str) -> list[float]:
         """A field in the last round that has it, of each run that has one."""
-        ends = (next((value for r in reversed(run) if (value := getattr(r, field)) is not None), None) for run in self.runs)
+        ends = (
+            next((value for r in reversed(run) if (value := getattr(r, field)) is not None), None)
+            for run in self.runs
+        )
         return [end for end in ends if end is not None]
 
     def total(self, field: str) -> list[float]:
@@ -66,11 +69,17 @@ class Trials:
 
     def time_to(self, target: float) -> list[float | None]:
         """The virtual time at which each run first is as good as this; None where it never is."""
-        return [next((time_s for time_s, value in run if self.metric.reaches(value, target)), None) for run in self.evaluated()]
+        return [
+            next((time_s for time_s, value in run if self.metric.reaches(value, target)), None)
+            for run in self.evaluated()
+        ]
 
     def accuracy_by(self, deadline_s: float, untrained: float) -> list[float]:
         """The highest test accuracy that each run has by a virtual time; before it has any, that of an untrained model."""
-        return [max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=untrained) for run in self.evaluated()]
+        return [
+            max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=untrained)
+            for run in self.evaluated()
+        ]
 
     def curve(self) -> tuple[Floats, Floats, Floats]:
         """Rounds that were evaluated, runs × virtual times, runs × metrics."""

@@ -461,12 +461,12 @@ class ReturnsAParameter(Net):
     [
         (
             Halves,
-            r"a number that depends on the batch size at test_recording.py:\d+ .*64 for a batch of 129, not 1",
+            r"a number that depends on the batch size at test_tracer.py:\d+ .*64 for a batch of 129, not 1",
         ),
-        (Portions, r"other things for a batch of 2 than for one of 129, at test_recording.py:\d+"),
+        (Portions, r"other things for a batch of 2 than for one of 129, at test_tracer.py:\d+"),
         (
             AtMostFour,
-            r"a number that depends on the batch size at test_recording.py:\d+ .*4 for a batch of 129",
+            r"a number that depends on the batch size at test_tracer.py:\d+ .*4 for a batch of 129",
         ),
         (
             ReturnsTheBatch,
@@ -477,14 +477,14 @@ class ReturnsAParameter(Net):
             r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_",
         ),
         (CarriesOn, "keeps last from one forward pass for the next.*keep it in a buffer"),
-        (Casts, r"enters torch.autocast at test_recording.py:\d+ .*run the halves under it"),
+        (Casts, r"enters torch.autocast at test_tracer.py:\d+ .*run the halves under it"),
         (
             GivesAFunction,
-            r"gives a module or a function of its own to a function at test_recording.py:\d+",
+            r"gives a module or a function of its own to a function at test_tracer.py:\d+",
         ),
         (PythonsLots, "draws random numbers of Python or numpy"),
         (NumpysLots, "draws random numbers of Python or numpy"),
-        (Reverses, r"hangs a hook on a tensor at test_recording.py:\d+"),
+        (Reverses, r"hangs a hook on a tensor at test_tracer.py:\d+"),
         (ReturnsAParameter, "returns its parameter first.weight itself"),
     ],
 )

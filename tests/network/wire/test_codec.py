@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import airsplit.network
+import airsplit.network.wire
 from airsplit.core.errors import InvalidValue
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import (
@@ -42,7 +42,7 @@ from airsplit.network.wire.pacing import TokenBucket
 from airsplit.training.compression import VALUES, applies, carried
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.is_floating_point]
-NETWORK = Path(airsplit.network.__file__).parent
+NETWORK = Path(airsplit.network.wire.__file__).parent
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 full_shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
