@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from airsplit.core.errors import (
     FileProblem,
-    InvalidValue,
     require_integer,
     require_number,
     require_numbers,
     show,
 )
-from airsplit.core.files import read_text, write_text
-from airsplit.core.parsing import parse_json, read_json
+from airsplit.core.parsing import parse_json
 
 Column = tuple[float, ...]
 """One number for each device."""
