@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from airsplit.runs.provenance import cores, processor
+from airsplit.runs.provenance import count_cores, name_processor
 
 
 def description() -> str:
@@ -21,6 +21,6 @@ def description() -> str:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     return (
-        f"Machine: {processor()}, {cores()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
+        f"Machine: {name_processor()}, {count_cores()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
         f"commit {commit or os.environ.get('COMMIT', 'unknown')}, {time.strftime('%Y-%m-%d')}"
     )

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.planning.methods import plan
 from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
@@ -79,7 +79,7 @@ def train() -> list[str]:
 def clock() -> list[str]:
     given = timed()
     start = time.perf_counter()
-    plan(profile_for(given), given.make_fleet(), **given.plan_arguments())
+    plan(profile_scenario(given), given.make_fleet(), **given.plan_arguments())
     planned = time.perf_counter() - start
     start = time.perf_counter()
     found = clock_run(given)

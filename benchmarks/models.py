@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 import airsplit as air
-from airsplit.models.profiling import samples_of
-from airsplit.models.splits import outline
-from airsplit.models.zoo.registry import build
+from airsplit.models.profiling import make_example_inputs
+from airsplit.models.splits import find_splits
+from airsplit.models.zoo.registry import build_registered_model
 from machine import description
 from timing import seconds
 
@@ -56,10 +56,10 @@ def looking() -> list[str]:
 def one(name: str) -> str:
     built_in, arguments = MODELS[name]
     with torch.device("meta"):
-        model = build(built_in, **arguments)
-    air.profile(build("alexnet32", width=0.05))  # what torch imports on first use
+        model = build_registered_model(built_in, **arguments)
+    air.profile(build_registered_model("alexnet32", width=0.05))  # what torch imports on first use
     took = seconds(lambda: air.profile(model))
-    found = outline(model, samples_of(model, None, None))
+    found = find_splits(model, make_example_inputs(model, None, None))
     parameters = sum(p.numel() for p in model.parameters())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     columns = [
@@ -86,9 +86,9 @@ def running() -> list[str]:
         ("gpt", {}, 16),
         ("gpt", {"width": 16, "heads": 2}, 1),
     ):
-        model = build(name, **arguments)
+        model = build_registered_model(name, **arguments)
         x = torch.randint(0, 256, (batch, 64)) if name == "gpt" else torch.randn(batch, 3, 32, 32)
-        found = outline(model, samples_of(model, None, None))
+        found = find_splits(model, make_example_inputs(model, None, None))
         front, back = air.cut(model, len(found.splits) // 2)
 
         def whole(model: Any = model, x: Any = x) -> None:

@@ -20,11 +20,11 @@ import numpy as np
 import airsplit as air
 from airsplit.cli.planned import plan_once
 from airsplit.core.units import Floats
-from airsplit.planning.problem import problem_of
-from airsplit.planning.shares import allocate
-from airsplit.scenario.presets import preset_names
+from airsplit.planning.problem import make_problem
+from airsplit.planning.shares import allocate_shares
+from airsplit.scenario.presets import list_presets
 from airsplit.scenario.scenario import Scenario
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 from machine import description
 from timing import seconds
 
@@ -35,7 +35,7 @@ def dense_cell(devices: int) -> air.Cell:
 
 
 def exact_at_a_million() -> list[str]:
-    K, profile = 1_000_000, shipped_profile("alexnet")
+    K, profile = 1_000_000, load_shipped_profile("alexnet")
     fleet = air.Fleet.sample(K, seed=0, cell=dense_cell(K))
     c, D = profile.macs.astype(float), profile.activation_elements * 32.0
     kappa = (fleet.seconds_per_mac + 1 / fleet.fluctuation)[:, None]
@@ -64,15 +64,15 @@ def exact_at_a_million() -> list[str]:
 
 
 def shares_against_peers() -> list[str]:
-    K, profile = 100_000, shipped_profile("alexnet")
+    K, profile = 100_000, load_shipped_profile("alexnet")
     # without fading: its extremes are beyond what Clarabel solves accurately
     fleet = air.Fleet.sample(K, seed=0, distance_spread=0.5, fading=False, cell=dense_cell(K))
-    problem = problem_of(profile, fleet, split=4)
+    problem = make_problem(profile, fleet, split=4)
     rows = np.full(K, 3)
     busy, up, down = problem.busy_s(rows, 1.0), problem.up_bits[rows], problem.down_bits[rows]
     air_time = problem.link.seconds(up, down, np.ones(K))
-    ours = allocate(problem.link, up, down, busy)
-    t_ours = seconds(lambda: allocate(problem.link, up, down, busy), 20)
+    ours = allocate_shares(problem.link, up, down, busy)
+    t_ours = seconds(lambda: allocate_shares(problem.link, up, down, busy), 20)
     root, t_root = by_brentq(busy, air_time)
     tau, t_cvx = by_clarabel(busy, air_time)
     return [
@@ -80,7 +80,7 @@ def shares_against_peers() -> list[str]:
         "",
         "| | time | times ours | latency against ours |",
         "|---|---|---|---|",
-        f"| `allocate` | {t_ours * 1e3:.2f} ms | 1 | |",
+        f"| `allocate_shares` | {t_ours * 1e3:.2f} ms | 1 | |",
         f"| `scipy.optimize.brentq` on Σ b(τ) - 1 | {t_root * 1e3:.2f} ms | **{t_root / t_ours:.2f}** | {root / ours.finish_s - 1:+.1e} |",
         f"| cvxpy with Clarabel | {t_cvx:.1f} s | **{t_cvx / t_ours:,.0f}** | {tau / ours.finish_s - 1:+.1e} |",
         "",
@@ -144,7 +144,7 @@ def expected_max() -> list[str]:
 
 
 def expected_max_row(name: str, limit: int | None, K: int, distance: float, seeds: range) -> str:
-    profile, quick, sure, excess = shipped_profile(name), [], [], []
+    profile, quick, sure, excess = load_shipped_profile(name), [], [], []
     cell = dense_cell(K)
     for seed in seeds:
         fleet = air.Fleet.sample(K, seed=seed, mean_distance_m=distance, cell=cell)
@@ -170,7 +170,7 @@ def preset_gaps() -> list[str]:
         "| preset | devices | planned and certified | gap | bound |",
         "|---|---|---|---|---|",
     ]
-    for name in preset_names():
+    for name in list_presets():
         done = plan_once(Scenario.load(name).replace(**{"plan.method": "expected-max"}))
         lines.append(
             f"| {name} | {len(done.plan)} | {done.planning_s:.2f} s | {done.plan.gap:.3%} | {done.plan.bound} |"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import airsplit as air
-from airsplit.planning.problem import Problem, problem_of
-from airsplit.planning.shares import allocate
-from airsplit.system.profile import shipped_profile
+from airsplit.planning.problem import Problem, make_problem
+from airsplit.planning.shares import allocate_shares
+from airsplit.system.profile import load_shipped_profile
 from peers.environments import run, versions
 from peers.table import Race, Section, duration, times
 from timing import seconds
@@ -54,11 +54,11 @@ def fleet(K: int) -> air.Fleet:
 
 
 def shares(section: Section, K: int) -> None:
-    problem = problem_of(shipped_profile("alexnet"), fleet(K), split=4)
+    problem = make_problem(load_shipped_profile("alexnet"), fleet(K), split=4)
     rows = np.full(K, 3)
     busy, up, down = problem.busy_s(rows, 1.0), problem.up_bits[rows], problem.down_bits[rows]
-    done = allocate(problem.link, up, down, busy)
-    ours = seconds(lambda: allocate(problem.link, up, down, busy), 20)
+    done = allocate_shares(problem.link, up, down, busy)
+    ours = seconds(lambda: allocate_shares(problem.link, up, down, busy), 20)
     section.rows.append(["shares: Airsplit", f"{K:,}", duration(ours), "", "1", ""])
     air_time = problem.link.seconds(up, down, np.ones(K))
     for solver, name in SOLVERS.items():
@@ -74,11 +74,11 @@ def shares(section: Section, K: int) -> None:
 
 
 def joint(section: Section, K: int) -> None:
-    profile, crowd = shipped_profile("alexnet"), fleet(K)
+    profile, crowd = load_shipped_profile("alexnet"), fleet(K)
     plan = air.plan(profile, crowd, method="exact")
     ours = seconds(lambda: air.plan(profile, crowd, method="exact"), 20)
     section.rows.append(["joint: Airsplit's `plan`", f"{K:,}", duration(ours), "", "1", ""])
-    busy, air_time = tables(problem_of(profile, crowd))
+    busy, air_time = tables(make_problem(profile, crowd))
     peer(
         section,
         "joint: cvxpy with SCIP",

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 import airsplit as air
 from airsplit.core.units import Ints
-from airsplit.models.cut import halves
-from airsplit.models.profiling import samples_of
-from airsplit.models.splits import outline
+from airsplit.models.cut import cut_in_halves
+from airsplit.models.profiling import make_example_inputs
+from airsplit.models.splits import find_splits
 from zoo.specimen import Case
 
 TOLERANCE = 1e-4  # of the largest element of a gradient
@@ -81,14 +81,14 @@ def check_cuts(case: Case, profile: air.Profile, count: int) -> Findings:
     findings, cuts = Findings(), {}
     settle(case)
     # what air.cut does, but the model is looked at once
-    found = outline(
+    found = find_splits(
         case.model,
-        samples_of(case.model, case.sample.get("input_shape"), case.sample.get("inputs")),
+        make_example_inputs(case.model, case.sample.get("input_shape"), case.sample.get("inputs")),
     )
     for at in sample_splits(profile, count):
         findings.splits.append(profile.names[at])
         with findings.attempt(f"cut at {profile.names[at]!r}"):
-            cuts[at] = halves(found, at + 1)
+            cuts[at] = cut_in_halves(found, at + 1)
     wholes: dict[str, Whole] = {}
     for mode in ("eval", "train"):
         whole = wholes[mode] = Whole(case, mode)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from airsplit.dashboard.serving import Dashboard
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace},1e10,50\n"
 
@@ -94,7 +94,7 @@ def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(
     play: Page, tmp_path: Path
 ) -> None:
     """Where the last layers have no parameters, the deepest cut is before the last one that has."""
-    known = json.loads(shipped_profile("alexnet").to_json())
+    known = json.loads(load_shipped_profile("alexnet").to_json())
     rows = len(known["names"])
     known["parameters"] = [*known["parameters"][: rows - 3], 7, 0, 0]
     for key in ("trainable_parameters", "fingerprint"):

@@ -10,7 +10,7 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.planned import COMPARED
-from airsplit.scenario.presets import preset, preset_names
+from airsplit.scenario.presets import list_presets, preset
 from airsplit.scenario.settings import ALGORITHMS
 
 COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
@@ -79,7 +79,7 @@ def test_the_help_of_compare_names_every_algorithm(run):
 def test_presets_lists_them_with_a_line_each(run):
     code, out, err = run("presets")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == preset_names()
+    assert [line.split()[0] for line in out.splitlines()] == list_presets()
 
 
 def test_presets_prints_one_as_toml_word_for_word(run):
@@ -92,7 +92,7 @@ def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
 
 
 def test_presets_as_json(document):
-    assert [entry["name"] for entry in document("presets")] == preset_names()
+    assert [entry["name"] for entry in document("presets")] == list_presets()
     scenario = document("presets", "demo")
     assert scenario["model"]["arguments"] == {"width": 0.25, "channels": 1}
     assert scenario["fleet"]["devices"] == 20

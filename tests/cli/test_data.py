@@ -16,7 +16,7 @@ import pytest
 from airsplit.cli.data_tables import progress_on
 from airsplit.data.downloads import SOURCES, Source
 from airsplit.data.image_sets import IMAGE_SETS, DataFile
-from airsplit.data.partition import label_counts, partition
+from airsplit.data.partition import count_labels, partition
 from airsplit.scenario.settings import FleetSettings, TrainingSettings
 
 
@@ -142,7 +142,7 @@ def test_the_counts_are_those_of_the_partition(document):
     found = document("data", "digits", *words)
     labels = read_images("digits")[0].labels
     parts = partition("dirichlet", labels, 7, seed=3, alpha=0.1, samples_per_device=50)
-    assert found["label_counts"] == label_counts(labels, parts, 10).tolist()
+    assert found["label_counts"] == count_labels(labels, parts, 10).tolist()
     assert (found["devices"], found["alpha"], found["seed"], found["samples_per_device"]) == (
         7,
         0.1,

@@ -10,7 +10,7 @@ import pytest
 
 from airsplit.cli.app import main
 from airsplit.core.errors import AirsplitError
-from airsplit.core.extras import EXTRAS, missing_modules, require_extra
+from airsplit.core.extras import EXTRAS, find_missing_modules, require_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf"}
@@ -26,7 +26,10 @@ def test_the_extras_are_those_of_the_package() -> None:
 
 
 def test_what_is_installed_is_not_missing() -> None:
-    assert {extra: missing_modules(extra) for extra in EXTRAS} == {"network": [], "dashboard": []}
+    assert {extra: find_missing_modules(extra) for extra in EXTRAS} == {
+        "network": [],
+        "dashboard": [],
+    }
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import airsplit as air
 import airsplit.models.zoo.alexnet
 from airsplit.cli.app import main
 from airsplit.core.errors import AirsplitError, InvalidValue, UserCodeError
-from airsplit.core.plugins import guarded, note_place, place_in_user_code, user_code
+from airsplit.core.plugins import locate_in_user_code, note_place, user_code, wrap_user_code
 
 MODULE = """
 import dataclasses
@@ -253,7 +253,7 @@ def test_a_package_of_the_user_s_that_is_installed_is_the_user_s_code(tmp_path: 
         UserCodeError,
         match=r"^the loss failed: ValueError: wrong \(lib/site-packages/mine/losses\.py:3\)$",
     ):
-        guarded(fail_in(folder), "the loss")()
+        wrap_user_code(fail_in(folder), "the loss")()
 
 
 def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Pat
     with pytest.raises(
         UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_plugins\.py:\d+\)$"
     ):
-        guarded(lambda: library(), "the loss")()
+        wrap_user_code(lambda: library(), "the loss")()
 
 
 def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
@@ -274,7 +274,7 @@ def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
         pytest.raises(UserCodeError, match=r"^round 3: the loss failed: ValueError: no"),
         user_code("the model", at="round 3"),
     ):
-        guarded(_raise, "the loss")()
+        wrap_user_code(_raise, "the loss")()
     with pytest.raises(InvalidValue, match=r"^ours$"), user_code("the model", at="round 3"):
         raise InvalidValue("ours")
     with (
@@ -297,9 +297,9 @@ def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
 def test_a_line_of_a_built_in_model_is_not_shown_as_the_user_s() -> None:
     replayed = RuntimeError("index -1 is out of bounds")
     note_place(replayed, airsplit.models.zoo.alexnet.__file__, 3)
-    assert place_in_user_code(replayed) == ""
+    assert locate_in_user_code(replayed) == ""
     note_place(replayed, "nets.py", 3)
-    assert place_in_user_code(replayed) == "nets.py:3"
+    assert locate_in_user_code(replayed) == "nets.py:3"
 
 
 class Speechless(Exception):

@@ -14,7 +14,7 @@ from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.dashboard import playground
 from airsplit.dashboard.playground import METHODS, MODELS, SLIDERS, BadRow, offered, planned
 from airsplit.scenario.scenario import Scenario
-from airsplit.system.profile import shipped_names, shipped_profile
+from airsplit.system.profile import list_shipped_profiles, load_shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\n" + "".join(
     f"d{k},{k + 1}e-10,1e10,{100 + k}\n" for k in range(4)
@@ -30,7 +30,7 @@ def asked(**settings: Any) -> dict[str, Any]:
 
 
 def test_all_models_are_offered_whose_profiles_ship() -> None:
-    assert set(MODELS) == set(shipped_names())
+    assert set(MODELS) == set(list_shipped_profiles())
     for entry in offered()["models"]:
         scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
             **MODELS[entry["id"]][1]
@@ -52,7 +52,7 @@ def test_a_plan_is_that_of_the_planner() -> None:
         )
     )
     plan = air.plan(
-        shipped_profile("alexnet"),
+        load_shipped_profile("alexnet"),
         air.Fleet.sample(7, seed=0, mean_distance_m=300.0),
         max_split="pool2",
         batch_size=16,
@@ -202,14 +202,14 @@ def test_a_csv_without_devices_is_an_error_of_no_line() -> None:
 
 
 def test_a_profile_of_ones_own_is_planned_with() -> None:
-    text = shipped_profile("resnet20").to_json()
+    text = load_shipped_profile("resnet20").to_json()
     found = planned(asked() | {"profile": text})
-    assert found["layers"]["names"] == list(shipped_profile("resnet20").names)
+    assert found["layers"]["names"] == list(load_shipped_profile("resnet20").names)
     assert found["export"]["toml"] == ""
 
 
 def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> None:
-    alexnet = shipped_profile("alexnet")
+    alexnet = load_shipped_profile("alexnet")
     pools = [name.startswith("pool") for name in alexnet.names]
     raw = replace(alexnet, raw_inputs=[["context"] if pool else [] for pool in pools])
     everywhere = planned(

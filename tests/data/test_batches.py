@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from airsplit.data.batches import Batches, describe_short_devices, short_devices_in
-from airsplit.data.partition import dealt, sizes_without_data
+from airsplit.data.partition import partition_samples, sizes_without_data
 from airsplit.scenario.settings import TrainingSettings
 
 PARTS = [np.arange(100, 111), np.array([7, 3, 5]), np.arange(40, 44), np.array([9])]
@@ -131,4 +131,4 @@ def test_sizes_that_are_known_without_the_data_are_those_of_the_partition(
     labels = np.arange(1437) % 10
     found = sizes_without_data(settings, devices)
     assert found is not None
-    assert found.tolist() == [len(rows) for rows in dealt(settings, labels, devices)]
+    assert found.tolist() == [len(rows) for rows in partition_samples(settings, labels, devices)]

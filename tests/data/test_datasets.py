@@ -15,14 +15,14 @@ import torch
 
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
 from airsplit.data.datasets import Dataset, Standardize, as_it_is, load_dataset
-from airsplit.system.inputs import InputSpec, input_spec
+from airsplit.system.inputs import InputSpec, parse_input_spec
 from data.small_sets import small_cifar, small_mnist
 
 Load = Callable[..., Dataset]
 
 
 def specs(*texts: str) -> list[InputSpec]:
-    return [input_spec(text) for text in texts]
+    return [parse_input_spec(text) for text in texts]
 
 
 # ---- digits --------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ import pytest
 
 from airsplit.core.errors import FileProblem
 from airsplit.data import downloads
-from airsplit.data.downloads import SOURCES, Source, download, download_bytes, unpacked
+from airsplit.data.downloads import SOURCES, Source, download, download_bytes, unpack
 from airsplit.data.image_files import read_images
-from airsplit.data.image_sets import IMAGE_SETS, image_set, missing_files
+from airsplit.data.image_sets import IMAGE_SETS, find_missing_files, get_image_set
 from data.small_sets import cifar_contents, mnist_contents, published, small_cifar, small_mnist
 
 
@@ -264,7 +264,7 @@ def test_a_member_that_is_not_the_published_file_is_refused(
 def test_a_member_that_is_altered_or_missing_is_refused(
     cifar: dict[str, bytes], tmp_path: Path
 ) -> None:
-    wanted = dict(image_set("cifar10").files)
+    wanted = dict(get_image_set("cifar10").files)
     altered = {
         path: bytes(len(content)) if "batch_3" in path else content
         for path, content in cifar.items()
@@ -276,14 +276,14 @@ def test_a_member_that_is_altered_or_missing_is_refused(
     ):
         (tmp_path / "a.tar.gz").write_bytes(packed(contents))
         with pytest.raises(downloads._NotFetched, match=message):
-            list(unpacked(tmp_path / "a.tar.gz", wanted))
+            list(unpack(tmp_path / "a.tar.gz", wanted))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 500])
 def test_a_damaged_archive_is_refused(cifar: dict[str, bytes], tmp_path: Path, cut: int) -> None:
     (tmp_path / "a.tar.gz").write_bytes(packed(cifar)[:cut])
     with pytest.raises(downloads._NotFetched, match="the archive"):
-        list(unpacked(tmp_path / "a.tar.gz", dict(image_set("cifar10").files)))
+        list(unpack(tmp_path / "a.tar.gz", dict(get_image_set("cifar10").files)))
 
 
 # ---- what is declared ----------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_every_set_with_files_has_a_source() -> None:
 
 def test_digits_need_no_download(tmp_path: Path) -> None:
     assert download("digits", tmp_path) == tmp_path
-    assert missing_files("digits", tmp_path) == []
+    assert find_missing_files("digits", tmp_path) == []
 
 
 def test_files_of_a_set_are_looked_for_where_they_are_declared(
@@ -307,4 +307,4 @@ def test_files_of_a_set_are_looked_for_where_they_are_declared(
     )
     (tmp_path / "a").mkdir()
     (tmp_path / "a/b").write_bytes(b"b")
-    assert missing_files("mnist", tmp_path) == []
+    assert find_missing_files("mnist", tmp_path) == []

@@ -18,7 +18,7 @@ import pytest
 from airsplit.core.errors import FileProblem, UnknownName
 from airsplit.data import image_files
 from airsplit.data.image_files import read_idx, read_images, read_pickled_batch, read_published
-from airsplit.data.image_sets import IMAGE_SETS, data_folder, image_set, missing_files
+from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files, get_image_set
 from airsplit.scenario.settings import DATASETS
 from data.small_sets import cifar_batch, idx, published, small_cifar, small_mnist
 
@@ -30,7 +30,7 @@ def test_there_is_an_image_set_for_every_built_in_name_of_the_settings() -> None
     with pytest.raises(
         UnknownName, match=r"^training\.dataset 'mnits' is not known; did you mean 'mnist'"
     ):
-        image_set("mnits")
+        get_image_set("mnits")
 
 
 # ---- where ---------------------------------------------------------------------------------------------------------------
@@ -40,12 +40,12 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("AIRSPLIT_DATA", raising=False)
-    assert data_folder() == Path("/home/me/.cache/airsplit/data")
+    assert find_data_folder() == Path("/home/me/.cache/airsplit/data")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert data_folder() == Path("/cache/airsplit/data")
+    assert find_data_folder() == Path("/cache/airsplit/data")
     monkeypatch.setenv("AIRSPLIT_DATA", "/data")
-    assert data_folder() == Path("/data")
-    assert data_folder("~/mine") == Path("/home/me/mine")
+    assert find_data_folder() == Path("/data")
+    assert find_data_folder("~/mine") == Path("/home/me/mine")
 
 
 def test_a_missing_file_says_where_it_was_sought_and_how_to_come_by_it(tmp_path: Path) -> None:
@@ -56,17 +56,17 @@ def test_a_missing_file_says_where_it_was_sought_and_how_to_come_by_it(tmp_path:
         read_images("mnist", tmp_path)
     assert str(tmp_path) in str(error.value)
     assert "--data DIR or AIRSPLIT_DATA" in str(error.value)
-    assert len(missing_files("mnist", tmp_path)) == 4
+    assert len(find_missing_files("mnist", tmp_path)) == 4
 
 
 def test_a_file_that_was_cut_short_counts_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_mnist(monkeypatch, tmp_path)
-    assert missing_files("mnist", tmp_path) == []
-    path = tmp_path / next(iter(image_set("mnist").files))
+    assert find_missing_files("mnist", tmp_path) == []
+    path = tmp_path / next(iter(get_image_set("mnist").files))
     path.write_bytes(path.read_bytes()[:-1])
-    assert missing_files("mnist", tmp_path) == ["MNIST/raw/train-images-idx3-ubyte.gz"]
+    assert find_missing_files("mnist", tmp_path) == ["MNIST/raw/train-images-idx3-ubyte.gz"]
 
 
 # ---- whole and unaltered -------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_digits_are_parted_into_all_of_them_and_always_the_same() -> None:
 
 def test_the_mean_and_std_of_digits_are_those_of_its_training_images() -> None:
     pixels = read_images("digits")[0].pixels / 16
-    known = image_set("digits")
+    known = get_image_set("digits")
     assert (round(pixels.mean(), 4), round(pixels.std(), 4)) == (known.mean[0], known.std[0])
 
 

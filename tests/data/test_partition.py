@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.core.units import Ints
-from airsplit.data.partition import KINDS, class_mix, label_counts, partition
+from airsplit.data.partition import KINDS, class_mix, count_labels, partition
 
 CLASSES = 10
 
@@ -94,7 +94,7 @@ def test_the_first_devices_of_a_larger_fleet_hold_what_those_of_a_smaller_one_do
 def test_a_mix_is_that_of_the_device_and_not_of_the_fleet() -> None:
     labels = balanced(100_000)
     for devices in (20, 100):
-        counts = label_counts(
+        counts = count_labels(
             labels, partition("dirichlet", labels, devices, seed=7, alpha=1.0), CLASSES
         )
         size = len(labels) // devices
@@ -115,11 +115,11 @@ def test_mixes_have_the_mean_and_variance_of_the_distribution() -> None:
 def test_a_large_alpha_is_nearly_uniform_and_a_small_one_nearly_one_class() -> None:
     labels = balanced(50_000)
     near = (
-        label_counts(labels, partition("dirichlet", labels, 10, seed=0, alpha=1e6), CLASSES) / 5000
+        count_labels(labels, partition("dirichlet", labels, 10, seed=0, alpha=1e6), CLASSES) / 5000
     )
     assert np.abs(near - 0.1).max() < 0.03
     far = (
-        label_counts(
+        count_labels(
             labels,
             partition("dirichlet", labels, 10, seed=0, alpha=1e-4, samples_per_device=200),
             CLASSES,
@@ -150,7 +150,7 @@ def test_where_the_mix_has_nothing_left_the_rest_is_drawn_by_what_there_is() -> 
 def test_a_device_holds_few_labels_in_shards(each: int, devices: int, seed: int) -> None:
     labels = balanced(4000)
     parts = partition("shards", labels, devices, seed=seed, labels_per_device=each)
-    held = (label_counts(labels, parts, CLASSES) > 0).sum(axis=1)
+    held = (count_labels(labels, parts, CLASSES) > 0).sum(axis=1)
     boundaries = (
         -(-CLASSES // (devices * each)) if devices * each < CLASSES else 1
     )  # that one shard can lie across
@@ -160,7 +160,7 @@ def test_a_device_holds_few_labels_in_shards(each: int, devices: int, seed: int)
 def test_shards_that_are_whole_classes_have_one_label_each() -> None:
     labels = balanced(1000)
     parts = partition("shards", labels, 5, seed=0, labels_per_device=2)
-    counts = label_counts(labels, parts, CLASSES)
+    counts = count_labels(labels, parts, CLASSES)
     assert (np.sort(counts, axis=1)[:, -2:] == 100).all()
 
 
@@ -260,4 +260,4 @@ def test_counts_are_those_of_a_count_by_hand() -> None:
     by_hand = [
         [sum(int(labels[row]) == label for row in rows) for label in range(4)] for rows in parts
     ]
-    assert label_counts(labels, parts, 4).tolist() == by_hand
+    assert count_labels(labels, parts, 4).tolist() == by_hand

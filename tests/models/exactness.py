@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.cut import Back, Front, halves
-from airsplit.models.profiling import profile, samples_of
-from airsplit.models.splits import Outline, outline
+from airsplit.models.cut import Back, Front, cut_in_halves
+from airsplit.models.profiling import make_example_inputs, profile
+from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.graph import tensors_in
 
 Gradients = dict[str, Tensor | None]
 
 
-def look_at(model: nn.Module, *inputs: Tensor) -> Outline:
-    return outline(model, samples_of(model, None, inputs))
+def look_at(model: nn.Module, *inputs: Tensor) -> ModelSplits:
+    return find_splits(model, make_example_inputs(model, None, inputs))
 
 
 def assert_exact(
@@ -25,7 +25,7 @@ def assert_exact(
     *inputs: Tensor,
     modes: tuple[bool, ...] = (False, True),
     differs_in_training: bool = False,
-) -> Outline:
+) -> ModelSplits:
     """At every split and in both modes: outputs, gradients, statistics and random draws are those of the unsplit model."""
     found = look_at(model, *inputs)
     table, before = found.profile(), buffers_of(model)
@@ -37,7 +37,7 @@ def assert_exact(
         for split in range(1, len(table) + 1):
             name = table.names[split - 1]
             put_back(model, before)
-            front, back = halves(found, split)
+            front, back = cut_in_halves(found, split)
             assert_apart(model, front, back, int(table.parameters[:split].sum()))
             sent, received = split_step(front, back, inputs, weights)
             elements = sum(tensor.numel() for tensor in sent)

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
 from airsplit.models.costs import float32s
-from airsplit.models.zoo.registry import build
+from airsplit.models.zoo.registry import build_registered_model
 from airsplit.system.profile import Profile
 from models.hard_models import HARD, Checkpointed, CustomGradient, Masked
 
@@ -34,7 +34,7 @@ def counted(step: Any) -> int:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_products_are_those_of_a_real_pass_forward_and_backward(name: str) -> None:
-    model = build(name, **BUILT_IN[name])
+    model = build_registered_model(name, **BUILT_IN[name])
     profile, x = air.profile(model), sample(name)
     with torch.nn.attention.sdpa_kernel(
         torch.nn.attention.SDPBackend.MATH
@@ -106,7 +106,7 @@ def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_kept_tensors_are_those_that_autograd_keeps(name: str) -> None:
-    model = build(name, **BUILT_IN[name])
+    model = build_registered_model(name, **BUILT_IN[name])
     assert air.profile(model).stored_elements[-1] == pytest.approx(
         really_kept(model, (sample(name),)), rel=0.07
     )  # attention's result may be laid out otherwise
@@ -133,9 +133,9 @@ def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.M
         "_with_gradients",
         lambda made, *rest: measured.append(made.name) or plain(made, *rest),
     )
-    air.profile(build("gpt", layers=1, width=16, heads=2))
+    air.profile(build_registered_model("gpt", layers=1, width=16, heads=2))
     first = len(measured)
-    air.profile(build("gpt", layers=6, width=16, heads=2))
+    air.profile(build_registered_model("gpt", layers=6, width=16, heads=2))
     assert len(measured) <= 2 * first + 4
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import airsplit as air
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.models.zoo.registry import build
+from airsplit.models.zoo.registry import build_registered_model
 from models.exactness import assert_exact, look_at, whole_step
 from models.hard_models import HARD, AuxiliaryHead, Counting, DropoutByHand, SwapsAxes
 
@@ -42,7 +42,7 @@ def _one_thread_and_one_seed() -> Any:
 def test_every_split_of_a_chain_is_exact(
     name: str, shape: tuple[int, ...], arguments: dict[str, Any], splits: int
 ) -> None:
-    model = build(name, shape, **arguments)
+    model = build_registered_model(name, shape, **arguments)
     found = assert_exact(
         model, torch.randn(2, *shape), modes=(True,)
     )  # neither dropout nor statistics: one mode is enough
@@ -51,7 +51,8 @@ def test_every_split_of_a_chain_is_exact(
 
 def test_every_split_of_a_residual_network_is_exact() -> None:
     found = assert_exact(
-        build("resnet20", (3, 16, 16), layers=8, width=4), torch.randn(3, 3, 16, 16)
+        build_registered_model("resnet20", (3, 16, 16), layers=8, width=4),
+        torch.randn(3, 3, 16, 16),
     )
     profile = found.profile()
     assert {len(found.evaluation.crossing(row.evaluation)) for row in found.splits} == {1, 2}
@@ -72,14 +73,14 @@ def test_every_split_of_a_residual_network_is_exact() -> None:
     ],
 )
 def test_every_split_of_a_transformer_is_exact(name: str, arguments: dict[str, Any]) -> None:
-    model = build(name, **arguments)
+    model = build_registered_model(name, **arguments)
     x = torch.randn(3, 3, 32, 32) if name == "vit" else torch.randint(0, 256, (3, 64))
     found = assert_exact(model, x)
     assert (len(found.splits) == 1) == arguments.get("tied", False)
 
 
 def test_tied_embeddings_leave_no_cut_between_them() -> None:
-    found = look_at(build("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
+    found = look_at(build_registered_model("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
     assert [row.name for row in found.splits] == ["head"]
     assert {refusal.reason for refusal in found.refusals} == {
         "tokens.weight is used on both sides, by tokens and by head"
@@ -215,7 +216,7 @@ def test_halves_work_under_functional_call() -> None:
 
 
 def test_models_that_are_built_in_need_no_shape() -> None:
-    front, back = air.cut(build("alexnet32", width=0.05), "pool1")
+    front, back = air.cut(build_registered_model("alexnet32", width=0.05), "pool1")
     assert back(*front(torch.randn(1, 3, 32, 32))).shape == (1, 10)
 
 
@@ -236,7 +237,9 @@ def test_a_split_that_is_not_there_is_refused(
 
 
 def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
-    front, back = air.cut(build("gpt", layers=1, width=16, heads=2), "blocks.0.add")
+    front, back = air.cut(
+        build_registered_model("gpt", layers=1, width=16, heads=2), "blocks.0.add"
+    )
     with pytest.raises(
         InvalidValue, match=r"sizes that the model was cut for, \(B, 64\), got \(2, 63\)"
     ):
@@ -271,7 +274,7 @@ def test_a_name_is_no_module_to_cut() -> None:
 
 
 def test_halves_say_how_many_tensors_they_take() -> None:
-    _, back = air.cut(build("resnet20", layers=8, width=4), "stage1.0.conv1")
+    _, back = air.cut(build_registered_model("resnet20", layers=8, width=4), "stage1.0.conv1")
     with pytest.raises(
         InvalidValue, match=r"back must be given 2 tensors, got Tensor; write back\(\*tensors\)"
     ):

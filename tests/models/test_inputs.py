@@ -12,7 +12,7 @@ from torch import nn
 
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.models.inputs import recorded_inputs, samples
-from airsplit.system.inputs import DTYPES, InputSpec, input_spec
+from airsplit.system.inputs import DTYPES, InputSpec, parse_input_spec
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from airsplit.system.inputs import DTYPES, InputSpec, input_spec
 def test_an_input_is_its_sizes_and_perhaps_a_type(
     text: str, shape: tuple[int, ...], dtype: str
 ) -> None:
-    assert input_spec(text) == InputSpec(shape, dtype)
+    assert parse_input_spec(text) == InputSpec(shape, dtype)
     assert str(InputSpec(shape, dtype)) == text.lower()
 
 
@@ -40,7 +40,7 @@ def test_an_input_is_its_sizes_and_perhaps_a_type(
     )
 )
 def test_what_is_printed_is_read_again(spec: InputSpec) -> None:
-    assert input_spec(str(spec)) == spec
+    assert parse_input_spec(str(spec)) == spec
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_has_no_sizes_is_refused_with_two_examples(text: Any) -> None:
         InvalidValue,
         match=r"^--input must be the sizes of one sample, .*write e\.g\. 3x224x224 or 128:int64",
     ):
-        input_spec(text, "--input")
+        parse_input_spec(text, "--input")
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_a_type_that_is_not_known_offers_the_nearest(dtype: str, nearest: str) -
         UnknownName,
         match=rf"^model\.inputs\[1\] type '{dtype}' is not known; did you mean '{nearest}'",
     ):
-        input_spec(f"8:{dtype}", "model.inputs[1]")
+        parse_input_spec(f"8:{dtype}", "model.inputs[1]")
 
 
 def test_a_colon_needs_a_type() -> None:
     with pytest.raises(UnknownName, match="--input type '' is not known"):
-        input_spec("8:", "--input")
+        parse_input_spec("8:", "--input")
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, -1), (3, 2.0), "3x4", None])
@@ -103,7 +103,7 @@ def test_more_elements_than_torch_can_count_are_refused(text: str) -> None:
     with pytest.raises(
         InvalidValue, match=r"^--input must have at most 10+ elements a sample, got \("
     ):
-        input_spec(text, "--input")
+        parse_input_spec(text, "--input")
 
 
 # ---- as tensors ----

@@ -14,21 +14,28 @@ import torch
 from torch import nn
 
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.core.plugins import factory
-from airsplit.models.loading import built, counted, explained, inputs_of, load, profile_of
+from airsplit.core.plugins import import_factory
+from airsplit.models.loading import (
+    build_model,
+    count_profile,
+    explain_model,
+    get_profile,
+    load,
+    resolve_inputs,
+)
 from airsplit.models.zoo.registry import (
     MODELS,
     SHIPPED,
-    build,
+    build_registered_model,
     default_input_shape,
     input_of,
-    model_names,
+    list_models,
     profile_name,
     shipped_name,
 )
 from airsplit.models.zoo.shipping import write_shipped
-from airsplit.system.inputs import InputSpec, input_spec
-from airsplit.system.profile import Profile, shipped_names, shipped_profile
+from airsplit.system.inputs import InputSpec, parse_input_spec
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 Write = Callable[[str, str], str]
 
@@ -50,7 +57,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def specs(*texts: str) -> tuple[InputSpec, ...]:
-    return tuple(input_spec(text) for text in texts)
+    return tuple(parse_input_spec(text) for text in texts)
 
 
 def on_meta(model: nn.Module) -> bool:
@@ -58,7 +65,7 @@ def on_meta(model: nn.Module) -> bool:
 
 
 # ---- built-in models -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", list_models())
 def test_a_built_in_model_remembers_what_it_takes(name: str) -> None:
     model = load(name)
     assert model.input_spec == InputSpec(MODELS[name].input_shape, MODELS[name].dtype)
@@ -84,13 +91,13 @@ def test_token_models_take_token_ids() -> None:
 def test_a_model_with_other_channels_takes_what_its_first_layer_does(
     shape: Any, arguments: dict[str, Any], takes: tuple[int, ...]
 ) -> None:
-    model = build("alexnet32", shape, width=0.1, **arguments)
+    model = build_registered_model("alexnet32", shape, width=0.1, **arguments)
     assert model.input_spec == InputSpec(takes)
     assert model(torch.zeros(1, *takes)).shape == (1, 10)
 
 
 def test_channels_that_are_not_those_of_the_input_are_refused() -> None:
-    for make in (load, profile_of):
+    for make in (load, get_profile):
         with pytest.raises(
             InvalidValue,
             match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; change one",
@@ -101,7 +108,7 @@ def test_channels_that_are_not_those_of_the_input_are_refused() -> None:
 @pytest.mark.parametrize("channels", [0, -1, True, 1.5, "one"])
 def test_channels_that_are_no_number_of_channels_are_the_models_to_refuse(channels: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^alexnet32\.channels must be"):
-        profile_of("alexnet32", None, {"channels": channels})
+        get_profile("alexnet32", None, {"channels": channels})
 
 
 def test_an_argument_of_no_model_offers_the_nearest() -> None:
@@ -114,7 +121,7 @@ def test_an_argument_of_no_model_offers_the_nearest() -> None:
 
 
 def test_the_input_of_a_built_in_model_is_not_an_argument() -> None:
-    for make in (load, profile_of):
+    for make in (load, get_profile):
         with pytest.raises(
             InvalidValue, match=r"vgg16 argument input_shape .* give that instead, e\.g\. 3x224x224"
         ):
@@ -125,11 +132,11 @@ def test_a_built_in_model_takes_one_input() -> None:
     with pytest.raises(
         InvalidValue, match=r"^gpt takes one input, e\.g\. 64:int64, got 2; give one"
     ):
-        profile_of("gpt", specs("64", "64"))
+        get_profile("gpt", specs("64", "64"))
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
-    for make in (load, profile_of, explained):
+    for make in (load, get_profile, explain_model):
         with pytest.raises(
             UnknownName, match="model 'resnet02' is not known; did you mean 'resnet20'"
         ):
@@ -147,13 +154,13 @@ def test_with_weights_a_model_is_built_where_torch_builds() -> None:
 def test_a_shipped_profile_is_what_is_counted_today(
     name: str, shape: tuple[int, ...], arguments: dict[str, Any]
 ) -> None:
-    shipped = shipped_profile(profile_name(name, shape, arguments))
-    assert counted(name, (input_of(name, shape),), arguments).to_json() == shipped.to_json()
+    shipped = load_shipped_profile(profile_name(name, shape, arguments))
+    assert count_profile(name, (input_of(name, shape),), arguments).to_json() == shipped.to_json()
 
 
 def test_what_ships_is_what_is_written(tmp_path: Path) -> None:
     files = write_shipped(tmp_path)
-    assert sorted(file.name.removesuffix(".json") for file in files) == shipped_names()
+    assert sorted(file.name.removesuffix(".json") for file in files) == list_shipped_profiles()
     assert all(Profile.from_json(file.read_text()).model in MODELS for file in files)
     assert {
         name
@@ -209,15 +216,15 @@ def test_shipped_models_need_no_torch() -> None:
 
 def test_another_variant_is_counted() -> None:
     narrow, wide = (
-        profile_of("alexnet32", None, {"channels": 1, "width": width}) for width in (0.25, 0.5)
+        get_profile("alexnet32", None, {"channels": 1, "width": width}) for width in (0.25, 0.5)
     )
     assert (wide.model, wide.names) == ("alexnet32", narrow.names)
     assert wide.macs[-1] > 2 * narrow.macs[-1]
-    assert profile_of("gpt", None, {"layers": 2}).macs[-1] < profile_of("gpt").macs[-1]
+    assert get_profile("gpt", None, {"layers": 2}).macs[-1] < get_profile("gpt").macs[-1]
 
 
 def test_half_as_many_tokens_are_about_half_the_work() -> None:
-    half, whole = profile_of("gpt", specs("32")), profile_of("gpt")
+    half, whole = get_profile("gpt", specs("32")), get_profile("gpt")
     assert half.activation_elements[-1] * 2 == whole.activation_elements[-1]
     assert 0.4 < half.macs[-1] / whole.macs[-1] < 0.5
 
@@ -231,7 +238,7 @@ def test_a_factory_is_called_with_its_arguments_and_without_memory(module: Write
     model = load(f"{name}:make", arguments={"size": 4, "bias": False})
     assert on_meta(model)
     assert [tuple(p.shape) for p in model.parameters()] == [(4, 8)]
-    found = profile_of(f"{name}:make", specs("8"), {"size": 4})
+    found = get_profile(f"{name}:make", specs("8"), {"size": 4})
     assert (found.model, found.layer_macs.tolist(), found.parameters.tolist()) == (
         "by_path:make",
         [32],
@@ -254,10 +261,10 @@ def test_an_argument_that_a_factory_does_not_take_offers_the_nearest(module: Wri
 
 
 def test_a_class_and_a_nested_name_are_factories_too() -> None:
-    assert profile_of(
+    assert get_profile(
         "torch.nn:Linear", specs("8"), {"in_features": 8, "out_features": 4}
     ).macs.tolist() == [32]
-    assert inspect.unwrap(factory("torch:nn.modules.Linear")) is nn.Linear
+    assert inspect.unwrap(import_factory("torch:nn.modules.Linear")) is nn.Linear
 
 
 def test_several_inputs_go_to_forward_in_their_order(module: Write) -> None:
@@ -273,10 +280,10 @@ def test_several_inputs_go_to_forward_in_their_order(module: Write) -> None:
                 return self.image(image) + self.words(ids).sum(1)
         """,
     )
-    found = profile_of(f"{name}:Two", specs("4", "7:int64"))
+    found = get_profile(f"{name}:Two", specs("4", "7:int64"))
     assert int(found.parameters.sum()) == 50 * 6 + 4 * 6 + 6
     with pytest.raises(InvalidValue):
-        profile_of(f"{name}:Two", specs("7:int64", "4"))
+        get_profile(f"{name}:Two", specs("7:int64", "4"))
 
 
 def test_a_factory_that_cannot_do_without_weights_gets_them(module: Write) -> None:
@@ -291,7 +298,7 @@ def test_a_factory_that_cannot_do_without_weights_gets_them(module: Write) -> No
     before = torch.get_rng_state()
     model = load(f"{name}:make")
     assert {p.device.type for p in model.parameters()} == {"cpu"}
-    assert profile_of(f"{name}:make", specs("8")).names == ("0", "1")
+    assert get_profile(f"{name}:make", specs("8")).names == ("0", "1")
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -341,12 +348,12 @@ def test_a_model_that_says_what_it_takes_needs_no_input(module: Write, spec: str
             return model
         """,
     )
-    assert profile_of(f"{name}:make").activation_elements.tolist() == [8 * 3]
-    assert profile_of(f"{name}:make", specs("5:int64")).activation_elements.tolist() == [5 * 3]
+    assert get_profile(f"{name}:make").activation_elements.tolist() == [8 * 3]
+    assert get_profile(f"{name}:make", specs("5:int64")).activation_elements.tolist() == [5 * 3]
 
 
 def test_a_model_that_does_not_say_must_be_given_its_input() -> None:
-    for make in (profile_of, explained):
+    for make in (get_profile, explain_model):
         with pytest.raises(
             InvalidValue,
             match=r"^model 'torch\.nn:ReLU' must be given its input.*give --input 3x32x32",
@@ -357,9 +364,9 @@ def test_a_model_that_does_not_say_must_be_given_its_input() -> None:
 def test_an_input_that_was_given_is_not_looked_for(module: Write) -> None:
     name = module("odd", "class Odd(nn.ReLU):\n    def input_spec(self):\n        return 3\n")
     model = load(f"{name}:Odd")
-    assert inputs_of(f"{name}:Odd", model, specs("4")) == specs("4")
+    assert resolve_inputs(f"{name}:Odd", model, specs("4")) == specs("4")
     with pytest.raises(InvalidValue, match="attribute input_spec must be"):
-        inputs_of(f"{name}:Odd", model, None)
+        resolve_inputs(f"{name}:Odd", model, None)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +387,7 @@ def test_an_input_that_was_given_is_not_looked_for(module: Write) -> None:
 )
 def test_a_path_that_leads_nowhere_is_one_line(reference: str, message: str) -> None:
     with pytest.raises(InvalidValue, match=message) as caught:
-        built(reference, {})
+        build_model(reference, {})
     assert "\n" not in str(caught.value)
 
 
@@ -389,14 +396,14 @@ def test_what_is_no_function_is_told_what_it_was_to_return() -> None:
         InvalidValue,
         match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'",
     ):
-        factory("json:__name__", "training.loss", "the loss")
+        import_factory("json:__name__", "training.loss", "the loss")
 
 
 # ---- explained -----------------------------------------------------------------------------------------------------------
 def test_an_explanation_has_the_same_profile_and_a_reason_for_every_cut_that_is_missing() -> None:
-    free, none = explained("gpt", None, {"layers": 1})
-    tied, refused = explained("gpt", None, {"layers": 1, "tied": True})
-    assert free == profile_of("gpt", None, {"layers": 1})
+    free, none = explain_model("gpt", None, {"layers": 1})
+    tied, refused = explain_model("gpt", None, {"layers": 1, "tied": True})
+    assert free == get_profile("gpt", None, {"layers": 1})
     assert none == []
     assert set(free.names) == set(tied.names) | {each.name for each in refused}
     assert (free.model, tied.model) == ("gpt", "gpt")

@@ -11,8 +11,8 @@ from torch import nn
 
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.models.profiling import profile
-from airsplit.models.zoo.registry import default_input_shape, model_names
-from airsplit.system.profile import shipped_profile
+from airsplit.models.zoo.registry import default_input_shape, list_models
+from airsplit.system.profile import load_shipped_profile
 
 
 def small() -> nn.Sequential:
@@ -29,9 +29,9 @@ def run(program: str) -> str:
 # ---- by name ----
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", list_models())
 def test_a_name_alone_is_its_own_input_size(name: str) -> None:
-    assert profile(name) == profile(name, default_input_shape(name)) == shipped_profile(name)
+    assert profile(name) == profile(name, default_input_shape(name)) == load_shipped_profile(name)
     assert profile(name).model == name
 
 
@@ -52,7 +52,7 @@ def test_built_in_names_load_no_torch() -> None:
 
 
 def test_a_shape_that_ships_is_not_counted_again() -> None:
-    assert profile("vgg16", (3, 32, 32)) == shipped_profile("vgg16-3x32x32")
+    assert profile("vgg16", (3, 32, 32)) == load_shipped_profile("vgg16-3x32x32")
 
 
 def test_another_shape_rebuilds_the_model() -> None:
@@ -120,9 +120,9 @@ def test_a_module_without_weights_can_be_profiled() -> None:
 
 
 def test_a_built_in_model_as_a_module_has_the_profile_of_its_name() -> None:
-    from airsplit.models.zoo.registry import build
+    from airsplit.models.zoo.registry import build_registered_model
 
-    assert profile(build("alexnet32"), (3, 32, 32)) == profile("alexnet32")
+    assert profile(build_registered_model("alexnet32"), (3, 32, 32)) == profile("alexnet32")
 
 
 # ---- everything else ----

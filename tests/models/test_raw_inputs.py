@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from airsplit import METHODS, AirsplitError, Fleet, plan, profile
-from airsplit.models.cut import halves
-from airsplit.models.splits import Outline, outline
+from airsplit.models.cut import cut_in_halves
+from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.system.profile import Profile
 
 WIDTH, BATCH = 6, 3
@@ -60,12 +60,12 @@ class RandomTwoInputs(nn.Module):
         return self.head(torch.cat([made[number] for number in self.ends], 1))
 
 
-def sent_as_they_are(found: Outline, inputs: dict[str, Tensor]) -> list[set[str]]:
+def sent_as_they_are(found: ModelSplits, inputs: dict[str, Tensor]) -> list[set[str]]:
     """Run every front, and look for the numbers of each input among those that it sends."""
     numbers = {name: set(tensor.double().flatten().tolist()) for name, tensor in inputs.items()}
     really = []
     for split in range(1, len(found.splits) + 1):
-        front, _ = halves(found, split)
+        front, _ = cut_in_halves(found, split)
         sent = {
             number
             for tensor in front(*inputs.values())
@@ -82,7 +82,7 @@ def test_a_profile_names_the_inputs_whose_numbers_the_front_sends_and_no_plan_se
 ) -> None:
     torch.manual_seed(seed)
     inputs = {name: torch.randn(BATCH, WIDTH) for name in ("image", "context")}
-    outlined = outline(RandomTwoInputs(seed), tuple(inputs.values()))
+    outlined = find_splits(RandomTwoInputs(seed), tuple(inputs.values()))
     found, really = outlined.profile(), sent_as_they_are(outlined, inputs)
     assert [set(names) for names in found.raw_inputs] == really
     assert not any(found.other_inputs)

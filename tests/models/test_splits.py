@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.models.loading import counted
-from airsplit.models.splits import outline
+from airsplit.models.loading import count_profile
+from airsplit.models.splits import find_splits
 from airsplit.models.zoo.alexnet import alexnet, alexnet32
 from airsplit.models.zoo.layers import FlatLinear
 from airsplit.models.zoo.registry import (
     SHIPPED,
-    build,
+    build_registered_model,
     default_input_shape,
     input_of,
-    model_names,
+    list_models,
     profile_name,
 )
 from airsplit.models.zoo.shipping import write_shipped
 from airsplit.models.zoo.vgg import vgg16
-from airsplit.system.profile import Profile, shipped_names, shipped_profile
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 ALEXNET_NAMES = "conv1 relu1 norm1 pool1 conv2 relu2 norm2 pool2 conv3 relu3 conv4 relu4 conv5 relu5 pool5 fc6 relu6 fc7 relu7 fc8"
 VGG16_NAMES = (
@@ -41,12 +41,12 @@ VGG16_NAMES = (
 
 
 def count(module: nn.Module, inputs: Any) -> Profile:
-    return outline(module, inputs if isinstance(inputs, tuple) else (inputs,)).profile()
+    return find_splits(module, inputs if isinstance(inputs, tuple) else (inputs,)).profile()
 
 
 def on_meta(name: str, **arguments: Any) -> Profile:
     with torch.device("meta"):
-        module = build(name, **arguments)
+        module = build_registered_model(name, **arguments)
     return count(module, torch.empty(1, *default_input_shape(name), device="meta"))
 
 
@@ -137,30 +137,30 @@ def test_vgg16_has_the_published_totals() -> None:
 
 @pytest.mark.parametrize("name", ["alexnet", "alexnet32"])
 def test_alexnet_has_the_papers_twenty_layers(name: str) -> None:
-    profile = shipped_profile(name)
+    profile = load_shipped_profile(name)
     assert profile.names == tuple(ALEXNET_NAMES.split())
     assert [profile.names[split - 1] for split in (4, 10, 15)] == ["pool1", "relu3", "pool5"]
 
 
 @pytest.mark.parametrize("name", ["vgg16", "vgg16-3x32x32"])
 def test_vgg16_has_thirty_six_layers(name: str) -> None:
-    assert shipped_profile(name).names == tuple(VGG16_NAMES.split())
-    assert len(shipped_profile(name)) == 36
+    assert load_shipped_profile(name).names == tuple(VGG16_NAMES.split())
+    assert len(load_shipped_profile(name)) == 36
 
 
 @pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
 def test_shipped_profiles_are_what_is_counted_today(
     name: str, shape: tuple[int, ...], arguments: dict[str, Any]
 ) -> None:
-    fresh = counted(name, (input_of(name, shape),), arguments)
-    shipped = shipped_profile(profile_name(name, shape, arguments))
+    fresh = count_profile(name, (input_of(name, shape),), arguments)
+    shipped = load_shipped_profile(profile_name(name, shape, arguments))
     assert fresh == shipped
     assert fresh.to_json() == shipped.to_json()
 
 
 def test_shipping_writes_every_file(tmp_path: Path) -> None:
     files = write_shipped(tmp_path)
-    assert sorted(file.stem for file in files) == shipped_names()
+    assert sorted(file.stem for file in files) == list_shipped_profiles()
     assert all(Profile.from_json(file.read_text()).model for file in files)
 
 
@@ -193,9 +193,9 @@ def test_the_constants_of_local_response_normalization_are_the_originals() -> No
 
 
 def test_models_are_built_on_the_default_device() -> None:
-    for name in model_names():
+    for name in list_models():
         with torch.device("meta"):
-            assert {p.device.type for p in build(name).parameters()} == {"meta"}
+            assert {p.device.type for p in build_registered_model(name).parameters()} == {"meta"}
     assert {p.device.type for p in alexnet32(width=0.1).parameters()} == {"cpu"}
 
 
@@ -224,7 +224,7 @@ def test_flat_linear_is_flatten_then_linear() -> None:
         (lambda: alexnet32(width=0.0), r"alexnet32\.width must be a finite number > 0"),
         (lambda: alexnet32(channels=0), r"alexnet32\.channels must be a whole number >= 1"),
         (lambda: vgg16(classes=1.5), r"vgg16\.classes must be a whole number >= 1"),  # type: ignore[arg-type]
-        (lambda: build("alexnet32", widht=0.5), "did you mean 'width'"),
+        (lambda: build_registered_model("alexnet32", widht=0.5), "did you mean 'width'"),
     ],
 )
 def test_a_network_that_cannot_be_built_says_why(make: Any, message: str) -> None:
@@ -234,7 +234,7 @@ def test_a_network_that_cannot_be_built_says_why(make: Any, message: str) -> Non
 
 def test_an_unknown_model_offers_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'alexnet'"):
-        build("alexnett")
+        build_registered_model("alexnett")
 
 
 # ---- layers by hand ----

@@ -16,9 +16,9 @@ from airsplit.paper.rounds import (
 )
 from airsplit.paper.sweeps import band, over_fleets, tidy
 from airsplit.planning.round_time import round_of
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 
-ALEXNET = shipped_profile("alexnet")
+ALEXNET = load_shipped_profile("alexnet")
 FLEET = air.Fleet.sample(20, seed=3)
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
 from airsplit.core.units import Floats, Ints
-from airsplit.planning.problem import Problem, problem_of
-from airsplit.system.profile import shipped_profile
+from airsplit.planning.problem import Problem, make_problem
+from airsplit.system.profile import load_shipped_profile
 
-ALEXNET = shipped_profile("alexnet")
-VGG16 = shipped_profile("vgg16")
+ALEXNET = load_shipped_profile("alexnet")
+VGG16 = load_shipped_profile("vgg16")
 
 
 def examples(count: int) -> settings:
@@ -72,7 +72,7 @@ class Case:
 
     def problem(self, **more: Any) -> Problem:
         with nothing_averaged():
-            return problem_of(self.profile, self.fleet, **(self.options | more))
+            return make_problem(self.profile, self.fleet, **(self.options | more))
 
 
 @dataclass(frozen=True)

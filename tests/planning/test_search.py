@@ -7,7 +7,7 @@ import pytest
 
 from airsplit import Fleet
 from airsplit.planning.options import SplitTable
-from airsplit.planning.problem import Problem, problem_of
+from airsplit.planning.problem import Problem, make_problem
 from airsplit.planning.search import ExpectedMax, _neighbors, rivals_of, starting_candidates
 from planning.problems import ALEXNET
 
@@ -36,7 +36,7 @@ def test_a_split_that_is_not_allowed_is_not_tried() -> None:
 
 @pytest.fixture
 def problem() -> Problem:
-    return problem_of(ALEXNET, Fleet.sample(4, seed=0, distance_spread=0.5))
+    return make_problem(ALEXNET, Fleet.sample(4, seed=0, distance_spread=0.5))
 
 
 def test_one_device_at_a_bad_split_is_put_right(problem: Problem) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airsplit import Cell, Fleet
 from airsplit.core.units import Floats
-from airsplit.planning.shares import Allocation, allocate, within_budget
+from airsplit.planning.shares import Allocation, allocate_shares, within_budget
 from airsplit.system.radio import Direction, Link
 from planning.problems import ALEXNET, Case, columns, examples, powers
 
@@ -71,7 +71,7 @@ def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K:
         up, down = (direction(density, (10 ** rng.uniform(-1, 4, K)).tolist()) for _ in range(2))
         bits = rng.uniform(0.1, 1, K) * up.rate_bps(np.ones(K))
         job = Link(up, down if downlink else None), bits, bits * downlink, rng.uniform(0, 2, K)
-        done = allocate(*job)
+        done = allocate_shares(*job)
         assert done.finish_s == pytest.approx(by_cvxpy(*job, unit_s=done.finish_s), rel=1e-6)
 
 
@@ -80,7 +80,7 @@ def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K:
 def test_everybody_finishes_together_and_the_band_is_used_up(
     job: tuple[Link, Floats, Floats, Floats],
 ) -> None:
-    done = allocate(*job)
+    done = allocate_shares(*job)
     assert finish_s(*job, done.shares) == pytest.approx(done.finish_s, rel=1e-9)
     assert done.shares.sum() == pytest.approx(1.0, abs=1e-12)
     assert (done.shares > 0).all()
@@ -104,7 +104,7 @@ def in_every_order(shares: Floats) -> list[float]:
 def test_the_budget_is_never_exceeded_not_even_by_a_rounding_error(
     job: tuple[Link, Floats, Floats, Floats],
 ) -> None:
-    assert max(in_every_order(allocate(*job).shares)) <= 1.0
+    assert max(in_every_order(allocate_shares(*job).shares)) <= 1.0
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 7, 10, 99, 1_000, 12_345])
@@ -123,7 +123,7 @@ def test_shares_of_any_number_of_devices_fit_in_whatever_order_they_are_added(K:
 @examples(150)
 @given(jobs(density=False))
 def test_a_fixed_snr_takes_few_steps_of_newton(job: tuple[Link, Floats, Floats, Floats]) -> None:
-    assert allocate(*job).iterations <= 20
+    assert allocate_shares(*job).iterations <= 20
 
 
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)])
@@ -132,7 +132,7 @@ def test_the_paper_s_fleets_take_a_handful_of_steps(cell: Cell) -> None:
     for seed in range(30):
         problem = Case(ALEXNET, Fleet.sample(20, seed=seed, cell=cell), {"max_split": 8}).problem()
         rows = np.full(20, 3)
-        done = allocate(
+        done = allocate_shares(
             problem.link, problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, 1.0)
         )
         taken.append(done.iterations)
@@ -147,9 +147,9 @@ def test_a_good_guess_of_the_finish_changes_nothing_but_the_effort() -> None:
         rng.uniform(1e5, 1e7, 12),
         rng.uniform(0, 1, 12),
     )
-    done = allocate(link, bits, 0 * bits, busy)
+    done = allocate_shares(link, bits, 0 * bits, busy)
     for factor in (0.1, 0.9, 1.0, 1.1, 3.0):
-        again = allocate(link, bits, 0 * bits, busy, done.finish_s * factor)
+        again = allocate_shares(link, bits, 0 * bits, busy, done.finish_s * factor)
         assert again.finish_s == pytest.approx(done.finish_s, rel=1e-12)
         assert again.shares == pytest.approx(done.shares, rel=1e-9)
 
@@ -160,7 +160,7 @@ def test_one_device_gets_the_whole_band(density: bool) -> None:
         Link(direction(density, [3.0])),
         np.array([4e7]),
     )  # 20 MHz · log2(1 + 3) = 40 Mbit/s
-    done = allocate(link, bits, np.zeros(1), np.array([0.5]))
+    done = allocate_shares(link, bits, np.zeros(1), np.array([0.5]))
     assert done.finish_s == pytest.approx(1.5, rel=1e-12)
     assert done.shares == pytest.approx([1.0], rel=1e-12)
     assert done.shares[0] <= 1.0
@@ -168,7 +168,7 @@ def test_one_device_gets_the_whole_band(density: bool) -> None:
 
 def test_two_devices_by_hand() -> None:
     # D/r = (1, 2) s over the whole band, busy (0, 1) s: 1/τ + 2/(τ - 1) = 1, τ² - 4τ + 1 = 0
-    done = allocate(
+    done = allocate_shares(
         Link(Direction(np.array([1e6, 1e6]))),
         np.array([1e6, 2e6]),
         np.zeros(2),
@@ -184,8 +184,8 @@ def test_with_a_noise_density_a_device_alone_in_need_of_little_keeps_more_than_i
 ):
     # the same two devices: with a density the rate at half the band is more than half, so both finish sooner
     bits, none, busy = np.array([4e7, 4e7]), np.zeros(2), np.zeros(2)
-    fixed = allocate(Link(direction(False, [3.0, 3.0])), bits, none, busy)
-    dense = allocate(Link(direction(True, [3.0, 3.0])), bits, none, busy)
+    fixed = allocate_shares(Link(direction(False, [3.0, 3.0])), bits, none, busy)
+    dense = allocate_shares(Link(direction(True, [3.0, 3.0])), bits, none, busy)
     assert fixed.finish_s == pytest.approx(2.0, rel=1e-9)
     assert dense.finish_s == pytest.approx(4e7 / (10e6 * math.log2(7)), rel=1e-9)
 
@@ -204,7 +204,7 @@ def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anythi
         np.array([1.0, 1e3, 1e6]),
         np.array([factor, 0.0, 0.0]),
     )
-    done = allocate(link, bits, 0 * bits, busy)
+    done = allocate_shares(link, bits, 0 * bits, busy)
     assert worst(link, bits, busy, done) == pytest.approx(done.finish_s, rel=1e-12)
     assert done.finish_s == pytest.approx(factor, rel=1e-5)
 
@@ -217,7 +217,7 @@ def test_where_power_and_not_band_is_the_limit_the_others_do_not_suffer(snr: flo
         np.array([1e6, 1e6, 1e6]),
         np.array([0.1, 0.2, 0.3]),
     )
-    done = allocate(link, bits, 0 * bits, busy)
+    done = allocate_shares(link, bits, 0 * bits, busy)
     assert worst(link, bits, busy, done) == pytest.approx(done.finish_s, rel=1e-12)
     nobody_else = float((busy + link.seconds(bits, 0 * bits, np.ones(3))).max())
     assert done.finish_s >= nobody_else * (1 - 1e-12)
@@ -228,7 +228,7 @@ def test_air_time_that_drowns_in_the_rounding_of_the_busy_time_is_still_shared(
     busy_s: float,
 ) -> None:
     link, bits = Link(direction(True, [1e6, 1e5])), np.array([1.0, 3.0])
-    done = allocate(link, bits, 0 * bits, np.array([busy_s, busy_s]))
+    done = allocate_shares(link, bits, 0 * bits, np.array([busy_s, busy_s]))
     assert done.finish_s == pytest.approx(busy_s, rel=1e-9)
     assert np.isfinite(done.shares).all()
     assert (done.shares > 0).all()

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from airsplit.core.units import Ints
 from airsplit.data.image_sets import CLOTHES, DIGITS, THINGS
-from airsplit.data.partition import KINDS, label_counts, partition
+from airsplit.data.partition import KINDS, count_labels, partition
 from airsplit.plots import style
 from airsplit.plots.files import save_picture
 from airsplit.plots.labels import COLORS, MOST_BARS, MOST_COLUMNS, draw_labels
@@ -22,7 +22,7 @@ LABELS = np.random.default_rng(0).integers(0, 10, 3000)
 
 
 def counts_of(devices: int, kind: str = "dirichlet") -> Ints:
-    return label_counts(
+    return count_labels(
         LABELS, partition(kind, LABELS, devices, seed=0, alpha=0.1, labels_per_device=1), 10
     )
 

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from airsplit.report.scales import (
-    Scale,
+    AxisScale,
     log_scale,
     loss_scale,
     span_scale,
     spread_rows,
-    thinned,
+    thin,
     value_scale,
 )
 
 positive = st.floats(1e-9, 1e12)
 
 
-def require_sound(scale: Scale) -> None:
+def require_sound(scale: AxisScale) -> None:
     places = scale.places(scale.ticks)
     assert scale.low < scale.high
     assert 1 <= len(scale.ticks) <= 8
@@ -71,7 +71,7 @@ def test_an_axis_of_times_that_are_far_apart_has_ticks(low: float, times: float)
 def test_thinning_keeps_the_ends_and_the_extremes_and_no_more_than_asked(
     values: np.ndarray, most: int
 ) -> None:
-    kept = thinned(values, most)
+    kept = thin(values, most)
     assert len(kept) <= max(most, 4)
     assert (np.diff(kept) > 0).all()
     assert (kept[0], kept[-1]) == (0, len(values) - 1)

@@ -13,7 +13,7 @@ from airsplit.core.errors import FileProblem
 from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 from airsplit.runs.comparison import Comparison
 from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.runs.metric import metric_of
+from airsplit.runs.metric import get_metric
 from airsplit.runs.seeds import Trials
 from report.run_folders import a_record, a_run, a_scenario
 
@@ -205,7 +205,7 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
                     a_record(n, virtual_time_s=slow * n, test_metric=start / n) for n in range(1, 5)
                 ),
             ),
-            metric_of(scenario.training),
+            get_metric(scenario.training),
         )
         for algorithm, slow, start in (("sfl", 1.0, 8.0), ("fedavg", 9.0, 4.0))
     }
@@ -224,7 +224,7 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
 
 def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
     scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
-    runs = {"sfl": Trials(((a_record(1, test_metric=4.0),),), metric_of(scenario.training))}
+    runs = {"sfl": Trials(((a_record(1, test_metric=4.0),),), get_metric(scenario.training))}
     found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
     assert (
         found.headline

@@ -5,42 +5,42 @@ import tomllib
 import pytest
 
 import airsplit as air
-from airsplit.models.loading import profile_of
+from airsplit.models.loading import get_profile
 from airsplit.models.zoo.registry import input_of, shipped_name
-from airsplit.scenario.presets import describe, preset, preset_names
+from airsplit.scenario.presets import describe, list_presets, preset
 from airsplit.scenario.scenario import Scenario
-from airsplit.system.profile import shipped_names
+from airsplit.system.profile import list_shipped_profiles
 
 
 def test_the_promised_presets_exist():
     assert {"paper-alexnet", "paper-vgg16", "paper-alexnet-no-limit", "physical", "demo"} <= set(
-        preset_names()
+        list_presets()
     )
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list_presets())
 def test_a_preset_loads_and_is_the_same_from_its_text(name):
     assert Scenario.load(name) == Scenario.from_toml(preset(name))
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list_presets())
 def test_a_preset_begins_with_its_one_line_description(name):
     assert preset(name).startswith(f"# {describe(name)}\n")
     assert "\n" not in describe(name)
     assert len(describe(name)) <= 110
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list_presets())
 def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
     assert preset(name).isascii()
     assert preset(name).endswith("\n")
     assert "\n\n\n" not in preset(name)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list_presets())
 def test_a_preset_plans(name):
     scenario = Scenario.load(name)
-    profile = profile_of(
+    profile = get_profile(
         scenario.model.name, scenario.model.input_specs(), scenario.model.arguments
     )
     plan = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
@@ -49,10 +49,10 @@ def test_a_preset_plans(name):
     assert plan.averaged_parameters > 0
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list_presets())
 def test_the_profile_of_a_presets_model_ships(name):
     model = Scenario.load(name).model
-    assert shipped_name(model.name, model.input_shape, model.arguments) in shipped_names()
+    assert shipped_name(model.name, model.input_shape, model.arguments) in list_shipped_profiles()
 
 
 def test_the_demo_is_for_the_built_in_digits():

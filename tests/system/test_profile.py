@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
-from airsplit.system.profile import Profile, shipped_names, shipped_profile
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 ROWS: dict[str, Any] = {
     "names": ["conv", "relu", "fc"],
@@ -71,7 +71,7 @@ def test_the_deepest_averaging_split_leaves_the_last_parameters() -> None:
     assert tiny().deepest_averaging_split() == 2
     assert tiny(parameters=[9, 0, 0]).deepest_averaging_split() == 1
     assert tiny(parameters=[0, 0, 0]).deepest_averaging_split() == 1
-    assert shipped_profile("alexnet").deepest_averaging_split() == 19
+    assert load_shipped_profile("alexnet").deepest_averaging_split() == 19
 
 
 def test_a_split_is_found_by_name_and_by_number() -> None:
@@ -241,10 +241,10 @@ def test_every_bad_column_names_its_rule(changes: dict[str, Any], message: str) 
 
 @pytest.mark.parametrize("name", ["alexnet", "alexnet32", "vgg16", "vgg16-3x32x32"])
 def test_built_in_profiles_ship(name: str) -> None:
-    assert name in shipped_names()
-    assert shipped_profile(name).model == name.split("-")[0]
+    assert name in list_shipped_profiles()
+    assert load_shipped_profile(name).model == name.split("-")[0]
 
 
 def test_an_unknown_model_offers_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'vgg16'"):
-        shipped_profile("vgg61")
+        load_shipped_profile("vgg61")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import airsplit as air
-from airsplit.core.plugins import guarded
+from airsplit.core.plugins import wrap_user_code
 from airsplit.runs.record import RoundRecord
 from airsplit.training import common_batch, evaluation, stacked
 from airsplit.training import coordinator as engine
@@ -236,7 +236,7 @@ def test_a_loss_of_the_user_s_that_runs_out_of_memory_does_so_too() -> None:
         pytest.raises(OutOfMemory, match=r"^round 1: memory ran out: MemoryError: no more; lower"),
         out_of_memory("round 1"),
     ):
-        guarded(greedy, "training.loss 'mine:greedy'")()
+        wrap_user_code(greedy, "training.loss 'mine:greedy'")()
 
 
 def test_other_errors_are_not_tried_again() -> None:

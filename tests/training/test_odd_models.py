@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import airsplit as air
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.data.batches import Batches
-from airsplit.models.zoo.registry import build
+from airsplit.models.zoo.registry import build_registered_model
 from airsplit.training.coordinator import Training
 from airsplit.training.parallel import attempt_all, in_parallel
 from airsplit.training.setup import load_weights
@@ -180,7 +180,7 @@ def test_only_the_epoch_that_a_device_is_in_is_remembered() -> None:
 def test_weights_that_are_not_finite_or_not_of_the_kind_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    model = build("alexnet32", width=0.02, channels=1)
+    model = build_registered_model("alexnet32", width=0.02, channels=1)
     changes = {
         "some that are not finite": lambda t: t * float("nan"),
         r"torch\.int32": lambda t: t.to(torch.int32),

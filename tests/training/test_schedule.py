@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airsplit.core.randomness import generator
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.runs.record import PER_DEVICE
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ALGORITHMS, TrainingSettings
@@ -35,7 +35,7 @@ def schedule(**settings: Any) -> Schedule:
     wanted = Scenario.load("demo").replace(
         **{name.replace("__", "."): value for name, value in changes.items()}
     )
-    return Schedule(wanted, profile_for(wanted))
+    return Schedule(wanted, profile_scenario(wanted))
 
 
 def assert_same_costs(found: RoundCosts, wanted: RoundCosts) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from airsplit.models.splits import outline
+from airsplit.models.splits import find_splits
 from airsplit.scenario.settings import ALGORITHMS
 from airsplit.training.coordinator import Training
 from airsplit.training.losses import cross_entropy
@@ -23,7 +23,7 @@ LAYERS = {0: 6 * 7 + 7, 2: 7 * 5 + 5, 4: 5 * 3 + 3}
 def replica(model: str = "mlp", optimizer: Any = None) -> Replica:
     made = getattr(tiny, model)().train()
     return Replica(
-        outline(made, (torch.zeros(2, tiny.FEATURES),)), optimizer or Sgd(0.1), cross_entropy
+        find_splits(made, (torch.zeros(2, tiny.FEATURES),)), optimizer or Sgd(0.1), cross_entropy
     )
 
 

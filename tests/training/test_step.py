@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from airsplit.models.splits import outline
-from airsplit.models.zoo.registry import build
+from airsplit.models.splits import find_splits
+from airsplit.models.zoo.registry import build_registered_model
 from airsplit.training.losses import cross_entropy
 from airsplit.training.optimizers import Adam, Sgd
 from airsplit.training.replica import Replica, state_names
@@ -38,7 +38,11 @@ def pictures(name: str, **arguments: Any) -> Make:
     def make() -> tuple[nn.Module, Tensor, Tensor]:
         with torch.random.fork_rng():
             torch.manual_seed(3)
-            return build(name, **arguments), torch.randn(3, 3, 32, 32), torch.tensor([1, 0, 7])
+            return (
+                build_registered_model(name, **arguments),
+                torch.randn(3, 3, 32, 32),
+                torch.tensor([1, 0, 7]),
+            )
 
     return make
 
@@ -46,7 +50,7 @@ def pictures(name: str, **arguments: Any) -> Make:
 def texts() -> tuple[nn.Module, Tensor, Tensor]:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = build("gpt", (6,), vocabulary=11, width=8, layers=2, heads=2)
+        model = build_registered_model("gpt", (6,), vocabulary=11, width=8, layers=2, heads=2)
     rows = torch.randint(11, (3, 7), generator=torch.Generator().manual_seed(4))
     return model, rows[:, :-1], rows[:, 1:]
 
@@ -108,7 +112,7 @@ def test_a_split_step_is_the_unsplit_step_bit_for_bit(name: str) -> None:
     losses = [unsplit_step(plain, bare, inputs, labels) for _ in range(2)]
     wanted, gradients = plain.state_dict(), {n: p.grad for n, p in plain.named_parameters()}
 
-    found = outline(model.train(), (inputs,))
+    found = find_splits(model.train(), (inputs,))
     replica = Replica(found, Sgd(0.1, momentum=0.9, weight_decay=0.01), cross_entropy)
     begun = {key: tensor.clone() for key, tensor in replica.tensors.items()}
     start = copy.deepcopy(model.state_dict())
@@ -186,7 +190,7 @@ def test_what_arrives_has_its_own_gradient_and_the_device_gets_it_back() -> None
 
 def test_nothing_comes_back_to_a_frozen_front() -> None:
     model, inputs, labels = MODELS["frozen front"]()
-    replica = Replica(outline(model.train(), (inputs,)), Sgd(0.1), cross_entropy)
+    replica = Replica(find_splits(model.train(), (inputs,)), Sgd(0.1), cross_entropy)
     front, back = replica.halves(1)
     crossing = device_forward(front, (inputs,))
     _, gradients = server_step(back, cross_entropy, sent(crossing), labels)
@@ -223,7 +227,7 @@ class _OneTensor(nn.Module):
 
 # ---- the replica -----------------------------------------------------------------------------------------------------------
 def replica_of(model: nn.Module, inputs: Tensor, optimizer: Any = None) -> Replica:
-    return Replica(outline(model.train(), (inputs,)), optimizer or Sgd(0.1), cross_entropy)
+    return Replica(find_splits(model.train(), (inputs,)), optimizer or Sgd(0.1), cross_entropy)
 
 
 def test_everything_that_a_training_step_changes_is_told_apart_from_what_it_does_not() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airsplit.models.zoo.layers import FlatLinear
-from airsplit.models.zoo.registry import build
+from airsplit.models.zoo.registry import build_registered_model
 from peers.workloads import given, tell
 
 Sample = torch.Tensor
@@ -99,7 +99,7 @@ def plain(model: nn.Module) -> None:
 
 def specimen(name: str, device: str) -> tuple[nn.Module, Sample]:
     with torch.device(device):
-        model = build(name).eval()
+        model = build_registered_model(name).eval()
         spec = model.input_spec
         plain(model)
         sample = torch.zeros(1, *spec.shape, dtype=getattr(torch, spec.dtype or "float32"))

@@ -22,7 +22,7 @@ from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.output import USER_MISTAKE, note
 from airsplit.cli.signals import INTERRUPTED, interruptible
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.core.plugins import error_line, place_in_user_code
+from airsplit.core.plugins import error_line, locate_in_user_code
 
 UNEXPECTED, PIPE_CLOSED = 1, 141
 TRACEBACK = "--traceback"
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):  # typer exits by itself when a pipe closes, and only then
             return _pipe_closed()
         except Exception as error:
-            place = place_in_user_code(error) or "{0.filename}:{0.lineno}".format(
+            place = locate_in_user_code(error) or "{0.filename}:{0.lineno}".format(
                 traceback.extract_tb(error.__traceback__)[-1]
             )
             _print_error(

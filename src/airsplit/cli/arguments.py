@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from airsplit.core.errors import FileProblem, InvalidValue, show
 from airsplit.core.files import read_text
 from airsplit.core.parsing import parse_toml
-from airsplit.system.inputs import InputSpec, input_spec
+from airsplit.system.inputs import InputSpec, parse_input_spec
 from airsplit.system.profile import Profile
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Model:
 
     def profile(self) -> Profile:
         """What it costs at each split."""
-        from airsplit.models.loading import profile_of
+        from airsplit.models.loading import get_profile
 
         if self.is_file:
             self._require_alone(
@@ -119,16 +119,16 @@ class Model:
             )
             return _read_profile(self.name)
         with what_is_printed_as_notes():
-            return profile_of(self.name, self.inputs, self.arguments)
+            return get_profile(self.name, self.inputs, self.arguments)
 
-    def explained(self) -> tuple[Profile, list[Refusal]]:
+    def explain(self) -> tuple[Profile, list[Refusal]]:
         """The same, and after which layers it cannot be cut."""
-        from airsplit.models.loading import explained
+        from airsplit.models.loading import explain_model
 
         if self.is_file:
             self._require_alone("--explain")
         with what_is_printed_as_notes():
-            return explained(self.name, self.inputs, self.arguments)
+            return explain_model(self.name, self.inputs, self.arguments)
 
     def _require_alone(self, option: str) -> None:
         if option:
@@ -143,7 +143,9 @@ def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
     Model(name='gpt', inputs=(InputSpec(shape=(32,), dtype=''),), arguments={'layers': 12})
     """
     return Model(
-        name, tuple(input_spec(text, "--input") for text in inputs) or None, _arguments(arguments)
+        name,
+        tuple(parse_input_spec(text, "--input") for text in inputs) or None,
+        _arguments(arguments),
     )
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
-from airsplit.core.formatting import bar, counted, percent, quantity, seconds
+from airsplit.core.formatting import bar, format_percent, format_quantity, format_seconds, pluralize
 from airsplit.data.batches import describe_short_devices
 from airsplit.data.partition import sizes_without_data
 from airsplit.runs.wording import NO_ENERGY, TIME
@@ -38,7 +38,7 @@ def clock_report(found: ClockRun) -> list[Text | Table]:
         Text(headline(found, f"batch of {found.batch_size:,}"), style="bold")
     ]
     parts += [
-        Text(f"Latency of a round of {_content(found)}, over {counted(found.rounds, 'round')}"),
+        Text(f"Latency of a round of {_content(found)}, over {pluralize(found.rounds, 'round')}"),
         latency_table(found),
     ]
     parts += [Text("Where the devices' time goes, mean over the devices"), time_table(found)]
@@ -74,7 +74,7 @@ def headline(found: ClockRun, what: str) -> str:
 
 def _content(found: ClockRun) -> str:
     """What is in a round: without that, its latency says nothing."""
-    return f"{counted(found.iterations_per_round, 'iteration')} of {counted(found.batch_size, 'sample')}"
+    return f"{pluralize(found.iterations_per_round, 'iteration')} of {pluralize(found.batch_size, 'sample')}"
 
 
 def latency_table(found: ClockRun) -> Table:
@@ -85,7 +85,7 @@ def latency_table(found: ClockRun) -> Table:
     }
     columns = {"min": found.latency_min_s} | levels | {"max": found.latency_max_s}
     made = table(*columns)
-    made.add_row(*map(seconds, columns.values()))
+    made.add_row(*map(format_seconds, columns.values()))
     return made
 
 
@@ -102,7 +102,7 @@ def time_table(found: ClockRun) -> Table:
     made = table("", "of the time", words=("", "of the time"))
     for kind in kinds_of_time(found):
         share = found.mean_time_shares[kind]
-        made.add_row(TIME[kind], f"{percent(share):>7} {bar(share)}")
+        made.add_row(TIME[kind], f"{format_percent(share):>7} {bar(share)}")
     return made
 
 
@@ -120,11 +120,11 @@ def last_table(found: ClockRun) -> Table:
     for k in _last_most_often(found):
         split = int(schedule.agreed.splits[k])
         where = [str(split), schedule.profile.names[split - 1]] if cut else []
-        shares = [percent(float(found.time_shares[kind][k])) for kind in kinds]
+        shares = [format_percent(float(found.time_shares[kind][k])) for kind in kinds]
         made.add_row(
             schedule.fleet.device_name(k),
             *where,
-            percent(found.devices.last[k] / found.steps),
+            format_percent(found.devices.last[k] / found.steps),
             *shares,
         )
     return made
@@ -140,34 +140,37 @@ def _last_most_often(found: ClockRun) -> list[int]:
 
 def _last_in_words(found: ClockRun) -> str:
     if found.waits == "turns":
-        return f"Who takes longest: how often a device's turn is the longest, in {counted(found.steps, 'round')}"
-    return f"Who the others wait for: how often a device is the last, in {counted(found.steps, found.waits)}"
+        return f"Who takes longest: how often a device's turn is the longest, in {pluralize(found.steps, 'round')}"
+    return f"Who the others wait for: how often a device is the last, in {pluralize(found.steps, found.waits)}"
 
 
 def _conclusions(found: ClockRun) -> Iterator[tuple[str, str]]:
     totals = found.totals
     yield (
         "virtual time",
-        f"{seconds(found.virtual_time_s)} for {counted(found.rounds, 'round')} of {_content(found)}",
+        f"{format_seconds(found.virtual_time_s)} for {pluralize(found.rounds, 'round')} of {_content(found)}",
     )
     yield (
         "mean",
-        f"{seconds(found.latency_mean_s)} for a round of {_content(found)}; standard deviation {seconds(found.latency_spread_s)}",
+        f"{format_seconds(found.latency_mean_s)} for a round of {_content(found)}; standard deviation {format_seconds(found.latency_spread_s)}",
     )
     yield from _planned(found)
     if found.steps and len(found.devices) > 1 and found.waits != "turns":
         late = int(np.count_nonzero(found.devices.last))
         yield (
             "last",
-            f"{late:,} of {counted(len(found.devices), 'device')} at least once, in {counted(found.steps, found.waits)}",
+            f"{late:,} of {pluralize(len(found.devices), 'device')} at least once, in {pluralize(found.steps, found.waits)}",
         )
     yield (
         "sent",
-        f"{quantity(totals['sent_bytes'], 'B')} up, {quantity(totals['received_bytes'], 'B')} down, by all devices",
+        f"{format_quantity(totals['sent_bytes'], 'B')} up, {format_quantity(totals['received_bytes'], 'B')} down, by all devices",
     )
-    yield "devices' work", quantity(totals["macs"], "MAC")
+    yield "devices' work", format_quantity(totals["macs"], "MAC")
     whole = found.schedule.fleet.joules_per_mac is not None
-    yield "energy", f"{quantity(totals['energy_j'], 'J')}, of all devices" if whole else NO_ENERGY
+    yield (
+        "energy",
+        f"{format_quantity(totals['energy_j'], 'J')}, of all devices" if whole else NO_ENERGY,
+    )
     plan, profile = found.schedule.plan, found.schedule.profile
     little = little_averaged(
         found.schedule.scenario, plan.averaged_parameters, int(profile.parameters.sum())
@@ -177,7 +180,7 @@ def _conclusions(found: ClockRun) -> Iterator[tuple[str, str]]:
     if found.rounds < FEW_ROUNDS:
         yield (
             "note",
-            f"{counted(found.rounds, 'round')} say little about the outer quantiles; --rounds 1000 says more",
+            f"{pluralize(found.rounds, 'round')} say little about the outer quantiles; --rounds 1000 says more",
         )
 
 
@@ -191,12 +194,12 @@ def _planned(found: ClockRun) -> Iterator[tuple[str, str]]:
         )
         return
     if expected_s is not None:
-        said = f"{seconds(expected_s)} for a round of {_content(found)}: the mean until the last device is done, E[max]"
+        said = f"{format_seconds(expected_s)} for a round of {_content(found)}: the mean until the last device is done, E[max]"
         yield "planned", f"{said}; {_compared(found, expected_s)}"
     word = "planned" if expected_s is None else ""
     yield (
         word,
-        f"{seconds(mean_s)} for a round of {_content(found)}: the slowest device's mean, max E",
+        f"{format_seconds(mean_s)} for a round of {_content(found)}: the slowest device's mean, max E",
     )
     if _differs_from_plan(found):
         yield (
@@ -207,13 +210,13 @@ def _planned(found: ClockRun) -> Iterator[tuple[str, str]]:
 
 def _compared(found: ClockRun, expected_s: float) -> str:
     """How much longer the rounds took, and how far that is chance: two standard errors."""
-    more = percent(abs(found.latency_mean_s / expected_s - 1))
+    more = format_percent(abs(found.latency_mean_s / expected_s - 1))
     chance = (
-        f", give or take {percent(2 * found.latency_spread_s / found.rounds**0.5 / expected_s)}"
+        f", give or take {format_percent(2 * found.latency_spread_s / found.rounds**0.5 / expected_s)}"
         if found.rounds > 1
         else ""
     )
-    if more == percent(0):
+    if more == format_percent(0):
         return "these rounds took as long"
     return f"these rounds took {more} {'more' if found.latency_mean_s > expected_s else 'less'}{chance}"
 
@@ -244,7 +247,7 @@ def drawn(found: ClockRun) -> Canvas:
         {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)},
         found.schedule.fleet,
     )
-    caption = headline(found, f"{counted(found.rounds, 'round')} of {_content(found)}")
+    caption = headline(found, f"{pluralize(found.rounds, 'round')} of {_content(found)}")
     names = () if fleet.name is None else fleet.name
     return draw_clock(found.latency_s, _planned_mark(found), shares, caption, names)
 

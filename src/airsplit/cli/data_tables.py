@@ -15,14 +15,20 @@ from rich.text import Text
 
 from airsplit.cli.render import facts, table
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.formatting import counted, percent, quantity
+from airsplit.core.formatting import format_percent, format_quantity, pluralize
 from airsplit.core.units import Ints
 from airsplit.data.downloads import Progress, download, download_bytes
 from airsplit.data.image_files import read_images
-from airsplit.data.image_sets import IMAGE_SETS, ImageSet, data_folder, image_set, missing_files
-from airsplit.data.partition import dealt, label_counts
+from airsplit.data.image_sets import (
+    IMAGE_SETS,
+    ImageSet,
+    find_data_folder,
+    find_missing_files,
+    get_image_set,
+)
+from airsplit.data.partition import count_labels, partition_samples
 from airsplit.scenario.settings import FleetSettings, TrainingSettings
-from airsplit.system.inputs import shape_text
+from airsplit.system.inputs import format_shape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -42,7 +48,7 @@ def require_name(options: Mapping[str, object]) -> None:
 def stored(folder: Path | None) -> list[dict[str, Any]]:
     """The built-in data sets, and whether all their files are there."""
     return [
-        _facts(name, known, folder) | {"there": not missing_files(name, folder)}
+        _facts(name, known, folder) | {"there": not find_missing_files(name, folder)}
         for name, known in IMAGE_SETS.items()
     ]
 
@@ -60,16 +66,21 @@ def stored_table(found: list[dict[str, Any]], folder: Path | None) -> list[Text 
     )
     made.columns[-1].justify = "left"
     for each in found:
-        size = quantity(download_bytes(each["name"]), "B")
+        size = format_quantity(download_bytes(each["name"]), "B")
         there = "yes" if each["there"] else f"no: airsplit data {each['name']} downloads {size}"
         sizes = [f"{each[key]:,}" for key in ("train_samples", "test_samples")]
         made.add_row(
-            each["name"], shape_text(each["image_shape"]), str(each["classes"]), *sizes, there
+            each["name"], format_shape(each["image_shape"]), str(each["classes"]), *sizes, there
         )
     return [
         made,
         facts(
-            [("data folder", f"{data_folder(folder)}; --data DIR or AIRSPLIT_DATA says another")]
+            [
+                (
+                    "data folder",
+                    f"{find_data_folder(folder)}; --data DIR or AIRSPLIT_DATA says another",
+                )
+            ]
         ),
     ]
 
@@ -81,7 +92,7 @@ def _facts(name: str, known: ImageSet, folder: Path | None) -> dict[str, Any]:
         "test_samples": known.test,
         "classes": len(known.labels),
         "image_shape": list(known.shape),
-        "folder": str(data_folder(folder)) if known.files else None,
+        "folder": str(find_data_folder(folder)) if known.files else None,
     }
 
 
@@ -97,7 +108,7 @@ class Held:
 
     @property
     def known(self) -> ImageSet:
-        return image_set(self.name)
+        return get_image_set(self.name)
 
     def to_dict(self) -> dict[str, Any]:
         keys = ("partition", "alpha", "labels_per_device", "samples_per_device", "seed")
@@ -121,11 +132,11 @@ def held(
 
     chosen  settings of [training], by their names
     """
-    classes = len(image_set(name).labels)
+    classes = len(get_image_set(name).labels)
     settings = TrainingSettings(dataset=name, **chosen)
-    if missing_files(name, folder):
+    if find_missing_files(name, folder):
         note(
-            f"downloading {name}, {quantity(download_bytes(name), 'B')}, into {data_folder(folder)}"
+            f"downloading {name}, {format_quantity(download_bytes(name), 'B')}, into {find_data_folder(folder)}"
         )
         with progress_on(sys.stderr) as progress:
             download(name, folder, progress)
@@ -135,7 +146,7 @@ def held(
 
 def _counts(labels: Ints, classes: int, devices: int | None, settings: TrainingSettings) -> Ints:
     many = FleetSettings.model_fields["devices"].default if devices is None else devices
-    return label_counts(labels, dealt(settings, labels, many), classes)
+    return count_labels(labels, partition_samples(settings, labels, many), classes)
 
 
 def drawn(found: Held) -> Canvas:
@@ -144,7 +155,7 @@ def drawn(found: Held) -> Canvas:
 
     title = f"{found.known.title}: who holds which labels"
     sizes = found.counts.sum(axis=1)
-    caption = f"Partition: {partition_text(found.settings)}; {counted(len(found.counts), 'device')} with {_ends(sizes)} samples each"
+    caption = f"Partition: {partition_text(found.settings)}; {pluralize(len(found.counts), 'device')} with {_ends(sizes)} samples each"
     return draw_labels(found.counts, found.known.labels, title, caption)
 
 
@@ -153,12 +164,14 @@ def held_table(found: Held) -> list[Text | Table]:
     pairs = [
         ("samples", f"{known.train:,} to train on, {known.test:,} to test on"),
         ("classes", f"{len(known.labels)}: {', '.join(known.labels)}"),
-        ("images", shape_text(known.shape)),
+        ("images", format_shape(known.shape)),
         (
             "folder",
-            str(data_folder(found.folder)) if known.files else "none: they come with scikit-learn",
+            str(find_data_folder(found.folder))
+            if known.files
+            else "none: they come with scikit-learn",
         ),
-        ("partition", f"{partition_text(found.settings)}; {counted(len(counts), 'device')}"),
+        ("partition", f"{partition_text(found.settings)}; {pluralize(len(counts), 'device')}"),
         ("samples a device", _span(counts.sum(axis=1))),
         ("labels a device", _span((counts > 0).sum(axis=1))),
         ("of its main label", _of_main_label(counts)),
@@ -183,7 +196,7 @@ def partition_text(settings: TrainingSettings) -> str:
 def _of_main_label(counts: Ints) -> str:
     """How large a part of a device's samples has the label that it holds most of."""
     low, middle, high = (
-        percent(float(part), 0)
+        format_percent(float(part), 0)
         for part in np.quantile(counts.max(axis=1) / counts.sum(axis=1), [0, 0.5, 1])
     )
     return f"{low} to {high}, median {middle}"
@@ -220,7 +233,7 @@ def progress_on(stream: TextIO) -> Iterator[Progress]:
         now = done_bytes * (100 if live else 4) // max(total_bytes, 1)
         if now != last:
             last = now
-            text = f"airsplit: {quantity(done_bytes, 'B')} of {quantity(total_bytes, 'B')}"
+            text = f"airsplit: {format_quantity(done_bytes, 'B')} of {format_quantity(total_bytes, 'B')}"
             stream.write(f"\r{text:<40}" if live else f"{text}\n")
             stream.flush()
 

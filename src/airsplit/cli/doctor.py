@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airsplit.core.extras import EXTRAS, missing_modules
+from airsplit.core.extras import EXTRAS, find_missing_modules
 from airsplit.core.plugins import error_line
-from airsplit.data.image_sets import IMAGE_SETS, data_folder, missing_files
-from airsplit.runs.provenance import VERSION, cores, processor
+from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files
+from airsplit.runs.provenance import VERSION, count_cores, name_processor
 
 TRIED_PYTHON = (3, 11)
 """The version that all tests are run with."""
@@ -39,7 +39,7 @@ def examine(
 ) -> list[Finding]:
     """Try everything.
 
-    data  the folder with data sets, see `airsplit.data.image_sets.data_folder`
+    data  the folder with data sets, see `airsplit.data.image_sets.find_data_folder`
     runs  the folder that run folders go to
     """
     parts: dict[str, Callable[[], Finding | str]] = {
@@ -51,7 +51,7 @@ def examine(
         "dashboard": lambda: _extra("dashboard"),
         **{name: _data_set(name, data) for name in IMAGE_SETS},
         "data folder": lambda: _folder(
-            "data folder", data_folder(data), "name another with --data or AIRSPLIT_DATA"
+            "data folder", find_data_folder(data), "name another with --data or AIRSPLIT_DATA"
         ),
         "runs": lambda: _folder("runs", Path(runs), "go to another folder, or name one with --out"),
     }
@@ -74,7 +74,7 @@ def _airsplit() -> str:
         if version == TRIED_PYTHON
         else f" (all tests are run with {'.'.join(map(str, TRIED_PYTHON))})"
     )
-    return f"{VERSION}, Python {platform.python_version()}{tried}, {processor()}, {cores()} cores{_memory()}"
+    return f"{VERSION}, Python {platform.python_version()}{tried}, {name_processor()}, {count_cores()} cores{_memory()}"
 
 
 def _memory() -> str:
@@ -84,12 +84,12 @@ def _memory() -> str:
 
 
 def _planner() -> str:
-    from airsplit.models.loading import profile_for
+    from airsplit.models.loading import profile_scenario
     from airsplit.planning.methods import plan
     from airsplit.scenario.scenario import Scenario
 
     scenario = Scenario.load("paper-alexnet")
-    made = plan(profile_for(scenario), scenario.make_fleet(), **scenario.plan_arguments())
+    made = plan(profile_scenario(scenario), scenario.make_fleet(), **scenario.plan_arguments())
     return f"{len(made)} devices planned, {made.objective} within {made.gap:.1e} of the best possible with fixed shares"
 
 
@@ -132,7 +132,7 @@ def _gpu() -> Finding | str:
 
 def _extra(name: str) -> Finding | str:
     """Both extras serve, so that a port is tried, too."""
-    missing = missing_modules(name)
+    missing = find_missing_modules(name)
     if missing:
         return Finding(
             name, "absent", f"{', '.join(missing)} not installed: pip install 'airsplit[{name}]'"
@@ -151,9 +151,9 @@ def _at_home(folder: Path) -> str:
 
 def _data_set(name: str, data: str | os.PathLike[str] | None) -> Callable[[], Finding | str]:
     def look() -> Finding | str:
-        if missing_files(name, data):
+        if find_missing_files(name, data):
             return Finding(
-                name, "absent", f"not in {_at_home(data_folder(data))}: airsplit data {name}"
+                name, "absent", f"not in {_at_home(find_data_folder(data))}: airsplit data {name}"
             )
         known = IMAGE_SETS[name]
         return f"{known.train:,} images to train on, {known.test:,} to test on"

@@ -22,8 +22,8 @@ from airsplit.cli.progress_view import Facts
 from airsplit.cli.render import table
 from airsplit.cli.run_tables import run_report, run_summary
 from airsplit.core.addresses import is_loopback
-from airsplit.core.formatting import counted, seconds
-from airsplit.runs.metric import Metric, metric_of
+from airsplit.core.formatting import format_seconds, pluralize
+from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.record import RoundRecord
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ class Board:
 
         self._rounds, self._metric = (
             serving.server.settings.rounds,
-            metric_of(serving.server.settings),
+            get_metric(serving.server.settings),
         )
         self._facts = Facts(self._rounds, self._metric, "training time")
         if not self._as_json:
             note(
-                f"listening on port {serving.port} for {counted(len(serving.server.members), 'device')}, into {serving.folder.path}"
+                f"listening on port {serving.port} for {pluralize(len(serving.server.members), 'device')}, into {serving.folder.path}"
             )
             where = join_address(
                 serving.host if is_loopback(serving.host) else "HOST", serving.port
@@ -239,11 +239,9 @@ def state_table(state: dict[str, Any]) -> list[Any]:
         )
         rows.add_row(str(device["number"]), *map(str, cells))
     planned = state.get("planned_latency_s")
-    about = (
-        f"round {state['round']} of {state['rounds']} done, {seconds(state['time_s'])} of training"
-    )
+    about = f"round {state['round']} of {state['rounds']} done, {format_seconds(state['time_s'])} of training"
     return [
-        Text(about + ("" if planned is None else f", {seconds(planned)} planned for each")),
+        Text(about + ("" if planned is None else f", {format_seconds(planned)} planned for each")),
         rows,
     ]
 

@@ -10,7 +10,14 @@ from rich.text import Text
 
 from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
-from airsplit.core.formatting import at_most_percent, bar, counted, digits, percent, seconds
+from airsplit.core.formatting import (
+    bar,
+    format_digits,
+    format_percent,
+    format_percent_bound,
+    format_seconds,
+    pluralize,
+)
 from airsplit.core.units import Floats
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.problem import name_inputs
@@ -53,7 +60,7 @@ def header(planned: Planned) -> str:
 
 def who_and_where(scenario: Scenario, profile: Profile, fleet: Fleet) -> list[str]:
     """The first words of a headline: the model, how many devices, and their radio."""
-    return [profile.model or scenario.model.name, counted(len(fleet), "device"), *_radio(fleet)]
+    return [profile.model or scenario.model.name, pluralize(len(fleet), "device"), *_radio(fleet)]
 
 
 def _radio(fleet: Fleet) -> list[str]:
@@ -88,7 +95,7 @@ def _batch(plan: Plan) -> str:
 
 
 def _iteration(plan: Plan) -> str:
-    return f"an iteration of {counted(plan.batch_size, 'sample')}"
+    return f"an iteration of {pluralize(plan.batch_size, 'sample')}"
 
 
 def _columns(plan: Plan) -> dict[str, Floats]:
@@ -105,13 +112,13 @@ def device_table(planned: Planned) -> Table:
     plan, times = planned.plan, _columns(planned.plan)
     made = table("device", "split", "name", "share", *times, words=("name",))
     for k in range(len(plan)):
-        spent = (seconds(float(column[k])) for column in times.values())
+        spent = (format_seconds(float(column[k])) for column in times.values())
         name = planned.fleet.device_name(k)
         made.add_row(
             name,
             str(plan.splits[k]),
             plan.split_names[k],
-            percent(float(plan.shares[k]), 2),
+            format_percent(float(plan.shares[k]), 2),
             *spent,
         )
     return made
@@ -122,10 +129,10 @@ def quantile_table(plan: Plan) -> Table:
     made = table("", *QUANTILES, words=("",))
     levels = list(QUANTILES.values())
     made.add_row(
-        "share", *(f"{digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels))
+        "share", *(f"{format_digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels))
     )
     for name, column in _columns(plan).items():
-        made.add_row(name, *(seconds(float(q)) for q in np.quantile(column, levels)))
+        made.add_row(name, *(format_seconds(float(q)) for q in np.quantile(column, levels)))
     return made
 
 
@@ -139,7 +146,7 @@ def split_table(planned: Planned) -> Table:
             str(split),
             planned.profile.names[split - 1],
             f"{count:,}",
-            f"{percent(share):>6} {bar(share)}",
+            f"{format_percent(share):>6} {bar(share)}",
         )
     return made
 
@@ -147,27 +154,27 @@ def split_table(planned: Planned) -> Table:
 def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
     plan, settings = planned.plan, planned.scenario.plan
     each = _iteration(plan)
-    yield "slowest device", f"{seconds(plan.mean_latency_s)} for {each}: largest mean, max E"
+    yield "slowest device", f"{format_seconds(plan.mean_latency_s)} for {each}: largest mean, max E"
     yield (
         "all devices",
-        f"{seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]",
+        f"{format_seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]",
     )
     if settings.quantile is not None:
-        kept = seconds(plan.quantile_s(settings.quantile))
+        kept = format_seconds(plan.quantile_s(settings.quantile))
         yield (
             f"{100 * settings.quantile:g} % quantile",
             f"{kept} or less for {each}, all devices together",
         )
     if settings.device_quantile is not None:
-        kept = seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
+        kept = format_seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
         yield (
             f"{100 * settings.device_quantile:g} % quantile",
             f"{kept} or less for {each}, each device by itself",
         )
-    yield "objective", f"{plan.objective}, {seconds(plan.objective_s)}"
+    yield "objective", f"{plan.objective}, {format_seconds(plan.objective_s)}"
     yield (
         "bound",
-        f"at most {at_most_percent(plan.gap)} longer than the best possible plan, in this objective",
+        f"at most {format_percent_bound(plan.gap)} longer than the best possible plan, in this objective",
     )
     yield "", f"It holds against {plan.bound}. {WORDS_OF_A_BOUND}"
     yield "averaged", _averaged(planned)
@@ -184,14 +191,14 @@ def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
     for sent in inputs_sent(plan.raw_inputs, plan.other_inputs):
         yield "inputs sent", sent
     ended = f"{plan.status}; " if plan.status else ""
-    yield plan.method, f"{ended}planned in {seconds(planned.planning_s)}"
+    yield plan.method, f"{ended}planned in {format_seconds(planned.planning_s)}"
 
 
 def _averaged(planned: Planned) -> str:
     number, total = planned.plan.averaged_parameters, int(planned.profile.parameters.sum())
     if number == 0:
         return f"nothing: every one of the {total:,} parameters is personal to its device"
-    return f"{number:,} of {total:,} parameters ({percent(number / total)}), those after {_deepest(planned)}"
+    return f"{number:,} of {total:,} parameters ({format_percent(number / total)}), those after {_deepest(planned)}"
 
 
 def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None:
@@ -204,7 +211,7 @@ def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None
     ):
         return None
     way = "a lower plan.max_split shares more, and training.average_fronts_every averages the rest now and then"
-    return f"only {percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
+    return f"only {format_percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
 
 
 def inputs_sent(raw_inputs: Sequence[str], other_inputs: Sequence[str]) -> Iterator[str]:
@@ -223,7 +230,7 @@ def _splits_left_out(planned: Planned) -> str | None:
     if permitted.all():
         return None
     names, _ = profile.inputs_sent(np.flatnonzero(~permitted) + 1)
-    number = f"{np.count_nonzero(~permitted)} of {counted(len(profile), 'split')}"
+    number = f"{np.count_nonzero(~permitted)} of {pluralize(len(profile), 'split')}"
     return f"{number} left out, which would send {name_inputs(names)} of the model to the server unchanged"
 
 
@@ -281,8 +288,8 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
             _marked(plan.mean_latency_s, best_mean),
             _marked(plan.expected_latency_s, best_max),
             plan.objective,
-            at_most_percent(plan.gap),
-            seconds(planned.planning_s),
+            format_percent_bound(plan.gap),
+            format_seconds(planned.planning_s),
             _splits_used(planned),
         )
     return [
@@ -300,7 +307,7 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
 def _marked(value: float, best: float) -> Text:
     """A latency; starred and bold where it is the best but for rounding."""
     good = value <= best * (1 + 1e-9)
-    return Text(seconds(value) + (" *" if good else "  "), style="bold" if good else "")
+    return Text(format_seconds(value) + (" *" if good else "  "), style="bold" if good else "")
 
 
 def _splits_used(planned: Planned) -> str:

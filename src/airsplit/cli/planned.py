@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airsplit.cli.arguments import what_is_printed_as_notes
 from airsplit.core.errors import Infeasible
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
 from airsplit.scenario.scenario import Scenario
@@ -54,7 +54,7 @@ def plan_with_each(scenario: Scenario, note: Callable[[str], None]) -> list[Plan
 def _profile(scenario: Scenario) -> Profile:
     """What the scenario's model costs.  Needs torch unless its profile ships with the package."""
     with what_is_printed_as_notes():
-        return profile_for(scenario)
+        return profile_scenario(scenario)
 
 
 def _timed(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> Planned:

@@ -16,7 +16,7 @@ from airsplit.cli.output import json_text, note, print_parts, save_plot
 from airsplit.core.errors import require_integer
 from airsplit.core.files import write_text
 from airsplit.core.plugins import require_choice_or_path
-from airsplit.models.zoo.registry import model_names
+from airsplit.models.zoo.registry import list_models
 from airsplit.planning.methods import METHODS
 
 
@@ -29,7 +29,7 @@ def profile(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"{_one_of(model_names())}; package.module:factory; or a JSON profile.",
+            help=f"{_one_of(list_models())}; package.module:factory; or a JSON profile.",
         ),
     ],
     input: Annotated[
@@ -62,7 +62,7 @@ def profile(
       airsplit profile vgg16 --plot vgg16.svg --json > vgg16.json
     """
     named = sources.model(model, input or [], model_arg or [])
-    found, refused = named.explained() if explain else (named.profile(), [])
+    found, refused = named.explain() if explain else (named.profile(), [])
     if plot is not None:
         from airsplit.plots.profile import draw_profile
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import table
-from airsplit.core.formatting import bar, counted, percent, quantity
+from airsplit.core.formatting import bar, format_percent, format_quantity, pluralize
 from airsplit.core.units import BYTES_PER_FLOAT32, Ints
 from airsplit.system.profile import Profile
 
@@ -85,10 +85,10 @@ def _crossing_notes(profile: Profile) -> Iterator[str]:
 
 def profile_line(profile: Profile) -> str:
     work, parameters = int(profile.macs[-1]), int(profile.parameters.sum())
-    name, macs = profile.model or "model", quantity(work, "MAC")
+    name, macs = profile.model or "model", format_quantity(work, "MAC")
     sample = f"a sample of {' and '.join(profile.inputs)}" if profile.inputs else "a sample"
     return (
-        f"{name} · {counted(len(profile), 'split')} · {macs} {sample} · {parameters:,} parameters"
+        f"{name} · {pluralize(len(profile), 'split')} · {macs} {sample} · {parameters:,} parameters"
     )
 
 
@@ -118,7 +118,7 @@ def _columns(profile: Profile) -> dict[str, list[str]]:
 
 
 def _quantities(values: Ints, unit: str) -> list[str]:
-    return [quantity(int(value), unit).strip() for value in values]
+    return [format_quantity(int(value), unit).strip() for value in values]
 
 
 def _work(profile: Profile, room: int) -> list[str]:
@@ -126,7 +126,7 @@ def _work(profile: Profile, room: int) -> list[str]:
     share = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
     room = min(LONGEST_BAR, room + len(WORK) - 7)  # the header is longer than a percentage
     longest = room / max(share.max(), 1e-9) if room >= 4 else 0.0
-    return [f"{percent(part):>6} {bar(longest * part, 1)}".rstrip() for part in share]
+    return [f"{format_percent(part):>6} {bar(longest * part, 1)}".rstrip() for part in share]
 
 
 def _width(columns: dict[str, list[str]]) -> int:
@@ -199,7 +199,7 @@ def explanation(profile: Profile, refused: Sequence[RefusalLike]) -> list[Text |
     if sent:
         left_out = "would send a raw input unchanged, which plans leave out by default, those after"
         parts += [
-            Text(f"{len(sent)} of {counted(len(profile), 'split')} {left_out}", style="bold"),
+            Text(f"{len(sent)} of {pluralize(len(profile), 'split')} {left_out}", style="bold"),
             _reasons(sent),
         ]
     return parts

@@ -16,7 +16,7 @@ from rich.live import Live
 
 from airsplit.cli.output import note
 from airsplit.cli.progress_view import Facts, time_left
-from airsplit.core.formatting import seconds
+from airsplit.core.formatting import format_seconds
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 
@@ -141,7 +141,7 @@ def line(
     parts.append(
         "no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}"
     )
-    parts.append(f"{clock} {seconds(record.virtual_time_s)}")
+    parts.append(f"{clock} {format_seconds(record.virtual_time_s)}")
     if left_s is not None:
         parts.append(time_left(left_s))
     return " · ".join(parts)

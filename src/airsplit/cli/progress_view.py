@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from airsplit.core.formatting import bar, percent, seconds
+from airsplit.core.formatting import bar, format_percent, format_seconds
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 from airsplit.runs.wording import TIME
@@ -55,7 +55,7 @@ class Facts:
         left = "" if left_s is None else f" · {time_left(left_s)}"
         text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
         return text.append(
-            f"{done:,} of {self._rounds:,} · {self._clock} {seconds(self._last.virtual_time_s)}{left}"
+            f"{done:,} of {self._rounds:,} · {self._clock} {format_seconds(self._last.virtual_time_s)}{left}"
         )
 
     def _quality(self) -> Text | None:
@@ -89,7 +89,7 @@ class Facts:
             text.append("█" * cells, style=color)
             drawn += cells
         said = ", ".join(
-            f"{percent(self._spent[key] / whole, 0)} {word}"
+            f"{format_percent(self._spent[key] / whole, 0)} {word}"
             for key, (word, _) in KINDS.items()
             if self._spent[key]
         )

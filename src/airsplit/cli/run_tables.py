@@ -10,7 +10,7 @@ from rich.table import Table
 
 from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
-from airsplit.core.formatting import percent, quantity, seconds
+from airsplit.core.formatting import format_percent, format_quantity, format_seconds
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES, has_energy, waiting_share
 from airsplit.runs.metric import display_name
@@ -93,7 +93,7 @@ def run_summary(folder: Path) -> dict[str, Any]:
 def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False) -> Table:
     """The same in words."""
     time = "of training" if networked else "of virtual time"
-    lines = [("rounds", f"{summary['rounds']}, {seconds(summary['virtual_time_s'])} {time}")]
+    lines = [("rounds", f"{summary['rounds']}, {format_seconds(summary['virtual_time_s'])} {time}")]
     if summary["test_metric"] is not None:
         mean, spread, worst = (
             f"{summary[name]:.4g}"
@@ -102,19 +102,19 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
         about = f"on the test set, mean over the devices' models (spread {spread}, worst {worst})"
         lines.append((display_name(summary["metric"]), f"{mean} {about}"))
     if summary["test_accuracy"] is not None:
-        spread = f"spread {percent(summary['test_accuracy_spread'])}, worst {percent(summary['test_accuracy_worst'])}"
+        spread = f"spread {format_percent(summary['test_accuracy_spread'])}, worst {format_percent(summary['test_accuracy_worst'])}"
         lines.append(
             (
                 "accuracy",
-                f"{percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})",
+                f"{format_percent(summary['test_accuracy'])} on the test set, mean over the devices' models ({spread})",
             )
         )
     if summary["own_accuracy"] is not None:
-        worst = percent(summary["own_accuracy_worst"])
+        worst = format_percent(summary["own_accuracy_worst"])
         lines.append(
             (
                 "",
-                f"{percent(summary['own_accuracy'])} with classes weighted as each device has them (worst {worst})",
+                f"{format_percent(summary['own_accuracy'])} with classes weighted as each device has them (worst {worst})",
             )
         )
     if summary["test_loss"] is not None:
@@ -122,18 +122,18 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     lines.append(
         (
             "sent",
-            f"{quantity(summary['sent_bytes'], 'B')} up, {quantity(summary['received_bytes'], 'B')} down, by all devices",
+            f"{format_quantity(summary['sent_bytes'], 'B')} up, {format_quantity(summary['received_bytes'], 'B')} down, by all devices",
         )
     )
-    lines.append(("devices' work", quantity(summary["macs"], "MAC")))
+    lines.append(("devices' work", format_quantity(summary["macs"], "MAC")))
     if summary["energy_j"] is not None:
-        lines.append(("energy", f"{quantity(summary['energy_j'], 'J')}, of all devices"))
+        lines.append(("energy", f"{format_quantity(summary['energy_j'], 'J')}, of all devices"))
     elif not networked:  # over a network nobody measures it
         lines.append(("energy", NO_ENERGY))
     lines.append(
         (
             "waiting",
-            f"{percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done",
+            f"{format_percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done",
         )
     )
     lines.append(

@@ -29,9 +29,9 @@ def presets(
       airsplit presets
       airsplit presets demo > my.toml
     """
-    from airsplit.scenario.presets import describe, preset, preset_names
+    from airsplit.scenario.presets import describe, list_presets, preset
 
-    descriptions = {each: describe(each) for each in ([name] if name else preset_names())}
+    descriptions = {each: describe(each) for each in ([name] if name else list_presets())}
     if name is None and as_json:
         print(
             json_text([{"name": each, "description": text} for each, text in descriptions.items()])

@@ -13,7 +13,7 @@ import typer
 from airsplit.cli import arguments as sources
 from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set, TrustRun
 from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, reports, save_plot
-from airsplit.core.formatting import counted
+from airsplit.core.formatting import pluralize
 
 ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
 
@@ -62,7 +62,7 @@ def run(
     )
     from airsplit.data.batches import short_devices_in
     from airsplit.runs.folder import RunFolder
-    from airsplit.runs.metric import metric_of
+    from airsplit.runs.metric import get_metric
     from airsplit.simulation.simulate import simulate_among
 
     with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
@@ -84,7 +84,7 @@ def run(
             chosen, changes = sources.resumable(
                 scenario, given, before, folder, trust_run=trust_run
             )
-        follower = Follower(chosen.training.rounds, metric_of(chosen.training))
+        follower = Follower(chosen.training.rounds, get_metric(chosen.training))
         records = simulate_among(
             ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell
         )
@@ -108,7 +108,7 @@ def run(
             if chosen.training.algorithm != "fedavg":  # which cuts nothing
                 remarks += inputs_sent(*inputs_sent_in(folder))
         note(
-            f"{chosen.training.algorithm}, {counted(chosen.training.rounds, 'round')}, {shared}into {folder}{since}"
+            f"{chosen.training.algorithm}, {pluralize(chosen.training.rounds, 'round')}, {shared}into {folder}{since}"
         )
         for remark in remarks:
             if remark is not None:

@@ -17,10 +17,10 @@ class MissingExtra(AirsplitError, ImportError):
     """A part of the package that was not installed along."""
 
 
-def missing_modules(extra: str) -> list[str]:
+def find_missing_modules(extra: str) -> list[str]:
     """What of an extra is not installed; nothing is imported.
 
-    >>> missing_modules("dashboard")
+    >>> find_missing_modules("dashboard")
     []
     """
     return [name for name in EXTRAS[extra] if not _installed(name)]
@@ -28,7 +28,7 @@ def missing_modules(extra: str) -> list[str]:
 
 def require_extra(extra: str) -> None:
     """Raise where an extra is not installed."""
-    missing = missing_modules(extra)
+    missing = find_missing_modules(extra)
     if missing:
         raise MissingExtra(
             f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; pip install 'airsplit[{extra}]'"

@@ -77,30 +77,30 @@ def _require_commas(header: list[str], where: str) -> None:
             )
 
 
-def wrong_length(row: list[str], header: list[str]) -> str:
+def describe_wrong_length(row: list[str], header: list[str]) -> str:
     """Return what is wrong with a row that has not as many entries as there are columns.
 
-    >>> wrong_length(["1", "5", "2"], ["a", "b"])
+    >>> describe_wrong_length(["1", "5", "2"], ["a", "b"])
     '3 entries, but the header names 2 columns; a number must have a decimal point, not a comma'
     """
     hint = "; a number must have a decimal point, not a comma" if len(row) > len(header) else ""
     return f"{len(row)} entries, but the header names {len(header)} columns{hint}"
 
 
-def not_a_number(column: str, text: str) -> str:
+def describe_bad_number(column: str, text: str) -> str:
     """Return what is wrong with an entry that should be a number.
 
-    >>> not_a_number("fluctuation", "1,5")
+    >>> describe_bad_number("fluctuation", "1,5")
     "fluctuation must be a number, got '1,5'; write it with a decimal point"
     """
     hint = "; write it with a decimal point" if is_number(text.replace(",", ".")) else ""
     return f"{column} must be a number, got {text!r}{hint}"
 
 
-def first_repeated(values: Sequence[str]) -> tuple[str, int, int] | None:
+def find_duplicate(values: Sequence[str]) -> tuple[str, int, int] | None:
     """Return the first value that is there again, and its first two places; None if all differ.
 
-    >>> first_repeated(["a", "b", "a"])
+    >>> find_duplicate(["a", "b", "a"])
     ('a', 0, 2)
     """
     places: dict[str, int] = {}
@@ -126,16 +126,16 @@ def is_number(text: str) -> bool:
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the target, flush to disk, rename: the file is there whole or not at all."""
     target = Path(path)
-    with beside(target) as file:
+    with temporary_file_beside(target) as file:
         try:
             file.write_bytes(content)
         except OSError as error:
             raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
-        put_in_place(file, target)
+        replace_file(file, target)
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def temporary_file_beside(target: Path) -> Iterator[Path]:
     """An empty file beside a target, whose folder is made; it is gone afterwards unless it was put in place."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def beside(target: Path) -> Iterator[Path]:
         Path(temporary).unlink(missing_ok=True)
 
 
-def put_in_place(file: Path, target: Path, mode: int = 0o644) -> None:
+def replace_file(file: Path, target: Path, mode: int = 0o644) -> None:
     """Let a file take the place of another in its folder, so that either is there whole, also after a power cut."""
     try:
         _sync(file)

@@ -85,12 +85,12 @@ def find_code_paths(value: object, key: str = "") -> dict[str, str]:
     return found
 
 
-def referenced(reference: str, what: str = "model") -> Any:
+def import_object(reference: str, what: str = "model") -> Any:
     """The object that "package.module:name" names; modules in the current folder are found too.
 
     what  says in an error what it is for
 
-    >>> referenced("math:pi")
+    >>> import_object("math:pi")
     3.141592653589793
     """
     module_name, _, path = reference.partition(":")
@@ -129,31 +129,33 @@ def _where_modules_are(missing: str) -> str:
     return f"did you mean {near[0]!r}?" if near else "is it installed, or in this folder?"
 
 
-def factory(reference: str, what: str = "model", made: str = "a model") -> Callable[..., Any]:
+def import_factory(
+    reference: str, what: str = "model", made: str = "a model"
+) -> Callable[..., Any]:
     """The function or class that "package.module:factory" names; what it raises becomes a UserCodeError.
 
     made  says in an error what it was to return
 
-    >>> factory("math:sqrt")(9.0)
+    >>> import_factory("math:sqrt")(9.0)
     3.0
     """
-    found = referenced(reference, what)
+    found = import_object(reference, what)
     if not callable(found):
         raise InvalidValue(
             f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}"
         )
-    return guarded(found, f"{what} {reference!r}")
+    return wrap_user_code(found, f"{what} {reference!r}")
 
 
 # ---- when the user's code fails ------------------------------------------------------------------------------------------------
-def guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+def wrap_user_code(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """Return a user's function such that its exceptions become a UserCodeError.
 
     Args:
         function: A function or class.
         what: What it is, for the error: "training.loss 'mine:loss'".
 
-    >>> guarded(lambda x: 1 / x, "training.loss 'mine:loss'")(4.0)
+    >>> wrap_user_code(lambda x: 1 / x, "training.loss 'mine:loss'")(4.0)
     0.25
     """
     begins_at = _definition(function)
@@ -195,7 +197,7 @@ def user_code(
         raise UserCodeError(f"{before}{what} failed: {_with_place(error, begins_at)}") from error
 
 
-def place_in_user_code(error: BaseException) -> str:
+def locate_in_user_code(error: BaseException) -> str:
     """Return "file:line" of the deepest line of the user's own code that an error came through; "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _place_text(error.filename, error.lineno or 1)
@@ -254,7 +256,7 @@ def _place_text(file: str, line: int) -> str:
 
 
 def _with_place(error: BaseException, otherwise: str = "") -> str:
-    place = place_in_user_code(error) or otherwise
+    place = locate_in_user_code(error) or otherwise
     return error_line(error) + (f" ({place})" if place else "")
 
 

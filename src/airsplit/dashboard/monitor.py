@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import AirsplitError, FileProblem, UnknownName
-from airsplit.core.formatting import at_most_percent
+from airsplit.core.formatting import format_percent_bound
 from airsplit.report.overview import title
 from airsplit.report.page import page
-from airsplit.report.scales import thinned
+from airsplit.report.scales import thin
 from airsplit.runs.folder import DIVERGENCE_FILE, RunFolder
 from airsplit.runs.history import TIMES, History
 
@@ -159,7 +159,7 @@ class Run:
             "test_accuracy": None if tested is None else tested.test_accuracy,
             "test_metric": None if tested is None else tested.test_metric,
             "gap": run.plan["gap"],
-            "at_most": at_most_percent(run.plan["gap"]),
+            "at_most": format_percent_bound(run.plan["gap"]),
             "objective": str(run.plan.get("objective", "")),
         }
 
@@ -177,7 +177,7 @@ class Run:
         lines = {}
         for name in SHOWN:
             known = np.flatnonzero(np.isfinite(run.rounds[name]))
-            rows = known[thinned(run.rounds[name][known])]
+            rows = known[thin(run.rounds[name][known])]
             columns = (number, run.rounds["virtual_time_s"], run.rounds[name])
             lines[name] = [
                 [round(float(column[row]), 6) for column in columns] for row in rows.tolist()

@@ -20,7 +20,13 @@ from airsplit.core.errors import (
     show,
     unknown_name,
 )
-from airsplit.core.formatting import at_most_percent, counted, percent, quantity, seconds
+from airsplit.core.formatting import (
+    format_percent,
+    format_percent_bound,
+    format_quantity,
+    format_seconds,
+    pluralize,
+)
 from airsplit.planning.methods import DEFAULT_METHOD, plan
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.round_time import fedavg_round
@@ -28,7 +34,7 @@ from airsplit.planning.stopping import stopping_table
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.compute import mean_compute_s
 from airsplit.system.fleet import Fleet
-from airsplit.system.profile import Profile, RawInputs, shipped_profile
+from airsplit.system.profile import Profile, RawInputs, load_shipped_profile
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),
@@ -99,7 +105,7 @@ class BadRow(InvalidValue):
 def offered() -> dict[str, Any]:
     """What can be chosen, for the page's menus."""
     models = [
-        {"id": key, "title": title} | _layers(shipped_profile(key))
+        {"id": key, "title": title} | _layers(load_shipped_profile(key))
         for key, (title, _) in MODELS.items()
     ]
     return {"models": models, "methods": METHODS, "most_devices": MOST_DEVICES}
@@ -126,7 +132,7 @@ def read(asked: Mapping[str, Any]) -> Asked:
     model = asked.get("model", "alexnet")
     if own is None:
         require_choice("model", model, tuple(MODELS))
-    profile = shipped_profile(model) if own is None else Profile.from_json(own)
+    profile = load_shipped_profile(model) if own is None else Profile.from_json(own)
     if len(profile) > MOST_LAYERS:
         raise InvalidValue(
             f"the playground takes profiles of up to {MOST_LAYERS:,} splits, this one has {len(profile):,}"
@@ -233,7 +239,7 @@ def _best_possible(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
         "lower_bound_s": expected_max.lower_bound_s,
         "bound": expected_max.bound,
     }
-    return kept | {"gap": gap, "at_most": at_most_percent(gap)}
+    return kept | {"gap": gap, "at_most": format_percent_bound(gap)}
 
 
 def _layers(profile: Profile, raw_inputs: RawInputs = "refuse") -> dict[str, Any]:
@@ -267,7 +273,7 @@ def _said(
     given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str, float], fedavg_s: float
 ) -> dict[str, str]:
     """The plan in sentences."""
-    splits, batch = sorted(set(made.splits.tolist())), counted(made.batch_size, "sample")
+    splits, batch = sorted(set(made.splits.tolist())), pluralize(made.batch_size, "sample")
     names = [given.profile.names[split - 1] for split in splits]
     where = (
         f"all after {names[0]}"
@@ -276,7 +282,7 @@ def _said(
     )
     ours = rounds[made.method]
     return {
-        "result": f"{counted(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {seconds(made.expected_latency_s)} "
+        "result": f"{pluralize(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {format_seconds(made.expected_latency_s)} "
         f"on average until the last one is done.",
         "bound": f"It takes at most {best['at_most']} longer than the best possible plan ({best['objective']}). The bound holds against "
         f"{best['bound']}. {WORDS_OF_A_BOUND} The method {made.method} minimizes the {made.objective}.",
@@ -354,7 +360,9 @@ def _why(
     pace = given.fleet.seconds_per_mac
     slower = float((pace < pace[k]).sum()) / max(1, len(pace) - 1)
     name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]
-    standing = f"slower than {percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
+    standing = (
+        f"slower than {format_percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
+    )
     row = int(made.splits[k]) - 1
     permitted = given.profile.permitted_splits(given.scenario.model.raw_inputs)[: len(compute)]
     best = int(np.where(permitted, compute + transmit, np.inf).argmin())
@@ -364,7 +372,7 @@ def _why(
         else f"With this share it would finish sooner by a cut after {given.profile.names[best]}; the plan does not let it have both."
     )
     return (
-        f"Device {name} computes {quantity(1 / float(pace[k]), 'MAC')} a second ({standing}) and sends {quantity(rate, 'bit')} a second "
-        f"with {percent(float(made.shares[k]), 2)} of the band. Cut after {cut} it computes for {seconds(float(compute[row]))} and sends "
-        f"for {seconds(float(transmit[row]))}. {other}"
+        f"Device {name} computes {format_quantity(1 / float(pace[k]), 'MAC')} a second ({standing}) and sends {format_quantity(rate, 'bit')} a second "
+        f"with {format_percent(float(made.shares[k]), 2)} of the band. Cut after {cut} it computes for {format_seconds(float(compute[row]))} and sends "
+        f"for {format_seconds(float(transmit[row]))}. {other}"
     )

@@ -14,9 +14,9 @@ from torch.nn.functional import interpolate, pad
 from airsplit.core.errors import InvalidValue, require_choice
 from airsplit.core.units import Ints
 from airsplit.data.image_files import Bytes, Images, read_images
-from airsplit.data.image_sets import IMAGE_SETS, ImageSet, image_set
+from airsplit.data.image_sets import IMAGE_SETS, ImageSet, get_image_set
 from airsplit.data.user_data import Pair, own_data
-from airsplit.system.inputs import InputSpec, Shape, shape_text
+from airsplit.system.inputs import InputSpec, Shape, format_shape
 
 Tensors = tuple[Tensor, ...]
 
@@ -112,7 +112,7 @@ def load_dataset(
         raise InvalidValue(
             f'training.partition "given" needs a dataset factory, got {name!r}; take another partition'
         )
-    known, spec = image_set(name), _image_input(name, inputs)
+    known, spec = get_image_set(name), _image_input(name, inputs)
     _require_fit(name, known, spec.shape)
     train, test = (_samples(images, known, spec) for images in read_images(name, folder))
     return Dataset(train, test, len(known.labels), None)
@@ -170,10 +170,10 @@ def _require_fit(name: str, known: ImageSet, shape: Shape) -> None:
     channels, height, width = known.shape
     if shape[0] not in (channels, 3) or shape[1] < height or shape[2] < width:
         which = str(channels) if channels == 3 else f"{channels} or 3"
-        what = f"{which} channels and at least {height}x{width}, e.g. {shape_text((channels, max(height, 32), max(width, 32)))}"
-        why = f"its images are {shape_text(known.shape)}, and never cropped, shrunk or made grey"
+        what = f"{which} channels and at least {height}x{width}, e.g. {format_shape((channels, max(height, 32), max(width, 32)))}"
+        why = f"its images are {format_shape(known.shape)}, and never cropped, shrunk or made grey"
         raise InvalidValue(
-            f"training.dataset {name!r} needs a model that takes {what}, got {shape_text(shape)}: {why}; set model.input_shape"
+            f"training.dataset {name!r} needs a model that takes {what}, got {format_shape(shape)}: {why}; set model.input_shape"
         )
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO
 
 from airsplit.core.errors import FileProblem
-from airsplit.core.files import beside, put_in_place, write_bytes
+from airsplit.core.files import replace_file, temporary_file_beside, write_bytes
 from airsplit.core.plugins import error_line
 from airsplit.data.image_files import read_published
-from airsplit.data.image_sets import DataFile, data_folder, image_set
+from airsplit.data.image_sets import DataFile, find_data_folder, get_image_set
 
 Progress = Callable[[int, int], None]  # bytes that are here, and bytes that are to come in all
 
@@ -60,7 +60,7 @@ def download_bytes(name: str) -> int:
     return (
         packed[1].size_bytes
         if packed
-        else sum(published.size_bytes for published in image_set(name).files.values())
+        else sum(published.size_bytes for published in get_image_set(name).files.values())
     )
 
 
@@ -76,7 +76,7 @@ def download(
     >>> download("digits", "/data").as_posix()  # comes with scikit-learn
     '/data'
     """
-    where = data_folder(folder)
+    where = find_data_folder(folder)
     absent = _absent(name, where)
     if not absent:
         return where
@@ -97,7 +97,7 @@ class _NotFetched(Exception):
 def _absent(name: str, where: Path) -> dict[str, DataFile]:
     """The files that are missing or altered."""
     absent = {}
-    for path, published in image_set(name).files.items():
+    for path, published in get_image_set(name).files.items():
         try:
             read_published(where / path, published)
         except FileProblem:
@@ -118,7 +118,7 @@ def _fetch(source: Source, where: Path, absent: dict[str, DataFile], progress: P
         with _fetched(
             source.url + name, packed, where / name, _from(0, packed.size_bytes, progress)
         ) as archive:
-            for path, content in unpacked(archive, absent):
+            for path, content in unpack(archive, absent):
                 write_bytes(where / path, content)
         return
     sizes = [published.size_bytes for published in absent.values()]
@@ -131,7 +131,7 @@ def _fetch(source: Source, where: Path, absent: dict[str, DataFile], progress: P
             where / path,
             _from(before, sum(sizes), progress),
         ) as file:
-            put_in_place(file, where / path)
+            replace_file(file, where / path)
 
 
 def _from(before: int, total: int, progress: Progress) -> Callable[[int], None]:
@@ -144,7 +144,7 @@ def _fetched(
     url: str, published: DataFile, target: Path, progress: Callable[[int], None]
 ) -> Iterator[Path]:
     """What is at an address, in a file beside the target that is gone afterwards unless it was moved."""
-    with beside(target) as file:
+    with temporary_file_beside(target) as file:
         with file.open("wb") as stream:
             _stream(url, published, stream, progress)
         yield file
@@ -196,7 +196,7 @@ def _write(file: IO[bytes], piece: bytes) -> None:
         raise FileProblem(f"{file.name!r} cannot be written: {error.strerror}") from None
 
 
-def unpacked(archive: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, bytes]]:
+def unpack(archive: Path, wanted: dict[str, DataFile]) -> Iterator[tuple[str, bytes]]:
     """The wanted files of a .tar.gz, each checked; whatever else is in it is passed over."""
     left = dict(wanted)
     try:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airsplit.core.errors import FileProblem, show
 from airsplit.core.randomness import generator
 from airsplit.core.units import Ints
-from airsplit.data.image_sets import DataFile, ImageSet, data_folder, image_set
+from airsplit.data.image_sets import DataFile, ImageSet, find_data_folder, get_image_set
 from airsplit.system.inputs import Shape
 
 Bytes = NDArray[np.uint8]
@@ -42,10 +42,10 @@ def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
     >>> train.pixels.shape, len(test.labels)
     ((1437, 1, 8, 8), 360)
     """
-    known = image_set(name)
+    known = get_image_set(name)
     if not known.files:
         return _digits(known)
-    where, paths = data_folder(folder), list(known.files)
+    where, paths = find_data_folder(folder), list(known.files)
 
     def read(path: str) -> bytes:
         return _read_of(name, where, path, known.files[path])

@@ -121,18 +121,18 @@ IMAGE_SETS = {
 }
 
 
-def image_set(name: str) -> ImageSet:
+def get_image_set(name: str) -> ImageSet:
     """
-    >>> image_set("cifar10").shape
+    >>> get_image_set("cifar10").shape
     (3, 32, 32)
     """
     return IMAGE_SETS[require_choice("training.dataset", name, IMAGE_SETS)]
 
 
-def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Where data files lie: `folder`, else what AIRSPLIT_DATA says, else airsplit/data in the user's cache folder.
 
-    >>> data_folder("/data").as_posix()
+    >>> find_data_folder("/data").as_posix()
     '/data'
     """
     if folder is not None:
@@ -142,16 +142,16 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     return (Path(said) if said else Path(cache, "airsplit", "data")).expanduser()
 
 
-def missing_files(name: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
+def find_missing_files(name: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
     """The files that are not there, or not there in full length: quick, since none is read.
 
-    >>> missing_files("digits")
+    >>> find_missing_files("digits")
     []
     """
-    where = data_folder(folder)
+    where = find_data_folder(folder)
     return [
         path
-        for path, known in image_set(name).files.items()
+        for path, known in get_image_set(name).files.items()
         if _size_bytes(where / path) != known.size_bytes
     ]
 

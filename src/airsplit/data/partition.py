@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
 from airsplit.core.randomness import generator
 from airsplit.core.units import Floats, Ints
-from airsplit.data.image_sets import image_set
+from airsplit.data.image_sets import get_image_set
 from airsplit.scenario.settings import TrainingSettings
 
 KINDS = ("iid", "dirichlet", "shards")
@@ -59,10 +59,10 @@ def partition(
     return _shards(classes, devices, size, seed, labels_per_device)
 
 
-def dealt(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
+def partition_samples(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
     """The rows of each device, as the settings of a training say.
 
-    >>> [len(rows) for rows in dealt(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
+    >>> [len(rows) for rows in partition_samples(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
     [2, 2, 2]
     """
     said = {
@@ -82,7 +82,7 @@ def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
         return np.full(devices, settings.samples_per_device)
     if ":" in settings.dataset:
         return None
-    samples = image_set(settings.dataset).train
+    samples = get_image_set(settings.dataset).train
     if samples < devices:
         return None  # which cannot be trained
     sizes = np.full(devices, samples // devices)
@@ -91,10 +91,10 @@ def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
     return sizes
 
 
-def label_counts(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:
+def count_labels(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:
     """How many samples of each class each device holds, devices × classes.
 
-    >>> label_counts(np.array([0, 1, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2).tolist()
+    >>> count_labels(np.array([0, 1, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2).tolist()
     [[1, 1], [0, 2]]
     """
     owners = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])

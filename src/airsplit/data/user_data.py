@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.plugins import factory
-from airsplit.system.inputs import InputSpec, shape_text
+from airsplit.core.plugins import import_factory
+from airsplit.system.inputs import InputSpec, format_shape
 
 Pair = tuple[tuple[Tensor, ...], Tensor]
 
@@ -42,7 +42,7 @@ def own_data(
         if given
         else f"(train, test), each {ONE}"
     )
-    train, test = _two(field, factory(reference, WHAT, "data")(), rule)
+    train, test = _two(field, import_factory(reference, WHAT, "data")(), rule)
     if given and (not isinstance(train, list | tuple) or len(train) == 0):
         raise InvalidValue(
             f"{field} devices must be a list with {ONE} for each device, got {show(train)}"
@@ -92,9 +92,9 @@ def _pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
 def _input(field: str, value: Any, spec: InputSpec) -> Tensor:
     tensor = _tensor(field, value)
     if tuple(tensor.shape[1:]) != spec.shape:
-        wanted = f"samples x {shape_text(spec.shape)} as the model takes"
+        wanted = f"samples x {format_shape(spec.shape)} as the model takes"
         raise InvalidValue(
-            f"{field} must be of shape {wanted}, got {shape_text(tuple(tensor.shape))}; reshape it"
+            f"{field} must be of shape {wanted}, got {format_shape(tuple(tensor.shape))}; reshape it"
         )
     return _as_type(field, tensor, _type(spec))
 

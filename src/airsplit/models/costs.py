@@ -101,15 +101,15 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Bench:
+class CostCounter:
     """Makes calls and measures them, each kind once; their backward passes only where `gradients` are wanted."""
 
     gradients: bool = True
     _known: MutableMapping[Hashable, _Known] = field(default_factory=dict)
 
-    def without_gradients(self) -> Bench:
+    def without_gradients(self) -> CostCounter:
         """One that looks up what this one knows.  What it finds out itself has no gradients, and this one must not look it up."""
-        return Bench(gradients=False, _known=ChainMap({}, self._known))
+        return CostCounter(gradients=False, _known=ChainMap({}, self._known))
 
     def make(self, made: Made) -> tuple[Work, Any]:
         """A call's work and its result."""

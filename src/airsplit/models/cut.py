@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
 from airsplit.models.data_flow import Flow
-from airsplit.models.profiling import samples_of
-from airsplit.models.splits import Outline, outline
-from airsplit.models.tracing.graph import Call, Meta, find, play, spent_slots
+from airsplit.models.profiling import make_example_inputs
+from airsplit.models.splits import ModelSplits, find_splits
+from airsplit.models.tracing.graph import Call, Meta, get_submodule, run_calls, spent_slots
 from airsplit.models.tracing.values import held_tensors
 
 
@@ -42,8 +42,8 @@ def cut(
     >>> list(front.state_dict()), list(back.state_dict())
     (['0.weight', '0.bias'], ['2.weight', '2.bias'])
     """
-    found = outline(model, samples_of(model, input_shape, inputs))
-    return halves(found, found.profile().split_of(split))
+    found = find_splits(model, make_example_inputs(model, input_shape, inputs))
+    return cut_in_halves(found, found.profile().split_of(split))
 
 
 class Side:
@@ -93,7 +93,7 @@ class Side:
             tensors[slot] = self._checked(self.tape.slots[slot], tensor)
         for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
             tensors[slot] = tensors[slot].clone()
-        play(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
+        run_calls(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
         return tensors
 
     def _checked(self, meta: Meta, tensor: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Part(nn.Module):
     """A place in a half where the model has a module that is not wholly on one side."""
 
 
-def halves(found: Outline, split: int) -> tuple[Front, Back]:
+def cut_in_halves(found: ModelSplits, split: int) -> tuple[Front, Back]:
     """The model cut at a split, counted from one."""
     row, model = found.splits[split - 1], found.model
     first, second = dict[bool, Side](), dict[bool, Side]()
@@ -207,7 +207,7 @@ class _Rooms:
             *sorted(layers, key=lambda name: name.count(".")),
             *tensors,
         ):  # a layer brings along what is in it
-            thing = find(self._model, name)
+            thing = get_submodule(self._model, name)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)
 

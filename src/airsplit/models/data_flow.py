@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.models.costs import float32s
-from airsplit.models.tracing.graph import ALONE, Call, Slot, Tape, storage_of
-from airsplit.models.tracing.source_location import Place, place_text
+from airsplit.models.tracing.graph import ALONE, Call, Graph, Slot, storage_of
+from airsplit.models.tracing.source_location import Location, format_location
 from airsplit.models.tracing.values import held_tensors
 
 _HELD = -1
@@ -32,7 +32,7 @@ BEFORE = -1
 class Flow:
     """A tape and the model that it was recorded from.  A position is a place among the calls in order."""
 
-    tape: Tape
+    tape: Graph
     model: nn.Module
 
     # ---- the order ---------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Flow:
         return len(self.in_order) - 1
 
     @cached_property
-    def in_words(self) -> list[tuple[str, Place]]:
+    def in_words(self) -> list[tuple[str, Location]]:
         """What the calls in order are, and where in the model's code: the same for the same calls in another mode."""
         return [
             (self.tape.calls[number].stem, self.tape.calls[number].where)
@@ -418,7 +418,7 @@ class Flow:
         twice = next(storage for storage in storages if storages.count(storage) > 1)
         number = self.in_order[self._last_write[twice]]
         call = self.tape.calls[number]
-        return f"{call.row} changes a tensor in place that is also needed as it was made before, at {place_text(call.where)}"
+        return f"{call.row} changes a tensor in place that is also needed as it was made before, at {format_location(call.where)}"
 
     def kept_elements(self) -> list[int]:
         """For each position, what the inputs take and the calls up to it keep for the backward pass, in elements per sample."""

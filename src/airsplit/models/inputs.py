@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.system.inputs import InputSpec, input_spec
+from airsplit.system.inputs import InputSpec, parse_input_spec
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +69,7 @@ def input_names(module: nn.Module, count: int) -> list[str]:
 
 
 def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:
-    """The inputs that a module says it takes, in its attribute `input_spec`; None where it has none.
+    """The inputs that a module says it takes, in its attribute `parse_input_spec`; None where it has none.
 
     Built-in models have one.  Others may: an InputSpec, a text such as "128:int64", or several of them in a list.
 
@@ -85,7 +85,7 @@ def recorded_inputs(module: object) -> tuple[InputSpec, ...] | None:
         rule = 'an InputSpec, a text such as "3x224x224" or "128:int64", or a list of them'
         raise InvalidValue(f"the model's attribute input_spec must be {rule}, got {show(recorded)}")
     return tuple(
-        each if isinstance(each, InputSpec) else input_spec(each, "the model's input_spec")
+        each if isinstance(each, InputSpec) else parse_input_spec(each, "the model's input_spec")
         for each in several
     )
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import InvalidValue, require_choice, show, unknown_name
-from airsplit.core.plugins import factory, user_code
+from airsplit.core.plugins import import_factory, user_code
 from airsplit.models.inputs import recorded_inputs, samples
-from airsplit.models.zoo.registry import MODELS, build, input_of, shipped_name
+from airsplit.models.zoo.registry import MODELS, build_registered_model, input_of, shipped_name
 from airsplit.system.inputs import InputSpec
-from airsplit.system.profile import Profile, shipped_names, shipped_profile
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,28 +29,30 @@ if TYPE_CHECKING:
 Inputs = tuple[InputSpec, ...]
 
 
-def profile_of(
+def get_profile(
     name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
 ) -> Profile:
     """What a model costs at each split.  Needs no torch where its profile ships with the package.
 
-    >>> profile_of("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
+    >>> get_profile("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
     'pool1'
     """
     shipped = _shipped(name, inputs, arguments or {})
-    return counted(name, inputs, arguments) if shipped is None else shipped_profile(shipped)
+    return (
+        count_profile(name, inputs, arguments) if shipped is None else load_shipped_profile(shipped)
+    )
 
 
-def profile_for(scenario: Scenario) -> Profile:
+def profile_scenario(scenario: Scenario) -> Profile:
     """What the model of a scenario costs; an error where it is not the one that the scenario was written down for."""
-    profile = profile_of(
+    profile = get_profile(
         scenario.model.name, scenario.model.input_specs(), scenario.model.arguments
     )
     scenario.require_model(profile)
     return profile
 
 
-def counted(
+def count_profile(
     name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
 ) -> Profile:
     """The same, counted afresh."""
@@ -58,18 +60,18 @@ def counted(
 
     module = load(name, inputs=inputs, arguments=arguments)
     return replace(
-        profile(module, inputs=samples(inputs_of(name, module, inputs), module)), model=name
+        profile(module, inputs=samples(resolve_inputs(name, module, inputs), module)), model=name
     )
 
 
-def explained(
+def explain_model(
     name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
 ) -> tuple[Profile, list[Refusal]]:
     """What a model costs at each split, and after which layers it cannot be cut, and why."""
     from airsplit.models.profiling import explain
 
     module = load(name, inputs=inputs, arguments=arguments)
-    found, refused = explain(module, inputs=samples(inputs_of(name, module, inputs), module))
+    found, refused = explain(module, inputs=samples(resolve_inputs(name, module, inputs), module))
     return replace(found, model=name), refused
 
 
@@ -90,17 +92,17 @@ def load(
     """
     given = dict(arguments or {})
     if ":" in name:
-        return built(name, given, device)
+        return build_model(name, given, device)
     require_choice("model", name, MODELS)
     if "input_shape" in given:
         raise InvalidValue(
             f"{name} argument input_shape says the same as its input; give that instead, e.g. {input_of(name)}"
         )
     shape = None if inputs is None else _one(name, inputs).shape
-    return _made(name, lambda: build(name, shape, **given), device)
+    return _made(name, lambda: build_registered_model(name, shape, **given), device)
 
 
-def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
+def resolve_inputs(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
     """What a model that was loaded takes: `inputs`, or else what the model itself says."""
     if inputs is not None:
         return inputs if ":" in name else (_one(name, inputs),)
@@ -113,9 +115,11 @@ def inputs_of(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
     return recorded
 
 
-def built(reference: str, arguments: Mapping[str, Any], device: str | None = None) -> nn.Module:
+def build_model(
+    reference: str, arguments: Mapping[str, Any], device: str | None = None
+) -> nn.Module:
     """The model that "package.module:factory" makes with these arguments."""
-    make = factory(
+    make = import_factory(
         reference
     )  # outside of any device: a module keeps the tensors that its import makes
     _require_arguments(reference, make, arguments)
@@ -148,7 +152,7 @@ def _shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> 
     if wanted is not None and wanted.dtype not in ("", MODELS[name].dtype or "float32"):
         return None
     found = shipped_name(name, None if wanted is None else wanted.shape, arguments)
-    return found if found in shipped_names() else None
+    return found if found in list_shipped_profiles() else None
 
 
 def _one(name: str, inputs: Sequence[InputSpec]) -> InputSpec:

@@ -39,9 +39,9 @@ def profile(
         raise InvalidValue(
             f"inputs belong to a module, got them with the name {model!r}; give input_shape instead"
         )
-    from airsplit.models.loading import profile_of
+    from airsplit.models.loading import get_profile
 
-    return profile_of(
+    return get_profile(
         model,
         None if input_shape is None else (InputSpec(require_shape("input_shape", input_shape)),),
     )
@@ -54,15 +54,15 @@ def explain(
     inputs: Tensor | tuple[Tensor, ...] | None = None,
 ) -> tuple[Profile, list[Refusal]]:
     """A module's profile, and the places where it cannot be cut, each with the reason."""
-    samples = samples_of(model, input_shape, inputs)
+    samples = make_example_inputs(model, input_shape, inputs)
     from airsplit.models.inputs import specs
-    from airsplit.models.splits import outline
+    from airsplit.models.splits import find_splits
 
-    found = outline(model, samples)
+    found = find_splits(model, samples)
     return replace(found.profile(), inputs=specs(samples, model)), found.refusals
 
 
-def samples_of(
+def make_example_inputs(
     module: object, input_shape: Sequence[int] | None, inputs: Any
 ) -> tuple[Tensor, ...]:
     """The inputs to look at a module with, each with a batch axis."""
@@ -73,7 +73,7 @@ def samples_of(
     shape = None if input_shape is None else require_shape("input_shape", input_shape)
     if not isinstance(module, nn.Module):
         if isinstance(module, str):
-            way = "build it first, a built-in one with airsplit.models.zoo.registry.build"
+            way = "build it first, a built-in one with airsplit.models.zoo.registry.build_registered_model"
             raise InvalidValue(
                 f"model must be a torch.nn.Module here, got the name {show(module)}; {way}"
             )

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.units import Ints
-from airsplit.models.costs import Bench
+from airsplit.models.costs import CostCounter
 from airsplit.models.data_flow import Flow
 from airsplit.models.inputs import input_names
 from airsplit.models.tracing.batching import LARGE_BATCH, for_any_batch
-from airsplit.models.tracing.graph import ALONE, FIRST_BATCH, Tape
+from airsplit.models.tracing.graph import ALONE, FIRST_BATCH, Graph
 from airsplit.models.tracing.isolation import LOCK, Caches
-from airsplit.models.tracing.meta_copy import left_alone, on_meta
-from airsplit.models.tracing.tracer import ChangedByData, DrawsNumbers, record
+from airsplit.models.tracing.meta_copy import copy_to_meta, left_alone
+from airsplit.models.tracing.tracer import ChangedByData, DrawsNumbers, trace
 from airsplit.system.profile import Profile
 
 TRIES = 5
@@ -43,7 +43,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Row:
+class SplitCandidate:
     """A place where the model could be cut: its name, and its position in evaluation and in training mode."""
 
     name: str
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
+class ModelSplits:
     """A model's flow in both modes."""
 
     model: nn.Module
@@ -68,7 +68,7 @@ class Outline:
 
     # ---- where it can be cut -----------------------------------------------------------------------------------------------
     @cached_property
-    def splits(self) -> list[Row]:
+    def splits(self) -> list[SplitCandidate]:
         """The legal splits, in order."""
         return [row for row in self.rows if row.refusal is None]
 
@@ -77,10 +77,10 @@ class Outline:
         return [Refusal(row.name, row.refusal) for row in self.rows if row.refusal is not None]
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SplitCandidate]:
         places = _places(self.evaluation)
         rows = [self._row(name, at, self._in_training.get(at)) for name, at in places[:-1]]
-        return [*rows, Row(places[-1][0], self.evaluation.end, self.training.end, None)]
+        return [*rows, SplitCandidate(places[-1][0], self.evaluation.end, self.training.end, None)]
 
     @cached_property
     def _in_training(self) -> dict[int, int]:
@@ -92,15 +92,15 @@ class Outline:
         matched = {block.a + step: block.b + step for block in blocks for step in range(block.size)}
         return {at: self.training.end_of_group(there) for at, there in matched.items()}
 
-    def _row(self, name: str, evaluation: int, training: int | None) -> Row:
+    def _row(self, name: str, evaluation: int, training: int | None) -> SplitCandidate:
         if training is None:
-            return Row(name, evaluation, 0, "it does not run in training mode")
+            return SplitCandidate(name, evaluation, 0, "it does not run in training mode")
         refusal = (
             self.evaluation.refusal(evaluation)
             or self.training.refusal(training)
             or self._moved(evaluation, training)
         )
-        return Row(name, evaluation, training, refusal)
+        return SplitCandidate(name, evaluation, training, refusal)
 
     def _moved(self, evaluation: int, training: int) -> str | None:
         """Why a cut that is legal in each mode is not legal in both: a parameter changes sides."""
@@ -190,7 +190,7 @@ class Outline:
         return self._holders.get(self.evaluation.canonical[name], len(self.splits) - 1)
 
 
-def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
+def find_splits(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     """Look at a model on the meta device; it is neither run nor moved nor changed."""
     if not inputs or inputs[0].dim() == 0:
         raise InvalidValue(
@@ -208,7 +208,7 @@ def outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
                     raise error from None
 
 
-def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
+def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     """The same, once more where another thread may have drawn the random numbers that the model seems to draw."""
     for _ in range(TRIES - 1):
         try:
@@ -219,24 +219,24 @@ def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     return _outline(model, inputs)
 
 
-def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
-    twin, bench, caches = on_meta(model), Bench(), Caches()
+def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
+    twin, bench, caches = copy_to_meta(model), CostCounter(), Caches()
     brief = bench.without_gradients()
     flags = {mode: _flags(twin.train(mode)) for mode in (not model.training, model.training)}
     if all(type(part).train is nn.Module.train for part in model.modules()):
         flags[model.training] = _flags(model)  # parts may have been put into another mode by hand
 
-    def tape(training: bool, batch: int) -> Tape:
+    def tape(training: bool, batch: int) -> Graph:
         for path, part in twin.named_modules():
             part.training = flags[training][path]
         try:
             with left_alone(twin):
                 samples = [_resized(tensor, batch, len(inputs[0])) for tensor in inputs]
-                found = record(
+                found = trace(
                     twin, samples, model, brief if batch == LARGE_BATCH else bench
                 )  # that one only bears the others out
                 if batch == FIRST_BATCH:
-                    _require_no_memory(found, lambda: record(twin, samples, model, bench))
+                    _require_no_memory(found, lambda: trace(twin, samples, model, bench))
                 return found
         finally:
             caches.forget_what_is_new()
@@ -244,10 +244,10 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> Outline:
     def flow(training: bool) -> Flow:
         return Flow(for_any_batch(lambda batch: tape(training, batch)), model)
 
-    return Outline(model, flow(training=False), flow(training=True), flags)
+    return ModelSplits(model, flow(training=False), flow(training=True), flags)
 
 
-def _require_no_memory(tape: Tape, again: Callable[[], Tape]) -> None:
+def _require_no_memory(tape: Graph, again: Callable[[], Graph]) -> None:
     """Raise where the model uses what a pass over other data left in it."""
     if not tape.left:
         return

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.units import Floats
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.paper import jobs
 from airsplit.paper.jobs import PARTITIONS, Done, Job
 from airsplit.paper.sweeps import Progress, Scale
@@ -92,7 +92,7 @@ class Study(ABC):
             "airsplit_version": VERSION,
             "model": each.model.name,
             "arguments": each.model.arguments,
-            "models": {each.model.name: profile_for(each).fingerprint},
+            "models": {each.model.name: profile_scenario(each).fingerprint},
             "datasets": list(self.sweep.datasets),
             "batch_size": each.training.batch_size,
             "momentum": each.training.momentum,
@@ -266,7 +266,7 @@ def difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float 
 
 def round_ends(scenario: Scenario) -> Floats:
     """The virtual time at which each round of a scenario ends, without training it."""
-    schedule = Schedule(scenario, profile_for(scenario))
+    schedule = Schedule(scenario, profile_scenario(scenario))
     ends = np.empty(scenario.training.rounds)
     for number in range(1, len(ends) + 1):
         schedule.replan_if_due(number)

@@ -19,7 +19,7 @@ from airsplit.paper.sweeps import Pace, Progress, Scale, band, over_fleets, pick
 from airsplit.planning.round_time import Round
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
-from airsplit.system.profile import Profile, shipped_profile
+from airsplit.system.profile import Profile, load_shipped_profile
 
 LIMITS = {"alexnet": 8, "vgg16": 6, "vgg16-3x32x32": 6}
 SCHEMES = {"sfl": ("SFL", style.BLUE), "fedavg": ("FedAvg", style.ORANGE)}
@@ -43,7 +43,7 @@ def comparison_figure(number: int, title: str, conditions: Conditions) -> Figure
 
 def compute(conditions: Conditions, scale: Scale, progress: Progress) -> Data:
     """Both schemes on the same fleets, so that their ratio is taken fleet by fleet."""
-    profiles = {model: shipped_profile(model) for model in LIMITS}
+    profiles = {model: load_shipped_profile(model) for model in LIMITS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(conditions.values)} conditions")

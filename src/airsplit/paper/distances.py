@@ -28,7 +28,7 @@ from airsplit.paper.sweeps import (
 )
 from airsplit.planning.plan import Plan
 from airsplit.plots import style
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 
 DISTANCES_M = (10, 25, 50, 100, 150, 200, 300, 400, 600, 800)
 PACES: tuple[Pace, ...] = (0.2e-9, 0.5e-9, 1e-9, UNIFORM_PACE)
@@ -45,7 +45,7 @@ def distance_figure(number: int, model: str, max_split: int) -> Figure:
 
 def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Data:
     """One curve for each pace and method."""
-    profile = shipped_profile(model)
+    profile = load_shipped_profile(model)
     plan = planner(profile, METHODS, max_split)
     curves = []
     for pace in PACES:

@@ -9,7 +9,7 @@ from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import Progress, Scale
 from airsplit.plots import style
 from airsplit.runs.provenance import VERSION
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 
 # The color and the marker of each kind of layer.
 KINDS = {
@@ -23,7 +23,7 @@ KINDS = {
 
 def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing random, nothing slow
     """The profile, layer by layer."""
-    profile = shipped_profile("alexnet")
+    profile = load_shipped_profile("alexnet")
     return {
         "settings": {
             "airsplit_version": VERSION,

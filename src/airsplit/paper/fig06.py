@@ -23,10 +23,10 @@ from airsplit.paper.sweeps import (
     planner,
     settings,
 )
-from airsplit.planning.problem import problem_of
+from airsplit.planning.problem import make_problem
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
-from airsplit.system.profile import Profile, shipped_profile
+from airsplit.system.profile import Profile, load_shipped_profile
 
 MACS_PER_SECOND = (1e9, 1.5e9, 2e9, 2.5e9, 3e9, 3.5e9, 4e9, 4.5e9, 5e9)
 DISTANCE_M = 300
@@ -48,7 +48,7 @@ def compute(scale: Scale, progress: Progress) -> Data:
     for model in LIMITS:
         progress(f"{model}, {len(LIMITS[model])} limits")
         panels += _panels(model, scale.fleets)
-    profiles = {model: shipped_profile(model) for model in LIMITS}
+    profiles = {model: load_shipped_profile(model) for model in LIMITS}
     own = {"batch_size": BATCH_SIZE, "mean_distance_m": DISTANCE_M, "methods": METHODS}
     return {
         "settings": settings(scale.fleets, profiles, **own),
@@ -58,7 +58,7 @@ def compute(scale: Scale, progress: Progress) -> Data:
 
 
 def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
-    profile = shipped_profile(model)
+    profile = load_shipped_profile(model)
     splits = {limit: _splits(profile, limit, fleets) for limit in LIMITS[model]}
     return [
         {
@@ -99,11 +99,11 @@ def _curve(profile: Profile, limit: int | None, splits: Ints, free: Ints) -> dic
 def reachable_split(profile: Profile, limit: int | None) -> int:
     """The deepest split within a limit that is ever worth taking.
 
-    >>> reachable_split(shipped_profile("vgg16"), 6)  # layer 6 sends more than layer 5
+    >>> reachable_split(load_shipped_profile("vgg16"), 6)  # layer 6 sends more than layer 5
     5
     """
     fleet = Fleet.sample(DEVICES, seed=0)
-    return int(problem_of(profile, fleet, max_split=limit).rows[-1]) + 1
+    return int(make_problem(profile, fleet, max_split=limit).rows[-1]) + 1
 
 
 def draw(data: Data) -> Canvas:

@@ -13,7 +13,7 @@ from airsplit.paper.sweeps import UNIFORM_PACE, Progress, Scale, band, over_flee
 from airsplit.planning.round_time import Round
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
-from airsplit.system.profile import Profile, shipped_profile
+from airsplit.system.profile import Profile, load_shipped_profile
 
 MODELS = ("alexnet", "vgg16")
 DISTANCES_M = (50, 200, 400)
@@ -22,7 +22,7 @@ COLORS = (style.BLUE, style.GREEN, style.RED)
 
 def compute(scale: Scale, progress: Progress) -> Data:
     """For each model and distance the latency at every split; at the last one nothing is averaged."""
-    profiles = {model: shipped_profile(model) for model in MODELS}
+    profiles = {model: load_shipped_profile(model) for model in MODELS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(profile)} splits")

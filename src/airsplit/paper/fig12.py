@@ -20,7 +20,7 @@ from airsplit.paper.sweeps import (
     settings,
 )
 from airsplit.plots import style
-from airsplit.system.profile import Profile, shipped_profile
+from airsplit.system.profile import Profile, load_shipped_profile
 
 DISTANCES_M = (50, 100, 150, 200, 300, 400, 600, 800)
 TICKS_M = (50, 100, 200, 400, 800)
@@ -33,7 +33,7 @@ COLORS = (style.BLUE, style.GREEN, style.RED, style.INK)
 
 def compute(scale: Scale, progress: Progress) -> Data:
     """For each model and L̂: best and last plan of the alternation over the optimum, and how many fleets cycle."""
-    profiles = {model: shipped_profile(model) for model in LIMITS}
+    profiles = {model: load_shipped_profile(model) for model in LIMITS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(DISTANCES_M)} distances")

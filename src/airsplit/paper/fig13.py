@@ -20,7 +20,7 @@ from airsplit.paper.sweeps import (
     settings,
 )
 from airsplit.plots import style
-from airsplit.system.profile import shipped_profile
+from airsplit.system.profile import load_shipped_profile
 
 DISTANCES_M = (50, 100, 200, 400, 800)
 CASES: tuple[tuple[str, int | None], ...] = (
@@ -36,7 +36,7 @@ METHOD_NAMES = {"paper": "the paper's algorithm", "exact": "exact", "expected-ma
 def compute(scale: Scale, progress: Progress) -> Data:
     """For each model and L̂: E[max] of every method over the best bound that any of them has, which holds for all."""
     panels = [_panel(model, limit, scale.certified_fleets, progress) for model, limit in CASES]
-    profiles = {model: shipped_profile(model) for model in dict(CASES)}
+    profiles = {model: load_shipped_profile(model) for model in dict(CASES)}
     own = {
         "batch_size": BATCH_SIZE,
         "seconds_per_mac": UNIFORM_PACE,
@@ -48,7 +48,7 @@ def compute(scale: Scale, progress: Progress) -> Data:
 
 
 def _panel(model: str, limit: int | None, fleets: int, progress: Progress) -> dict[str, Any]:
-    plan = planner(shipped_profile(model), METHODS, limit)
+    plan = planner(load_shipped_profile(model), METHODS, limit)
     points = []
     for distance in DISTANCES_M:
         progress(f"{model}, L̂ = {limit or 'none'}, {distance} m")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.core.units import Floats
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.paper.accuracies import DEVICES, Case, Study, round_ends, study_of
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.jobs import FRONTS_EVERY, PARTITIONS
@@ -104,7 +104,9 @@ def _deepest(study: Study, distance_m: float, limit: int) -> int:
     given = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(
         **_planned(distance_m, limit)
     )
-    return int(plan(profile_for(given), given.make_fleet(), **given.plan_arguments()).splits.max())
+    return int(
+        plan(profile_scenario(given), given.make_fleet(), **given.plan_arguments()).splits.max()
+    )
 
 
 def _ends(study: Study, case: Case, distance_m: float, limit: int) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from airsplit.core.errors import Infeasible, InvalidValue
 from airsplit.core.randomness import generator
 from airsplit.core.units import Floats, Ints
-from airsplit.planning.blocks import block_shares
+from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.exact import best_at_shares
 from airsplit.planning.problem import Problem
 from airsplit.planning.shares import best_shares, within_budget
@@ -22,7 +22,7 @@ MOST_COMBINATIONS = 200_000
 def equal(problem: Problem) -> tuple[Ints, Floats]:
     """Every device the same share, and the split that is best for it there."""
     K, N = problem.devices, problem.blocks
-    shares = within_budget(np.ones(K)) if N is None else block_shares(np.full(K, N // K), N)
+    shares = within_budget(np.ones(K)) if N is None else shares_of_blocks(np.full(K, N // K), N)
     return best_at_shares(problem, 1.0, shares), shares
 
 
@@ -69,4 +69,4 @@ def _share_vectors(problem: Problem, rows: Ints) -> Iterator[Floats]:
         yield best_shares(problem, rows, problem.risk)
         return
     for ends in itertools.combinations(range(1, N), K - 1):
-        yield block_shares(np.diff(np.array([0, *ends, N])), N)
+        yield shares_of_blocks(np.diff(np.array([0, *ends, N])), N)

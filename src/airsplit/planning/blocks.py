@@ -27,10 +27,10 @@ def rounding_room(devices: int) -> float:
     return 1 - 2 * devices * float(np.finfo(np.float64).eps)
 
 
-def block_shares(counts: Ints, blocks: int) -> Floats:
+def shares_of_blocks(counts: Ints, blocks: int) -> Floats:
     """Counts as shares of the band, short of it by a rounding error, so that they sum to at most one in whatever order.
 
-    >>> float(block_shares(np.full(10, 10), 100).sum()) <= 1.0
+    >>> float(shares_of_blocks(np.full(10, 10), 100).sum()) <= 1.0
     True
     """
     return counts / blocks * rounding_room(len(counts))
@@ -57,7 +57,7 @@ def allocate_blocks(
     shares, rows = need(high)
     counts = blocks_needed(shares, N).astype(np.int64)
     counts = give_to_slowest(problem, risk, rows, counts, N - int(counts.sum()))
-    return rows, block_shares(counts, N), low if K > 1 else lower_s
+    return rows, shares_of_blocks(counts, N), low if K > 1 else lower_s
 
 
 def give_to_slowest(problem: Problem, risk: float, rows: Ints, counts: Ints, spare: int) -> Ints:

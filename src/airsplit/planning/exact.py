@@ -16,7 +16,7 @@ import numpy as np
 from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import allocate_blocks
 from airsplit.planning.problem import Problem
-from airsplit.planning.shares import allocate
+from airsplit.planning.shares import allocate_shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def solve(problem: Problem, risk: float) -> Solution:
     history: list[float] = []
     shares, tau = np.empty(0), np.inf
     while True:
-        done = allocate(link, up[rows], down[rows], problem.busy_s(rows, risk), near)
+        done = allocate_shares(link, up[rows], down[rows], problem.busy_s(rows, risk), near)
         if done.finish_s >= tau * (1 - 1e-14) and history:
             break
         tau = near = done.finish_s

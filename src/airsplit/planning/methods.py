@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from airsplit.core.errors import InvalidValue
-from airsplit.core.plugins import factory, require_choice_or_path
+from airsplit.core.plugins import import_factory, require_choice_or_path
 from airsplit.planning import baselines
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
 from airsplit.planning.paper_algorithms import Alternation, alternate
 from airsplit.planning.plan import Plan, make_plan
-from airsplit.planning.problem import Problem, problem_of
+from airsplit.planning.problem import Problem, make_problem
 from airsplit.planning.proposal import Bound, Proposal, ProvenProposal, check_proposal
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
@@ -162,7 +162,7 @@ def plan(
     """
     propose = method_of(method)
     _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
-    problem = problem_of(
+    problem = make_problem(
         profile,
         fleet,
         max_split=max_split,
@@ -192,7 +192,7 @@ def plan(
 def method_of(name: str) -> Method:
     """A method by its name, or the function that "package.module:function" names."""
     require_choice_or_path("method", name, METHODS)
-    return factory(name, "method", "a Proposal") if ":" in name else METHODS[name]
+    return import_factory(name, "method", "a Proposal") if ":" in name else METHODS[name]
 
 
 def _require_match(method: str, **options: Any) -> None:

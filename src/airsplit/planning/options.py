@@ -17,10 +17,10 @@ Mask = NDArray[np.bool_]
 Entry = TypeVar("Entry", np.float64, np.int64)
 
 
-def picked(table: NDArray[Entry], choice: Ints) -> NDArray[Entry]:
+def pick(table: NDArray[Entry], choice: Ints) -> NDArray[Entry]:
     """Each device's entry of a K × R table.
 
-    >>> picked(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0])).tolist()
+    >>> pick(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0])).tolist()
     [2.0, 3.0]
     """
     return np.take_along_axis(table, choice[:, None], axis=1)[:, 0]
@@ -69,7 +69,7 @@ class SplitTable:
         )
 
     def rows_of(self, choice: Ints) -> Ints:
-        return picked(np.broadcast_to(self.rows, self.shift_s.shape), choice)
+        return pick(np.broadcast_to(self.rows, self.shift_s.shape), choice)
 
     def choice(self, rows: Ints) -> Ints:
         """The index of each device's row; a row that was left out is replaced by the one before it on the front."""

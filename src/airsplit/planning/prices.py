@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.core.units import Floats, Ints
-from airsplit.planning.options import LocalAir, Mask, SplitTable, picked
+from airsplit.planning.options import LocalAir, Mask, SplitTable, pick
 from airsplit.system.latency import LastDevice
 
 
@@ -50,7 +50,7 @@ def price(table: SplitTable, allowed: Mask, here: LastDevice, air: LocalAir) -> 
     # one part in 10⁹ stays in hand for the quadrature behind π and m
     bound = (float(costs.min(axis=1).sum()) - mu**2) * (1 - 1e-9)
     return Pricing(
-        bound, costs, greedy, frugal, mix, picked(root, greedy) / mu, picked(root, frugal) / mu
+        bound, costs, greedy, frugal, mix, pick(root, greedy) / mu, pick(root, frugal) / mu
     )
 
 

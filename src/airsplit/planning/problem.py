@@ -30,7 +30,7 @@ MOST_S = 1e30
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One planning problem.  Build it with `problem_of`, which checks everything.
+    """One planning problem.  Build it with `make_problem`, which checks everything.
 
     deepest    the deepest row that each device may take, after max_split and its memory; shallowest: the least for all
     permitted  whether each row keeps the model's raw inputs on the device, or may send those that it sends; shallowest and
@@ -195,7 +195,7 @@ class Problem:
         return law.expected_max_s if self.quantile is None else law.max_quantile_s(self.quantile)
 
 
-def problem_of(
+def make_problem(
     profile: Profile,
     fleet: Fleet,
     *,

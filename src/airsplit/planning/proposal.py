@@ -14,7 +14,7 @@ import numpy as np
 
 from airsplit.core.errors import InvalidValue, show, unknown_name
 from airsplit.core.units import Floats, Ints
-from airsplit.planning.blocks import block_shares
+from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.problem import MOST_S, Problem, allowing, name_inputs
 from airsplit.system.latency import LatencyLaw
 
@@ -240,7 +240,7 @@ def _whole_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Fl
         raise InvalidValue(
             f"{who}: shares must be at most {blocks} resource blocks together, got {counts.sum():.0f}"
         )
-    return block_shares(counts.astype(np.int64), blocks)
+    return shares_of_blocks(counts.astype(np.int64), blocks)
 
 
 def _one_for_each(problem: Problem, who: str, field: str, given: Any) -> Any:

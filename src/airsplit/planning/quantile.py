@@ -17,7 +17,7 @@ import numpy as np
 
 from airsplit.core.units import Floats, Ints
 from airsplit.planning.branch_and_bound import Candidate, Node
-from airsplit.planning.options import Mask, SplitTable, picked
+from airsplit.planning.options import Mask, SplitTable, pick
 from airsplit.system.radio import TransmitTime
 
 
@@ -36,7 +36,7 @@ class Response:
 
     def taken(self) -> Floats:
         """The share of each device at its choice."""
-        return picked(self.shares, self.choice)
+        return pick(self.shares, self.choice)
 
     @cached_property
     def spare(self) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.core.units import Floats
-from airsplit.planning.shares import allocate
+from airsplit.planning.shares import allocate_shares
 from airsplit.system.compute import mean_compute_s
 from airsplit.system.fleet import Fleet
 from airsplit.system.latency import Fluctuation, LatencyLaw
@@ -40,7 +40,7 @@ def round_of(fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int
     nothing = np.zeros(len(fleet))
     work, payload = np.broadcast_to(macs, nothing.shape), np.broadcast_to(bits, nothing.shape)
     compute_s = mean_compute_s(work, a, eps)
-    done = allocate(link, payload, nothing, compute_s)
+    done = allocate_shares(link, payload, nothing, compute_s)
     transmit_s = link.seconds(payload, nothing, done.shares)
     law = LatencyLaw(a * work + transmit_s, work / eps, Fluctuation(draws))
     return Round(

@@ -11,7 +11,7 @@ from airsplit.planning import exact
 from airsplit.planning.baselines import equal
 from airsplit.planning.branch_and_bound import Candidate, Node
 from airsplit.planning.newton_shares import polish_shares
-from airsplit.planning.options import LocalAir, Mask, SplitTable, picked
+from airsplit.planning.options import LocalAir, Mask, SplitTable, pick
 from airsplit.planning.paper_algorithms import alternate
 from airsplit.planning.prices import Pricing, price
 from airsplit.planning.problem import Problem
@@ -29,8 +29,8 @@ class ExpectedMax:
         table, problem, rows = self.table, self.table.problem, self.table.rows_of(choice)
         up, down = problem.up_bits[rows], problem.down_bits[rows]
         value, b = polish_shares(
-            picked(table.shift_s, choice),
-            picked(table.scale_s, choice),
+            pick(table.shift_s, choice),
+            pick(table.scale_s, choice),
             problem.fluctuation,
             lambda b: problem.link.transmit(up, down, b),
             shares,
@@ -75,7 +75,7 @@ def _neighbors(costs: Floats, choice: Ints, most: int) -> list[Ints]:
     """All devices at their cheapest split, then single swaps, the most promising first."""
     cheapest = costs.argmin(axis=1)
     found = [cheapest] if (cheapest != choice).sum() > 1 else []
-    rise = costs - picked(costs, choice)[:, None]
+    rise = costs - pick(costs, choice)[:, None]
     np.put_along_axis(rise, choice[:, None], np.inf, axis=1)
     for at in np.argsort(rise, axis=None, kind="stable")[:most]:
         k, r = np.unravel_index(at, rise.shape)

@@ -28,14 +28,14 @@ class Allocation:
     iterations: int
 
 
-def allocate(
+def allocate_shares(
     link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, near_s: float | None = None
 ) -> Allocation:
     """Shares that minimize max_k (busy_k + air time_k); they sum to at most one.  `near_s` is a guess of the finish.
 
     >>> from airsplit.system.radio import Direction
     >>> link = Link(Direction(np.array([1e6, 2e6])))
-    >>> done = allocate(link, np.array([1e6, 2e6]), np.zeros(2), np.array([1.0, 1.0]))
+    >>> done = allocate_shares(link, np.array([1e6, 2e6]), np.zeros(2), np.array([1.0, 1.0]))
     >>> round(done.finish_s, 12), done.shares.round(12).tolist()
     (3.0, [0.5, 0.5])
     """
@@ -129,7 +129,7 @@ def within_budget(shares: Floats) -> Floats:
 def best_shares(problem: Problem, rows: Ints, risk: float) -> Floats:
     """The shares that minimize max_k (x_k + s β_k) for given rows, in whole blocks where the band comes in blocks."""
     up, down, busy = problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, risk)
-    done = allocate(problem.link, up, down, busy)
+    done = allocate_shares(problem.link, up, down, busy)
     if problem.blocks is None:
         return done.shares
     return allocate_blocks(

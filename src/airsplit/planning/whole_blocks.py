@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from airsplit.core.units import Floats, Ints
-from airsplit.planning.blocks import block_shares
+from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.problem import Problem
 
 
@@ -24,7 +24,7 @@ def to_whole_blocks(problem: Problem, rows: Ints, shares: Floats) -> Floats:
         if trial is None or reached >= value:
             break
         counts, value = trial, reached
-    return block_shares(counts, N)
+    return shares_of_blocks(counts, N)
 
 
 def _gain(problem: Problem, rows: Ints, counts: Ints, blocks: int = 1) -> Floats:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from airsplit.core.formatting import seconds
+from airsplit.core.formatting import format_seconds
 from airsplit.core.units import Floats, Ints
 from airsplit.plots import style
 
@@ -56,14 +56,18 @@ def draw_clock(
 # ---- latency -------------------------------------------------------------------------------------------------------------------
 def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | None) -> None:
     """A histogram with its middle nine tenths, its mean, and the planned latency."""
-    unit_s, word = (1.0, "s") if latency_s.max() >= 0.1 else (1e-3, "ms")  # as `seconds` has it
+    unit_s, word = (
+        (1.0, "s") if latency_s.max() >= 0.1 else (1e-3, "ms")
+    )  # as `format_seconds` has it
     (low_s, high_s), mean_s = np.quantile(latency_s, (0.05, 0.95)).tolist(), float(latency_s.mean())
     counts, edges_s = np.histogram(latency_s, _edges(latency_s))
     axis.axvspan(
         low_s / unit_s, high_s / unit_s, color=BAND, linewidth=0, zorder=0.5, label="5 % to 95 %"
     )
     axis.stairs(counts, edges_s / unit_s, fill=True, color=BARS, edgecolor="white", linewidth=0.3)
-    axis.axvline(mean_s / unit_s, color=style.BLUE, linewidth=1.2, label=f"mean, {seconds(mean_s)}")
+    axis.axvline(
+        mean_s / unit_s, color=style.BLUE, linewidth=1.2, label=f"mean, {format_seconds(mean_s)}"
+    )
     if planned is not None:
         name, planned_s = planned
         axis.axvline(
@@ -71,7 +75,7 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
             color=style.RED,
             linewidth=1.2,
             linestyle=(0, (3, 1.5)),
-            label=f"{name}, {seconds(planned_s)}",
+            label=f"{name}, {format_seconds(planned_s)}",
         )
     axis.set_xlabel(f"latency of a round [{word}]")
     axis.set_ylabel("rounds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from airsplit.core.formatting import counted, percent, quantity, seconds
+from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
 from airsplit.core.units import Floats, Ints
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
@@ -69,7 +69,7 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
     rows = [
         _row(
             tag("span", "device, split", class_="who head"),
-            tag("span", tag("span", "0"), tag("span", seconds(whole)), class_="ends"),
+            tag("span", tag("span", "0"), tag("span", format_seconds(whole)), class_="ends"),
             "waits",
         )
     ]
@@ -98,7 +98,7 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
 
 def _waits(parts: dict[str, Floats], devices: slice) -> str:
     """Return how much of the time in which they take part some devices wait."""
-    return percent(
+    return format_percent(
         waiting_share({key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}),
         0,
     )
@@ -114,14 +114,16 @@ def _caption(run: History, shown: Ints) -> str:
         if len(shown) == len(run)
         else f"The {len(shown)} of {len(run):,} devices that wait most"
     )
-    return f"{which}, summed over {counted(len(run.records), 'round')}; full width: the whole {run.time}."
+    return f"{which}, summed over {pluralize(len(run.records), 'round')}; full width: the whole {run.time}."
 
 
 def _sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     whole = sum(present.values())
     words = [
-        f"{percent(value / whole, 0)} {TIME[kind]}" for kind, value in present.items() if value > 0
+        f"{format_percent(value / whole, 0)} {TIME[kind]}"
+        for kind, value in present.items()
+        if value > 0
     ]
     said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
     until = " until the last of them was done" if present["idle"] > 0 else ""
@@ -143,8 +145,8 @@ def _time_table(run: History) -> Html:
         [
             name(run.names[k]),
             split_of(run, k),
-            *(seconds(float(run.totals[key][k])) for key in spent.values()),
-            *(quantity(float(run.totals[key][k]), unit) for key, unit in amounts.values()),
+            *(format_seconds(float(run.totals[key][k])) for key in spent.values()),
+            *(format_quantity(float(run.totals[key][k]), unit) for key, unit in amounts.values()),
         ]
         for k in shown.tolist()
     )
@@ -176,12 +178,12 @@ def participation(run: History) -> Html:
 
 def _took_part(run: History, asked: Ints, lost: Ints) -> str:
     rounds = len(run.records)
-    each = f"On average {asked.sum() / rounds:.3g} of {counted(len(run), 'device')} were asked to take part in a round"
+    each = f"On average {asked.sum() / rounds:.3g} of {pluralize(len(run), 'device')} were asked to take part in a round"
     if not lost.any():
         return f"{each}, and none dropped out."
     each = f"{each} and {run.rounds_finished.sum() / rounds:.3g} finished it"
     nobody = sum(len(record.dropped) >= len(record.participants) for record in run.records)
-    times = f"{counted(int(lost.sum()), 'time')} a device dropped out, {percent(lost.sum() / max(asked.sum(), 1))} of those asked"
+    times = f"{pluralize(int(lost.sum()), 'time')} a device dropped out, {format_percent(lost.sum() / max(asked.sum(), 1))} of those asked"
     return f"{each}; {times}." + (
-        f" In {counted(nobody, 'round')} nobody finished." if nobody else ""
+        f" In {pluralize(nobody, 'round')} nobody finished." if nobody else ""
     )

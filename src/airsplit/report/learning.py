@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.formatting import percent, seconds, unit_of_time
+from airsplit.core.formatting import choose_time_unit, format_percent, format_seconds
 from airsplit.core.units import Floats
 from airsplit.report.markup import Html, folded, table, tag, together
 from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
@@ -50,7 +50,7 @@ def learning(run: History) -> Html:
 
 def _drawn(run: History, measure: Measure) -> Html:
     """Legend and two panels."""
-    unit_s, unit = unit_of_time(run.virtual_time_s)
+    unit_s, unit = choose_time_unit(run.virtual_time_s)
     number = np.array([record.round for record in run.records], dtype=np.float64)
     time = run.rounds["virtual_time_s"] / unit_s
     panels = [
@@ -176,16 +176,16 @@ def _cell(value: float, form: Callable[[float], str]) -> str:
 
 
 _COLUMNS: dict[str, tuple[str, Callable[[float], Any]]] = {
-    "time so far": ("virtual_time_s", seconds),
-    "of the round": ("latency_s", seconds),
+    "time so far": ("virtual_time_s", format_seconds),
+    "of the round": ("latency_s", format_seconds),
     "training loss": ("train_loss", lambda v: f"{v:.4g}"),
     "test loss": ("test_loss", lambda v: f"{v:.4g}"),
     "metric": ("test_metric", lambda v: f"{v:.4g}"),
     "metric, std. dev.": ("test_metric_spread", lambda v: f"{v:.4g}"),
     "metric, worst": ("test_metric_worst", lambda v: f"{v:.4g}"),
-    "accuracy": ("test_accuracy", percent),
-    "std. dev.": ("test_accuracy_spread", percent),
-    "worst": ("test_accuracy_worst", percent),
-    "own classes": ("own_accuracy", percent),
-    "worst, own": ("own_accuracy_worst", percent),
+    "accuracy": ("test_accuracy", format_percent),
+    "std. dev.": ("test_accuracy_spread", format_percent),
+    "worst": ("test_accuracy_worst", format_percent),
+    "own classes": ("own_accuracy", format_percent),
+    "worst, own": ("own_accuracy_worst", format_percent),
 }

@@ -19,9 +19,9 @@ class Html(str):
     __slots__ = ()
 
 
-def escaped(text: object) -> Html:
+def escape(text: object) -> Html:
     """
-    >>> escaped("<b>"), escaped(tag("b", "x & y")), escaped("a\\x00b")
+    >>> escape("<b>"), escape(tag("b", "x & y")), escape("a\\x00b")
     ('&lt;b&gt;', '<b>x &amp; y</b>', 'a�b')
     """
     return (
@@ -42,7 +42,7 @@ def tag(element: str, *inside: object, **attributes: object) -> Html:
         for name, value in attributes.items()
         if value is not None
     }
-    opening = element + "".join(f' {name}="{escaped(value)}"' for name, value in named.items())
+    opening = element + "".join(f' {name}="{escape(value)}"' for name, value in named.items())
     return Html(
         f"<{opening} />" if element in _EMPTY else f"<{opening}>{together(*inside)}</{element}>"
     )
@@ -50,7 +50,7 @@ def tag(element: str, *inside: object, **attributes: object) -> Html:
 
 def together(*parts: object) -> Html:
     """One after the other."""
-    return Html("".join(map(escaped, parts)))
+    return Html("".join(map(escape, parts)))
 
 
 def prose(text: str, kind: str | None = None) -> Html:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from airsplit.core.formatting import counted, percent, quantity, repeated, seconds
+from airsplit.core.formatting import (
+    format_interval,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    pluralize,
+)
 from airsplit.report.markup import Html, folded, name, prose, tag, together
 from airsplit.runs.history import TIMES, History, waiting_share
 from airsplit.runs.record import RoundRecord
@@ -16,7 +22,7 @@ from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 def title(run: History) -> str:
     """The run in a few words."""
-    return f"{run.scenario.model.name} with {title_of(run.scenario.training.algorithm)} on {counted(len(run), 'device')}"
+    return f"{run.scenario.model.name} with {title_of(run.scenario.training.algorithm)} on {pluralize(len(run), 'device')}"
 
 
 # ---- what came of it -----------------------------------------------------------------------------------------------------
@@ -25,7 +31,7 @@ def result(run: History) -> Html:
     if not run.records:
         yet = "" if run.divergence else " yet"
         none = prose(
-            f"No round is finished{yet}, of {counted(run.scenario.training.rounds, 'round')}.",
+            f"No round is finished{yet}, of {pluralize(run.scenario.training.rounds, 'round')}.",
             "lead",
         )
         return together(_diverged(run), none)
@@ -52,8 +58,8 @@ def _diverged(run: History) -> Html:
 
 def _when(run: History) -> str:
     done, wanted = run.records[-1].round, run.scenario.training.rounds
-    rounds = counted(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
-    return f"After {rounds} and {seconds(run.virtual_time_s)} of {run.time}"
+    rounds = pluralize(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
+    return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time}"
 
 
 def _how_good(run: History) -> str:
@@ -77,7 +83,7 @@ def _how_good(run: History) -> str:
         if alike
         else "the devices' models get"
     )
-    return f"{who} {percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
+    return f"{who} {format_percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
 
 
 def _metric(run: History, tested: RoundRecord) -> str:
@@ -93,7 +99,7 @@ def _apart(tested: RoundRecord) -> str:
     """How far the devices' models are apart."""
     if not tested.test_accuracy_spread or tested.test_accuracy_worst is None:
         return ""
-    return f" on average (spread {_points(tested.test_accuracy_spread)}, worst {percent(tested.test_accuracy_worst)})"
+    return f" on average (spread {_points(tested.test_accuracy_spread)}, worst {format_percent(tested.test_accuracy_worst)})"
 
 
 def _own(run: History, tested: RoundRecord) -> str:
@@ -103,11 +109,9 @@ def _own(run: History, tested: RoundRecord) -> str:
     worst = (
         ""
         if tested.own_accuracy_worst is None
-        else f" (worst {percent(tested.own_accuracy_worst)})"
+        else f" (worst {format_percent(tested.own_accuracy_worst)})"
     )
-    return (
-        f", and {percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
-    )
+    return f", and {format_percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
 
 
 def _points(fraction: float) -> str:
@@ -116,12 +120,13 @@ def _points(fraction: float) -> str:
 
 def _at_what_cost(run: History) -> str:
     sent, received = (
-        quantity(float(run.totals[f"{way}_bytes"].sum()), "B") for way in ("sent", "received")
+        format_quantity(float(run.totals[f"{way}_bytes"].sum()), "B")
+        for way in ("sent", "received")
     )
     free = "" if run.counts_downlink else ", for which the clock charges no time"
     if not run.has_energy:
         return f"Together the devices sent {sent} up and received {received}{free}."
-    energy = quantity(float(run.totals["energy_j"].sum()), "J")
+    energy = format_quantity(float(run.totals["energy_j"].sum()), "J")
     return f"Together the devices spent {energy}, sent {sent} up and received {received}{free}."
 
 
@@ -135,20 +140,20 @@ def _tiles(run: History) -> Html:
         *_tested_tile(run.evaluated),
         (
             run.time.capitalize(),
-            seconds(run.virtual_time_s),
-            f"{seconds(run.virtual_time_s / len(run.records))} a round",
+            format_seconds(run.virtual_time_s),
+            f"{format_seconds(run.virtual_time_s / len(run.records))} a round",
         ),
         (
             "Sent up",
-            quantity(sums["sent_bytes"], "B"),
-            f"{quantity(sums['received_bytes'], 'B')} received",
+            format_quantity(sums["sent_bytes"], "B"),
+            f"{format_quantity(sums['received_bytes'], 'B')} received",
         ),
         *(
-            [("Energy", quantity(sums["energy_j"], "J"), "of all devices")]
+            [("Energy", format_quantity(sums["energy_j"], "J"), "of all devices")]
             if run.has_energy
             else []
         ),
-        ("Waiting", percent(waiting_share(sums), 0), "of the devices' time"),
+        ("Waiting", format_percent(waiting_share(sums), 0), "of the devices' time"),
     ]
     return tag(
         "dl",
@@ -178,9 +183,9 @@ def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
     worst = (
         "the same for all models"
         if not tested.test_accuracy_spread
-        else f"worst {percent(tested.test_accuracy_worst or 0.0)}"
+        else f"worst {format_percent(tested.test_accuracy_worst or 0.0)}"
     )
-    return [("Accuracy", percent(tested.test_accuracy), worst)]
+    return [("Accuracy", format_percent(tested.test_accuracy), worst)]
 
 
 # ---- what was run --------------------------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     yield "Data", together(name(training.dataset), f", {_partition(training)}")
     yield (
         "Training",
-        f"{counted(training.rounds, 'round')} of {counted(training.iterations_per_round, 'iteration')}, {_optimizer(training)}",
+        f"{pluralize(training.rounds, 'round')} of {pluralize(training.iterations_per_round, 'iteration')}, {_optimizer(training)}",
     )
     if training.metric != ACCURACY:
         better = "more" if training.metric_goal == "max" else "less"
@@ -235,7 +240,7 @@ def _algorithm(scenario: Scenario) -> str:
         ALGORITHMS.get(scenario.training.algorithm),
         scenario.training.average_fronts_every,
     )
-    fronts = "" if every is None else f"; they are averaged, too, {repeated(every, 'round')}"
+    fronts = "" if every is None else f"; they are averaged, too, {format_interval(every, 'round')}"
     return scenario.training.algorithm if known is None else f"{known[0]}: {known[1]}{fronts}"
 
 
@@ -246,7 +251,7 @@ def _fleet(scenario: Scenario) -> str:
         return f"{devices}, with the rates of {Path(fleet.trace).name}"
     if fleet.file is not None:
         return devices
-    spread = f" ± {percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
+    spread = f" ± {format_percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
     fading = (
         ", fading drawn anew each round"
         if fleet.redraw_fading
@@ -276,13 +281,13 @@ def _partition(training: TrainingSettings) -> str:
     kinds = {
         "iid": "iid: the same mix of classes on every device",
         "dirichlet": f"dirichlet with α = {training.alpha}: classes spread unevenly over the devices",
-        "shards": f"shards: {counted(training.labels_per_device or 0, 'label')} a device",
+        "shards": f"shards: {pluralize(training.labels_per_device or 0, 'label')} a device",
         "given": "given: each device has its own",
     }
     each = (
         ""
         if training.samples_per_device is None
-        else f", {counted(training.samples_per_device, 'sample')} each"
+        else f", {pluralize(training.samples_per_device, 'sample')} each"
     )
     return f"{kinds.get(training.partition, training.partition)}{each}"
 
@@ -296,12 +301,12 @@ def _optimizer(training: TrainingSettings) -> str:
 def _presence(training: TrainingSettings) -> Iterator[str]:
     """Who is asked, and who gets lost; nothing where everybody always takes part."""
     asked = (
-        [f"{percent(training.participation, 0)} of the devices are asked in a round"]
+        [f"{format_percent(training.participation, 0)} of the devices are asked in a round"]
         if training.participation < 1
         else []
     )
     lost = (
-        [f"each drops out with a probability of {percent(training.dropout_probability)}"]
+        [f"each drops out with a probability of {format_percent(training.dropout_probability)}"]
         if training.dropout_probability
         else []
     )

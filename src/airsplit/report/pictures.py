@@ -9,7 +9,7 @@ import numpy as np
 
 from airsplit.core.units import Floats
 from airsplit.report.markup import Html, tag, together
-from airsplit.report.scales import Scale, thinned
+from airsplit.report.scales import AxisScale, thin
 
 WIDTH, HEIGHT = 360, 216
 LEFT, RIGHT, TOP, BOTTOM = 42, 20, 8, 36
@@ -39,7 +39,7 @@ class Band:
 class Axis:
     """A scale, what is said under it, and how its ticks are written."""
 
-    scale: Scale
+    scale: AxisScale
     label: str
     form: Callable[[float], str]
 
@@ -117,10 +117,10 @@ def _small(inside: Html) -> Html:
     return tag("svg", inside, viewBox="0 0 24 12", class_="key", aria_hidden="true")
 
 
-def _line(line: Line, x: Floats, across: Scale, up: Scale) -> Html:
+def _line(line: Line, x: Floats, across: AxisScale, up: AxisScale) -> Html:
     there = np.isfinite(line.values)
     x, y = x[there], line.values[there]
-    kept = thinned(y)
+    kept = thin(y)
     points = _points(x[kept], y[kept], across, up)
     dots = (
         [tag("circle", cx=a, cy=b, r=2.2, class_=f"dot {line.kind}") for a, b in points]
@@ -130,10 +130,10 @@ def _line(line: Line, x: Floats, across: Scale, up: Scale) -> Html:
     return together(tag("polyline", points=_joined(points), class_=f"line {line.kind}"), *dots)
 
 
-def _shade(band: Band, x: Floats, across: Scale, up: Scale) -> Html:
+def _shade(band: Band, x: Floats, across: AxisScale, up: AxisScale) -> Html:
     there = np.isfinite(band.low) & np.isfinite(band.high)
     x, low, high = x[there], band.low[there], band.high[there]
-    kept = thinned(high)
+    kept = thin(high)
     outline = [
         *_points(x[kept], high[kept], across, up),
         *reversed(_points(x[kept], low[kept], across, up)),
@@ -169,7 +169,7 @@ def _columns(across: Axis) -> list[Html]:
     ]
 
 
-def _points(x: Floats, y: Floats, across: Scale, up: Scale) -> list[tuple[str, str]]:
+def _points(x: Floats, y: Floats, across: AxisScale, up: AxisScale) -> list[tuple[str, str]]:
     return list(zip(_right(across.places(x)), _down(up.places(y)), strict=True))
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from airsplit.core.formatting import at_most_percent, counted, digits, percent, repeated, seconds
+from airsplit.core.formatting import (
+    format_digits,
+    format_interval,
+    format_percent,
+    format_percent_bound,
+    format_seconds,
+    pluralize,
+)
 from airsplit.core.units import Floats
 from airsplit.planning.plan import WORDS_OF_A_BOUND
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
@@ -58,13 +65,15 @@ def _bound(run: History) -> str:
     status = f": {plan['status']}" if plan.get("status") else ""
     objective = plan.get("objective", "what its method minimizes")
     against = plan.get("bound", "any splits and fixed shares within the limits")
-    longer = f"{at_most_percent(plan['gap'])} longer than the best possible plan in its objective, {objective}"
+    longer = f"{format_percent_bound(plan['gap'])} longer than the best possible plan in its objective, {objective}"
     return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}. {WORDS_OF_A_BOUND}"
 
 
 def _times(run: History) -> str:
-    slowest, last = (seconds(run.plan[key]) for key in ("mean_latency_s", "expected_latency_s"))
-    samples = counted(run.plan["batch_size"], "sample")
+    slowest, last = (
+        format_seconds(run.plan[key]) for key in ("mean_latency_s", "expected_latency_s")
+    )
+    samples = pluralize(run.plan["batch_size"], "sample")
     return f"An iteration of {samples} takes {slowest} on average on the slowest device, and {last} until the last device is done."
 
 
@@ -73,13 +82,13 @@ def _averaged(run: History) -> Iterator[str]:
         number, deepest = run.plan["averaged_parameters"], run.split_name(max(run.plan["splits"]))
         total = run.plan.get("parameters")
         part = (
-            f" of {total:,} ({percent(number / total)})"
+            f" of {total:,} ({format_percent(number / total)})"
             if isinstance(total, int) and total > 0
             else ""
         )
         behind = f"those behind {deepest}, the deepest split"
         yield (
-            f"Averaged are {counted(number, 'parameter')}{part}, {behind}."
+            f"Averaged are {pluralize(number, 'parameter')}{part}, {behind}."
             if number
             else "Nothing is averaged."
         )
@@ -95,8 +104,8 @@ def picture(run: History) -> Html:
         _picture_row(
             "device",
             "cut after",
-            f"share, up to {percent(widest, 1)}",
-            f"time, up to {seconds(slowest)}",
+            f"share, up to {format_percent(widest, 1)}",
+            f"time, up to {format_seconds(slowest)}",
             kind="head",
         )
     ]
@@ -114,7 +123,7 @@ def picture(run: History) -> Html:
                 bar(spent),
             )
         )
-    caption = f"Full bars take as long as the slowest device, {seconds(slowest)} on average. {_planned_waiting(run)}"
+    caption = f"Full bars take as long as the slowest device, {format_seconds(slowest)} on average. {_planned_waiting(run)}"
     legend = swatches({"own": "layers on the device", "theirs": "on the server"} | kinds)
     return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
 
@@ -124,7 +133,7 @@ def _planned_waiting(run: History) -> str:
     devices, last_s = len(run), run.plan["expected_latency_s"]
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
     share = waiting_share(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
-    expected = f"the plan expects the devices to wait {percent(share, 0)} of their time until the last of them is done"
+    expected = f"the plan expects the devices to wait {format_percent(share, 0)} of their time until the last of them is done"
     is_followed = not list(_not_used(run))
     return f"Times vary, and {expected}." if devices > 1 and is_followed else ""
 
@@ -145,9 +154,9 @@ def _device_table(run: History, count: int) -> Html:
         [
             name(run.names[k]),
             name(plan["split_names"][k]),
-            percent(plan["shares"][k], 2),
-            *(seconds(plan[key][k]) for key in times.values()),
-            seconds(sum(plan[key][k] for key in times.values())),
+            format_percent(plan["shares"][k], 2),
+            *(format_seconds(plan[key][k]) for key in times.values()),
+            format_seconds(sum(plan[key][k] for key in times.values())),
         ]
         for k in range(count)
     )
@@ -159,10 +168,10 @@ def _quantile_table(run: History) -> Html:
     levels = list(QUANTILES.values())
     shares = [
         "share of the band",
-        *(f"{digits(100 * q)} %" for q in np.quantile(run.plan["shares"], levels).tolist()),
+        *(f"{format_digits(100 * q)} %" for q in np.quantile(run.plan["shares"], levels).tolist()),
     ]
     times = (
-        [word, *map(seconds, np.quantile(run.plan[key], levels).tolist())]
+        [word, *map(format_seconds, np.quantile(run.plan[key], levels).tolist())]
         for word, key in _columns(run).items()
     )
     return table(["over the devices", *QUANTILES], [shares, *times], words=("over the devices",))
@@ -172,7 +181,7 @@ def _split_table(run: History) -> Html:
     """How many devices take each split; the rarest are left out where there are too many."""
     counts = Counter(run.plan["splits"]).most_common(MOST_SHOWN)
     body = (
-        [name(run.split_name(split)), f"{count:,}", percent(count / len(run))]
+        [name(run.split_name(split)), f"{count:,}", format_percent(count / len(run))]
         for split, count in sorted(counts)
     )
     return table(["split", "devices", "of the fleet"], body, words=("split",))
@@ -189,8 +198,8 @@ def measured(run: History) -> Html:
         float(np.median(run.rounds["latency_s"])),
     )
     said = (
-        f"A round was planned to take {seconds(planned)} on average; it took {seconds(found)}, the median of "
-        f"{counted(rounds, 'round')}: {percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
+        f"A round was planned to take {format_seconds(planned)} on average; it took {format_seconds(found)}, the median of "
+        f"{pluralize(rounds, 'round')}: {format_percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
     )
     finished = np.maximum(run.rounds_finished, 1)  # nothing is measured of a device that drops out
     columns = {word: (key, run.totals[key] / finished) for word, key in _columns(run).items()}
@@ -199,7 +208,7 @@ def measured(run: History) -> Html:
         [
             name(run.names[k]),
             *(
-                seconds(float(v))
+                format_seconds(float(v))
                 for key, means in columns.values()
                 for v in (iterations * run.plan[key][k], means[k])
             ),
@@ -226,7 +235,7 @@ def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterati
     longest = max(float(sum(parts.values()).max()) for parts in (planned, found))  # type: ignore[union-attr]
     rows = [
         tag("li", tag("span", who, class_="who"), bar({key.removesuffix("_s"): float(parts[key][k]) / longest for key in parts}),
-            tag("span", f"{what} {seconds(float(sum(column[k] for column in parts.values())))}", class_="number"))
+            tag("span", f"{what} {format_seconds(float(sum(column[k] for column in parts.values())))}", class_="number"))
         for k in range(len(run))
         for who, what, parts in ((name(run.names[k]), "planned", planned), ("", "measured", found))
     ]  # fmt: skip
@@ -251,17 +260,17 @@ def new_plans(run: History) -> Html:
     body = (
         [
             f"{made[row].round:,}",
-            counted(
+            pluralize(
                 sum(a != b for a, b in zip(splits[row], splits[row + 1], strict=True)), "device"
             ),
             run.split_name(max(splits[row + 1])),
-            f"{percent(min(shares[row + 1]), 2)} – {percent(max(shares[row + 1]), 2)}",
+            f"{format_percent(min(shares[row + 1]), 2)} – {format_percent(max(shares[row + 1]), 2)}",
         ]
         for row in rows
     )
     every = run.scenario.training.replan_every
-    said = f"The plan was made anew {counted(len(made), 'time')}" + (
-        f", {repeated(every, 'round')}." if every else "."
+    said = f"The plan was made anew {pluralize(len(made), 'time')}" + (
+        f", {format_interval(every, 'round')}." if every else "."
     )
     columns = ["round", "another split", "deepest split", "shares of the band"]
     some = "" if len(rows) == len(made) else f", {len(rows)} of {len(made):,}"

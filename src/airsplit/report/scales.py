@@ -16,7 +16,7 @@ LOG_FROM = 50.0  # greatest ÷ least: from there on an axis of losses is logarit
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """An axis from low to high, with its ticks; linear or logarithmic."""
 
     low: float
@@ -27,7 +27,7 @@ class Scale:
     def places(self, values: Floats | Sequence[float]) -> Floats:
         """Where values are between low, 0, and high, 1.
 
-        >>> Scale(0, 4, ()).places([1, 4]).tolist(), Scale(1, 100, (), log=True).places([10.0]).tolist()
+        >>> AxisScale(0, 4, ()).places([1, 4]).tolist(), AxisScale(1, 100, (), log=True).places([10.0]).tolist()
         ([0.25, 1.0], [0.5])
         """
         shape = np.log if self.log else np.asarray
@@ -49,7 +49,7 @@ def step_of(span: float, about: int = 5, *, whole: bool = False) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
 
 
-def span_scale(end: float, *, whole: bool = False) -> Scale:
+def span_scale(end: float, *, whole: bool = False) -> AxisScale:
     """From zero to just there, as for rounds and times.
 
     >>> span_scale(6, whole=True)
@@ -57,10 +57,10 @@ def span_scale(end: float, *, whole: bool = False) -> Scale:
     """
     high = float(end) if end > 0 else 1.0
     step = step_of(high, whole=whole)
-    return Scale(0.0, high, tuple(n * step for n in range(math.floor(high / step + 1e-9) + 1)))
+    return AxisScale(0.0, high, tuple(n * step for n in range(math.floor(high / step + 1e-9) + 1)))
 
 
-def value_scale(greatest: float, ceiling: float = math.inf) -> Scale:
+def value_scale(greatest: float, ceiling: float = math.inf) -> AxisScale:
     """From zero to the first tick that nothing is above, or to a ceiling.
 
     >>> value_scale(0.93, ceiling=1.0).ticks[-1], value_scale(2.3).high
@@ -68,14 +68,14 @@ def value_scale(greatest: float, ceiling: float = math.inf) -> Scale:
     """
     step = step_of(greatest if greatest > 0 else 1.0)
     count = max(math.ceil(greatest / step - 1e-9), 1)
-    return Scale(
+    return AxisScale(
         0.0,
         min(count * step, ceiling),
         tuple(n * step for n in range(count + 1) if n * step <= ceiling * (1 + 1e-9)),
     )
 
 
-def loss_scale(values: Floats) -> Scale:
+def loss_scale(values: Floats) -> AxisScale:
     """Linear from zero; logarithmic for losses that are all above zero and far apart.
 
     >>> loss_scale(np.array([2.3, 1.1])).log, loss_scale(np.array([2.3, 0.002])).ticks
@@ -87,7 +87,7 @@ def loss_scale(values: Floats) -> Scale:
     return log_scale(least / 1.15, greatest * 1.15)
 
 
-def log_scale(low: float, high: float) -> Scale:
+def log_scale(low: float, high: float) -> AxisScale:
     """A logarithmic axis from low to high; a short one, without two powers of ten on it, has ticks between them.
 
     >>> log_scale(0.5, 2000.0).ticks, log_scale(1.5, 20.0).ticks
@@ -101,7 +101,7 @@ def log_scale(low: float, high: float) -> Scale:
         high,
         (float(f"{factor}e{power}") for power in range(first, last + 1) for factor in (1, 2, 5)),
     )
-    return Scale(low, high, powers if len(powers) > 1 else between, log=True)
+    return AxisScale(low, high, powers if len(powers) > 1 else between, log=True)
 
 
 def _within(low: float, high: float, ticks: Iterable[float]) -> tuple[float, ...]:
@@ -117,17 +117,17 @@ def tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _around_zero(least: float, greatest: float) -> Scale:
+def _around_zero(least: float, greatest: float) -> AxisScale:
     """For losses that can be negative, as a likelihood of a density can."""
     step = step_of(max(greatest, 0.0) - least)
     below, above = math.floor(least / step + 1e-9), math.ceil(max(greatest, 0.0) / step - 1e-9)
-    return Scale(below * step, above * step, tuple(n * step for n in range(below, above + 1)))
+    return AxisScale(below * step, above * step, tuple(n * step for n in range(below, above + 1)))
 
 
-def thinned(values: Floats, most: int = MOST_POINTS) -> Ints:
+def thin(values: Floats, most: int = MOST_POINTS) -> Ints:
     """Rows of at most so many points that look like all of them: of neighbors the first, the least, the greatest and the last.
 
-    >>> thinned(np.array([0.0, 9.0, 1.0, 2.0, -5.0, 3.0, 4.0, 4.0]), most=4).tolist()
+    >>> thin(np.array([0.0, 9.0, 1.0, 2.0, -5.0, 3.0, 4.0, 4.0]), most=4).tolist()
     [0, 1, 4, 7]
     """
     if len(values) <= most:

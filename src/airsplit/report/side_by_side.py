@@ -10,7 +10,7 @@ import numpy as np
 
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
-from airsplit.core.formatting import counted, unit_of_time
+from airsplit.core.formatting import choose_time_unit, pluralize
 from airsplit.core.parsing import read_json
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.core.units import Floats
@@ -18,7 +18,7 @@ from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
-from airsplit.runs.comparison import Comparison, Row, comparison_in, folder_of
+from airsplit.runs.comparison import AlgorithmSummary, Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
 from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
@@ -50,7 +50,7 @@ def is_comparison(folder: str | os.PathLike[str]) -> bool:
 def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
     """A comparison as its folder tells it; a FileProblem where something is missing in it."""
     algorithms, seeds, target = _facts(Path(folder) / FACTS)
-    return comparison_in(folder, None, algorithms, seeds, target)
+    return load_comparison(folder, None, algorithms, seeds, target)
 
 
 def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
@@ -86,7 +86,7 @@ def _title(found: Comparison) -> str:
     return (
         f"{', '.join(names[:-1])} and {names[-1]} side by side"
         if len(names) > 1
-        else f"{names[0]}, {counted(len(found.seeds), 'seed')}"
+        else f"{names[0]}, {pluralize(len(found.seeds), 'seed')}"
     )
 
 
@@ -117,7 +117,7 @@ def _curves(found: Comparison) -> Html:
         return Html()
     curves = {algorithm: trials.curve() for algorithm, trials in found.finished.items()}
     ends = [float(times.mean(axis=0)[-1]) for _, times, _ in curves.values()]
-    unit_s, unit = unit_of_time(max(ends))
+    unit_s, unit = choose_time_unit(max(ends))
     starts = [float(times.mean(axis=0)[0]) / unit_s for _, times, _ in curves.values()]
     log = max(ends) > FAR_APART * min(ends)
     across_time = Axis(
@@ -191,9 +191,9 @@ def _runs(found: Comparison) -> Html:
     return together(tag("h2", "Each run"), tag("ul", *rows))
 
 
-def _links(row: Row, seeds: tuple[int, ...]) -> list[Html]:
+def _links(row: AlgorithmSummary, seeds: tuple[int, ...]) -> list[Html]:
     found = [
-        tag("a", f"seed {seed}", href=f"{folder_of(row.algorithm, seed)}/report.html")
+        tag("a", f"seed {seed}", href=f"{name_run_folder(row.algorithm, seed)}/report.html")
         for seed in seeds
     ]
     return [together(each, " ") for each in found]

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import FileProblem
-from airsplit.core.formatting import counted, percent, quantity, seconds
+from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.history import has_energy
-from airsplit.runs.metric import Metric, metric_of
+from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
 from airsplit.runs.wording import title_of
 from airsplit.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
-class Row:
+class AlgorithmSummary:
     """What an algorithm came to, as means over the seeds whose training did not diverge; None if there is no such seed.
 
     accuracy, worst_accuracy, own_accuracy   after the last round; None where labels are not classes, too
@@ -76,7 +76,7 @@ class Comparison:
     @property
     def metric(self) -> Metric:
         """The number by which they are compared."""
-        return metric_of(self.scenario.training)
+        return get_metric(self.scenario.training)
 
     @property
     def has_metric(self) -> bool:
@@ -90,11 +90,11 @@ class Comparison:
         """What a table of its rows has besides the algorithm."""
         return [column for column, _ in self._cells(self.rows[0])]
 
-    def cells(self, row: Row) -> list[str]:
+    def cells(self, row: AlgorithmSummary) -> list[str]:
         """A row of a table with these columns."""
         return [cell for _, cell in self._cells(row)]
 
-    def _cells(self, row: Row) -> Iterator[tuple[str, str]]:
+    def _cells(self, row: AlgorithmSummary) -> Iterator[tuple[str, str]]:
         """Columns and what a row has in them."""
         yield f"final {self.metric.name}", self._final(row)
         yield (
@@ -105,19 +105,23 @@ class Comparison:
             (f"time to {self._target}" if self.has_metric else "time to a target"),
             self._time(row),
         )
-        yield "all rounds", _or_dash(row.virtual_time_s, seconds)
+        yield "all rounds", _or_dash(row.virtual_time_s, format_seconds)
         yield "sent up", _or_dash(row.sent_bytes, _bytes)
         if self.scenario.clock.downlink:
             yield "received", _or_dash(row.received_bytes, _bytes)
-        yield "devices' work", _or_dash(row.device_macs, lambda macs: quantity(macs, "MAC"))
+        yield "devices' work", _or_dash(row.device_macs, lambda macs: format_quantity(macs, "MAC"))
         if self.has_energy:
-            yield "energy", _or_dash(row.energy_j, lambda energy_j: quantity(energy_j, "J"))
+            yield "energy", _or_dash(row.energy_j, lambda energy_j: format_quantity(energy_j, "J"))
 
     @property
     def _target(self) -> str:
-        return percent(self.target, 0) if self.metric.is_accuracy else self.metric.show(self.target)
+        return (
+            format_percent(self.target, 0)
+            if self.metric.is_accuracy
+            else self.metric.show(self.target)
+        )
 
-    def _judged(self, row: Row) -> Estimate | None:
+    def _judged(self, row: AlgorithmSummary) -> Estimate | None:
         """Return what a row is judged by."""
         return row.accuracy if self.metric.is_accuracy else row.metric
 
@@ -127,20 +131,20 @@ class Comparison:
         spread = "" if value.half_width is None else f" ± {self.metric.show(value.half_width)}"
         return f"{self.metric.show(value.mean)}{spread}"
 
-    def _time(self, row: Row) -> str:
+    def _time(self, row: AlgorithmSummary) -> str:
         """Return the time to the target, and how many seeds reach it if not all do."""
         if row.reached == 0:
             return "never"
         if row.reached == len(self.seeds):
-            return _or_dash(row.time_to_target_s, seconds)
+            return _or_dash(row.time_to_target_s, format_seconds)
         some = f"{row.reached} of {len(self.seeds)}"
         return (
             f"only {some}"
             if row.time_to_target_s is None
-            else f"{seconds(row.time_to_target_s)} ({some})"
+            else f"{format_seconds(row.time_to_target_s)} ({some})"
         )
 
-    def _final(self, row: Row) -> str:
+    def _final(self, row: AlgorithmSummary) -> str:
         """Return the metric after the last round, and what became of seeds that never got there."""
         if not row.diverged:
             return self._shown(self._judged(row))
@@ -158,7 +162,7 @@ class Comparison:
             else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
         )
         return (
-            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {counted(training.rounds, 'round')} of "
+            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {pluralize(training.rounds, 'round')} of "
             f"{training.iterations_per_round} iterations, batch {training.batch_size}; {which}."
         )
 
@@ -202,7 +206,7 @@ class Comparison:
             yield f"None of them gets {right}."
             return
         first_s, first = timed[0]
-        parts = [f"The first to get {right} is {first}, after {seconds(first_s)}"]
+        parts = [f"The first to get {right} is {first}, after {format_seconds(first_s)}"]
         if len(timed) > 1:
             parts.append(
                 ", ".join(
@@ -217,7 +221,7 @@ class Comparison:
         ]
         yield f"{'; '.join(parts)}."
 
-    def _seldom(self, row: Row) -> str:
+    def _seldom(self, row: AlgorithmSummary) -> str:
         """Return what is said of an algorithm that does not reach the target with half of its seeds."""
         return (
             f"does with {row.reached} of {len(self.seeds)} seeds only"
@@ -236,17 +240,17 @@ class Comparison:
             yield f"Diverged: {', '.join(each)}."
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[AlgorithmSummary]:
         """What each algorithm came to; made once, because it adds up all records."""
         return [self._row(algorithm, trials) for algorithm, trials in self.trials.items()]
 
-    def _row(self, algorithm: str, trials: Trials) -> Row:
+    def _row(self, algorithm: str, trials: Trials) -> AlgorithmSummary:
         times = [np.inf if time is None else time for time in trials.time_to(self.target)]
         diverged = {
             seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()
         }
         median = float(np.median(times + [np.inf] * len(diverged)))
-        return Row(
+        return AlgorithmSummary(
             algorithm,
             accuracy=estimate(trials.last("test_accuracy")),
             worst_accuracy=estimate(trials.last("test_accuracy_worst")),
@@ -276,7 +280,7 @@ class Comparison:
         return {"headline": self.headline} | about | {"algorithms": rows}
 
 
-def comparison_in(
+def load_comparison(
     folder: str | os.PathLike[str],
     scenario: Scenario | None,
     algorithms: Sequence[str],
@@ -289,13 +293,13 @@ def comparison_in(
         scenario: What was compared; None: that of the first run.
         target: None: the best round number that all runs reach, whole percent of accuracy.
     """
-    first = RunFolder(Path(folder) / folder_of(algorithms[0], seeds[0]))
+    first = RunFolder(Path(folder) / name_run_folder(algorithms[0], seeds[0]))
     if scenario is None:
         scenario = Scenario.from_toml(first.scenario())
-    metric = metric_of(scenario.training)
+    metric = get_metric(scenario.training)
     trials, diverged = dict[str, Trials](), dict[str, dict[int, Divergence]]()
     for algorithm in algorithms:
-        runs = {seed: RunFolder(Path(folder) / folder_of(algorithm, seed)) for seed in seeds}
+        runs = {seed: RunFolder(Path(folder) / name_run_folder(algorithm, seed)) for seed in seeds}
         ends = {seed: run.divergence() for seed, run in runs.items()}
         diverged[algorithm] = {seed: end for seed, end in ends.items() if end is not None}
         records = [tuple(run.records()) for seed, run in runs.items() if ends[seed] is None]
@@ -311,10 +315,10 @@ def comparison_in(
     return Comparison(scenario, seeds, target, trials, diverged, has_energy(first.plan(), scenario))
 
 
-def folder_of(algorithm: str, seed: int) -> str:
+def name_run_folder(algorithm: str, seed: int) -> str:
     """The folder of one run, beside those of the others.
 
-    >>> folder_of("sfl", 0), folder_of("mine:MEDIAN", 1)
+    >>> name_run_folder("sfl", 0), name_run_folder("mine:MEDIAN", 1)
     ('sfl-seed0', 'mine.MEDIAN-seed1')
     """
     return f"{algorithm.replace(':', '.')}-seed{seed}"
@@ -328,9 +332,9 @@ def accuracy(value: Estimate | None) -> str:
     if value is None:
         return "–"
     return (
-        percent(value.mean)
+        format_percent(value.mean)
         if value.half_width is None
-        else f"{100 * value.mean:.1f} ± {percent(value.half_width)}"
+        else f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
     )
 
 
@@ -339,7 +343,7 @@ def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
 
 
 def _bytes(count: float) -> str:
-    return quantity(count, "B")
+    return format_quantity(count, "B")
 
 
 def _mean(values: Sequence[float]) -> float | None:

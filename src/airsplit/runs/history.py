@@ -13,7 +13,7 @@ import numpy as np
 from airsplit.core.errors import AirsplitError, FileProblem, show
 from airsplit.core.units import Floats, Ints
 from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.runs.metric import Metric, metric_of
+from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.record import (
     ENERGY_INCLUDES_COMPUTING,
     LARGEST,
@@ -114,7 +114,7 @@ class History:
     @property
     def metric(self) -> Metric:
         """The number by which its models are judged."""
-        return metric_of(self.scenario.training)
+        return get_metric(self.scenario.training)
 
     @property
     def is_networked(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airsplit.core.formatting import percent
+from airsplit.core.formatting import format_percent
 from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 
@@ -62,13 +62,13 @@ class Metric:
         >>> Metric().show(0.912), Metric("error", "test_metric", "min").show(0.01234)
         ('91.2 %', '0.01234')
         """
-        return percent(value) if self.is_accuracy else f"{value:.4g}"
+        return format_percent(value) if self.is_accuracy else f"{value:.4g}"
 
 
-def metric_of(settings: TrainingSettings) -> Metric:
+def get_metric(settings: TrainingSettings) -> Metric:
     """Return the metric by which a training is judged.
 
-    >>> metric_of(TrainingSettings(metric="mine.metrics:mean_iou"))
+    >>> get_metric(TrainingSettings(metric="mine.metrics:mean_iou"))
     Metric(name='mean_iou', field='test_metric', goal='max')
     """
     if settings.metric == ACCURACY:

@@ -10,19 +10,19 @@ from pathlib import Path
 VERSION = "0.1.0"
 
 
-def made_by() -> dict[str, str]:
+def describe_provenance() -> dict[str, str]:
     """Under the names of a run folder's plan.json.
 
-    >>> sorted(made_by())
+    >>> sorted(describe_provenance())
     ['airsplit_version', 'machine']
     """
     return {
         "airsplit_version": VERSION,
-        "machine": f"{processor()}, {cores()} cores, Python {platform.python_version()}, {_torch()}",
+        "machine": f"{name_processor()}, {count_cores()} cores, Python {platform.python_version()}, {_torch()}",
     }
 
 
-def processor() -> str:
+def name_processor() -> str:
     """What the machine computes with, as it calls itself."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
@@ -30,7 +30,7 @@ def processor() -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def cores() -> int:
+def count_cores() -> int:
     """How many of them this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

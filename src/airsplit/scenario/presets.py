@@ -140,9 +140,9 @@ seed = 0
 }
 
 
-def preset_names() -> list[str]:
+def list_presets() -> list[str]:
     """
-    >>> preset_names()
+    >>> list_presets()
     ['demo', 'paper-alexnet', 'paper-alexnet-no-limit', 'paper-vgg16', 'physical']
     """
     return sorted(_PRESETS)

@@ -67,7 +67,7 @@ class Scenario(Section):
         trust_run   accept code by path ("package.module:name") from the scenario.toml of a run folder, which may be another's
         """
         name = os.fspath(path_or_preset)
-        if name in presets.preset_names():
+        if name in presets.list_presets():
             return cls.from_toml(presets.preset(name))
         where, file = f"scenario file {name!r}", Path(name)
         with suppress(OSError):  # where it may not be looked for, reading it says why
@@ -196,7 +196,7 @@ class Scenario(Section):
 def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
     """Return the run folder that this scenario lies in, under whatever name; None for a preset and for any other file."""
     name = os.fspath(path_or_preset)
-    if name in presets.preset_names():
+    if name in presets.list_presets():
         return None
     file = Path(name).resolve()
     marks = FILES_OF_A_RUN if file.name == "scenario.toml" else FILES_OF_A_RUN[:2]
@@ -235,8 +235,8 @@ def _no_scenario(name: str) -> AirsplitError:
     """Neither a preset nor a file: an error that offers the nearest preset."""
     path = Path(name)
     if not path.suffix and len(path.parts) == 1:
-        return unknown_name("preset or file", name, presets.preset_names())
-    near = difflib.get_close_matches(path.stem, presets.preset_names(), n=1, cutoff=0.5)
+        return unknown_name("preset or file", name, presets.list_presets())
+    near = difflib.get_close_matches(path.stem, presets.list_presets(), n=1, cutoff=0.5)
     hint = f"; did you mean the preset {near[0]!r}?" if near else ""
     return FileProblem(f"scenario file {name!r} does not exist{hint}")
 

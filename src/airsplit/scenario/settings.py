@@ -24,7 +24,7 @@ from airsplit.core.plugins import require_choice_or_path
 from airsplit.planning.methods import DEFAULT_METHOD, METHODS, foreign_options
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Cell, Fleet
-from airsplit.system.inputs import DTYPES, InputSpec, input_spec, require_shape
+from airsplit.system.inputs import DTYPES, InputSpec, parse_input_spec, require_shape
 from airsplit.system.profile import require_raw_inputs
 
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
@@ -183,7 +183,7 @@ class ModelSettings(Section):
         """
         if self.inputs is not None:
             return tuple(
-                input_spec(text, f"model.inputs[{at}]") for at, text in enumerate(self.inputs)
+                parse_input_spec(text, f"model.inputs[{at}]") for at, text in enumerate(self.inputs)
             )
         return (
             None

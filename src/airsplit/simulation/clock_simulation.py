@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import InvalidValue, require_integer, show
-from airsplit.core.formatting import seconds
+from airsplit.core.formatting import format_seconds
 from airsplit.core.units import Floats, Ints
-from airsplit.models.loading import profile_for
+from airsplit.models.loading import profile_scenario
 from airsplit.planning.plan import Plan
 from airsplit.runs.history import TIMES
 from airsplit.runs.record import PER_DEVICE
@@ -187,7 +187,7 @@ def clock_run(
         scenario.training.rounds if rounds is None else require_integer("rounds", rounds, low=1)
     )
     fleet = scenario.make_fleet()  # before a model is counted, which may take long
-    schedule = Schedule(scenario, profile_for(scenario), fleet)
+    schedule = Schedule(scenario, profile_scenario(scenario), fleet)
     latency, planned, devices, says = (
         list[float](),
         np.zeros(2),
@@ -202,7 +202,9 @@ def clock_run(
         devices.add(costs)
         latency.append(costs.latency_s)
         planned += says
-        tell(f"round {number:,} of {wanted:,}, virtual time {seconds(schedule.virtual_time_s)}")
+        tell(
+            f"round {number:,} of {wanted:,}, virtual time {format_seconds(schedule.virtual_time_s)}"
+        )
     mean_s, expected_s = (None if np.isnan(total) else total / wanted for total in planned.tolist())
     return ClockRun(schedule, np.array(latency), devices, mean_s, expected_s)
 

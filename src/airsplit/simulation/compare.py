@@ -13,12 +13,12 @@ from pathlib import Path
 
 from airsplit.core.errors import Diverged, InvalidValue, require_integer, require_number
 from airsplit.core.files import write_text
-from airsplit.core.formatting import seconds
+from airsplit.core.formatting import format_seconds
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.data.batches import short_devices_in
-from airsplit.runs.comparison import Comparison, comparison_in, folder_of
+from airsplit.runs.comparison import Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
-from airsplit.runs.metric import metric_of
+from airsplit.runs.metric import get_metric
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ALGORITHMS
 from airsplit.simulation.simulate import simulate
@@ -49,7 +49,7 @@ def compare(
     if jobs is not None:
         require_integer("jobs", jobs, low=1)
     if target is not None:
-        low, high = (0, 1) if metric_of(scenario.training).is_accuracy else (None, None)
+        low, high = (0, 1) if get_metric(scenario.training).is_accuracy else (None, None)
         require_number("target", target, above=low, high=high)
     chosen = [
         require_choice_or_path("algorithm", algorithm, ALGORITHMS)
@@ -61,7 +61,11 @@ def compare(
     runs = [(algorithm, seed) for algorithm in chosen for seed in numbers]
     pieces = [
         _Piece(
-            _variant(scenario, a, s), Path(out) / folder_of(a, s), resume, data, (a, s) == runs[0]
+            _variant(scenario, a, s),
+            Path(out) / name_run_folder(a, s),
+            resume,
+            data,
+            (a, s) == runs[0],
         )
         for a, s in runs
     ]
@@ -76,9 +80,9 @@ def compare(
     for done in in_parallel(_train, pieces, jobs=jobs):
         rounds = _rounds_in(pieces)
         pace_s = (time.monotonic() - start_s) / (rounds - before) if rounds > before else None
-        left = "" if pace_s is None else f", about {seconds(pace_s * (whole - rounds))} left"
+        left = "" if pace_s is None else f", about {format_seconds(pace_s * (whole - rounds))} left"
         tell(f"{len(done)} of {len(pieces)} runs, {rounds} of {whole} rounds{left}")
-    found = comparison_in(out, scenario, chosen, numbers, target)
+    found = load_comparison(out, scenario, chosen, numbers, target)
     write_text(
         Path(out) / "comparison.json", json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
     )

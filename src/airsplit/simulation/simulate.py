@@ -11,7 +11,7 @@ from typing import Any
 
 from airsplit.core.errors import Diverged, InvalidValue, show
 from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.runs.provenance import made_by
+from airsplit.runs.provenance import describe_provenance
 from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.coordinator import Training
@@ -113,7 +113,7 @@ def _written_plan(training: Training) -> dict[str, Any]:
     about["parameters"] = int(training.profile.parameters.sum())
     about[ENERGY_INCLUDES_COMPUTING] = training.fleet.joules_per_mac is not None
     about["samples"] = training.sample_counts.tolist()
-    return training.plan.to_dict() | about | made_by()
+    return training.plan.to_dict() | about | describe_provenance()
 
 
 def _take_up(training: Training, folder: RunFolder | None) -> None:

@@ -24,13 +24,13 @@ from airsplit.core.errors import (
     unknown_name,
 )
 from airsplit.core.files import (
-    first_repeated,
+    describe_bad_number,
+    describe_wrong_length,
+    find_duplicate,
     is_number,
-    not_a_number,
     parse_table,
     read_table,
     write_text,
-    wrong_length,
 )
 from airsplit.core.randomness import generator
 from airsplit.core.units import Floats, dbm_to_watts
@@ -417,7 +417,7 @@ def _names(names: Sequence[str]) -> tuple[str, ...]:
         raise InvalidValue(
             f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}"
         )
-    if (repeated := first_repeated(names)) is not None:
+    if (repeated := find_duplicate(names)) is not None:
         name, one, other = repeated
         raise InvalidValue(
             f"fleet.name must not repeat a name, got {show(name)} for devices {one} and {other}"
@@ -442,7 +442,7 @@ def _parse_columns(
 ) -> dict[str, Any]:
     for number, row in body:
         if len(row) != len(header):
-            raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
+            raise FileProblem(f"{where}, line {number}: {describe_wrong_length(row, header)}")
     columns: dict[str, Any] = {}
     for at, column in enumerate(header):
         cells = [row[at].strip() for _, row in body]
@@ -454,7 +454,9 @@ def _parse_columns(
             columns[column] = np.array([float(c) for c in cells])
         except ValueError:
             bad = next((n, c) for (n, _), c in zip(body, cells, strict=True) if not is_number(c))
-            raise FileProblem(f"{where}, line {bad[0]}: {not_a_number(column, bad[1])}") from None
+            raise FileProblem(
+                f"{where}, line {bad[0]}: {describe_bad_number(column, bad[1])}"
+            ) from None
     return columns
 
 
@@ -464,7 +466,7 @@ def _require_own_names(where: str, names: list[str], lines: list[int]) -> None:
         raise FileProblem(
             f"{where}, line {lines[names.index('')]}: name must not be empty; name every device, or leave the column out"
         )
-    if (repeated := first_repeated(names)) is not None:
+    if (repeated := find_duplicate(names)) is not None:
         name, one, other = repeated
         raise FileProblem(
             f"{where}, line {lines[other]}: name must not repeat, got {show(name)} as in line {lines[one]}"

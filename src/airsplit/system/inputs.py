@@ -44,13 +44,13 @@ class InputSpec:
             require_choice("input.dtype", self.dtype, DTYPES)
 
     def __str__(self) -> str:
-        return shape_text(self.shape) + (f":{self.dtype}" if self.dtype else "")
+        return format_shape(self.shape) + (f":{self.dtype}" if self.dtype else "")
 
 
-def input_spec(text: object, field: str = "input") -> InputSpec:
+def parse_input_spec(text: object, field: str = "input") -> InputSpec:
     """An input as people write it; `field` says in an error where it was written.
 
-    >>> input_spec("3x224x224"), input_spec("16x8:bfloat16")
+    >>> parse_input_spec("3x224x224"), parse_input_spec("16x8:bfloat16")
     (InputSpec(shape=(3, 224, 224), dtype=''), InputSpec(shape=(16, 8), dtype='bfloat16'))
     """
     sizes, colon, dtype = text.lower().partition(":") if isinstance(text, str) else ("", "", "")
@@ -87,9 +87,9 @@ def require_shape(field: str, shape: object) -> Shape:
     return sizes
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """
-    >>> shape_text((3, 32, 32))
+    >>> format_shape((3, 32, 32))
     '3x32x32'
     """
     return "x".join(str(size) for size in shape)

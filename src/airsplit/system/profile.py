@@ -24,7 +24,7 @@ from airsplit.core.errors import (
 )
 from airsplit.core.parsing import parse_json
 from airsplit.core.units import BYTES_PER_FLOAT32, Ints
-from airsplit.system.inputs import input_spec
+from airsplit.system.inputs import parse_input_spec
 
 COLUMNS = (
     "layer_macs",
@@ -107,7 +107,9 @@ class Profile:
                 f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}'
             )
         object.__setattr__(
-            self, "inputs", tuple(str(input_spec(text, "profile.inputs")) for text in self.inputs)
+            self,
+            "inputs",
+            tuple(str(parse_input_spec(text, "profile.inputs")) for text in self.inputs),
         )
         object.__setattr__(
             self, "input_names", _input_names("profile.input_names", self.input_names)
@@ -346,20 +348,20 @@ def require_raw_inputs(field: str, value: object) -> None:
         raise InvalidValue(f"{field} must be {rule}{example}, got {show(value)}")
 
 
-def shipped_names() -> list[str]:
+def list_shipped_profiles() -> list[str]:
     """The models whose profiles come with the package."""
     files = resources.files("airsplit.models.zoo").joinpath("profiles").iterdir()
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
-def shipped_profile(name: str) -> Profile:
+def load_shipped_profile(name: str) -> Profile:
     """The profile of a built-in model, without importing torch.
 
-    >>> shipped_profile("alexnet").names[3]
+    >>> load_shipped_profile("alexnet").names[3]
     'pool1'
     """
-    if name not in shipped_names():
-        raise unknown_name("model", name, shipped_names())
+    if name not in list_shipped_profiles():
+        raise unknown_name("model", name, list_shipped_profiles())
     return Profile.from_json(
         resources.files("airsplit.models.zoo")
         .joinpath("profiles")

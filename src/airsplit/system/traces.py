@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.core.errors import FileProblem, InvalidValue, require_number, require_numbers, show
-from airsplit.core.files import first_repeated, is_number, not_a_number, read_table, wrong_length
+from airsplit.core.files import (
+    describe_bad_number,
+    describe_wrong_length,
+    find_duplicate,
+    is_number,
+    read_table,
+)
 from airsplit.core.units import Floats
 
 
@@ -77,8 +83,8 @@ class Trace:
             )
         for number, row in rows[1:]:
             if len(row) != len(header):
-                raise FileProblem(f"{where}, line {number}: {wrong_length(row, header)}")
-        if (repeated := first_repeated(header)) is not None:
+                raise FileProblem(f"{where}, line {number}: {describe_wrong_length(row, header)}")
+        if (repeated := find_duplicate(header)) is not None:
             name, one, other = repeated
             raise FileProblem(
                 f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice"
@@ -97,4 +103,4 @@ def _floats(header: list[str], row: list[str], where: str) -> list[float]:
         return [float(entry) for entry in row]
     except ValueError:
         column, entry = next((c, e) for c, e in zip(header, row, strict=True) if not is_number(e))
-        raise FileProblem(f"{where}: {not_a_number(column, entry.strip())}") from None
+        raise FileProblem(f"{where}: {describe_bad_number(column, entry.strip())}") from None

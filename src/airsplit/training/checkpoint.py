@@ -28,7 +28,7 @@ from airsplit.core.errors import (
     require_numbers,
     show,
 )
-from airsplit.core.files import beside, put_in_place, write_text
+from airsplit.core.files import replace_file, temporary_file_beside, write_text
 from airsplit.core.parsing import read_json
 from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
@@ -173,14 +173,14 @@ def write_tensors(
     """
     whole = _apart(tensors)
     checksum = checksum_of_tensors(whole)
-    with beside(file) as new:
+    with temporary_file_beside(file) as new:
         try:
             save_file(whole, new, dict(about or {}) | {HEADER_CHECKSUM: checksum})
         except (OSError, SafetensorError) as error:
             raise FileProblem(
                 f"{str(file)!r} cannot be written: {' '.join(str(error).split())}"
             ) from None
-        put_in_place(new, file)
+        replace_file(new, file)
     return checksum
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import Diverged, FileProblem
-from airsplit.core.formatting import percent
+from airsplit.core.formatting import format_percent
 from airsplit.core.units import Floats, Ints
 from airsplit.data.datasets import Dataset
-from airsplit.data.partition import label_counts
-from airsplit.runs.metric import metric_of
+from airsplit.data.partition import count_labels
+from airsplit.runs.metric import get_metric
 from airsplit.runs.record import RoundRecord, few_digits
 from airsplit.scenario.scenario import Scenario
 from airsplit.training import checkpoint
@@ -217,7 +217,7 @@ class Training:
         def tell(done: int) -> None:
             trained = min(done / max(steps, 1), 1.0)  # devices that drop out may take steps, too
             self._tell(
-                f"round {task.number} of {self.settings.rounds}: {percent(trained, 0)} trained"
+                f"round {task.number} of {self.settings.rounds}: {format_percent(trained, 0)} trained"
             )
 
         return tell
@@ -259,7 +259,7 @@ class Training:
 
         def tell(done: float) -> None:
             self._tell(
-                f"round {number} of {self.settings.rounds}: trained, {percent(done, 0)} tested"
+                f"round {number} of {self.settings.rounds}: trained, {format_percent(done, 0)} tested"
             )
 
         chance = partial(seeded, self.settings.seed, "evaluation", number)
@@ -285,7 +285,7 @@ class Training:
         fields = {"test_loss": float(np.mean([score.loss for score in found]))}
         fields |= summary("test_accuracy", [score.accuracy for score in found])
         fields |= summary(
-            "test_metric", [score.metric for score in found], metric_of(self.settings).worst
+            "test_metric", [score.metric for score in found], get_metric(self.settings).worst
         )
         if self._mixes is not None:
             fields |= summary(
@@ -376,7 +376,7 @@ def _checksum(dataset: Dataset, parts: list[Ints]) -> str:
 
 def _mixes(labels: Any, parts: list[Ints], classes: int) -> Floats:
     """The share of each class in what each device holds, K × classes."""
-    counts = label_counts(labels, parts, classes).astype(np.float64)
+    counts = count_labels(labels, parts, classes).astype(np.float64)
     shares: Floats = counts / counts.sum(axis=1, keepdims=True)
     return shares
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.plugins import factory
+from airsplit.core.plugins import import_factory
 
 Loss = Callable[[Any, Tensor], Tensor]
 """A model's output and the labels → one number, a mean over the batch."""
@@ -21,7 +21,7 @@ IGNORED_LABEL = -100
 
 def loss_of(name: str) -> Loss:
     """The loss of a scenario: "cross-entropy", or "package.module:function"."""
-    return factory(name, "training.loss", "the loss") if ":" in name else cross_entropy
+    return import_factory(name, "training.loss", "the loss") if ":" in name else cross_entropy
 
 
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:

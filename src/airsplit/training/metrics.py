@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from airsplit.core.errors import UserCodeError, show
-from airsplit.core.plugins import factory
+from airsplit.core.plugins import import_factory
 from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 MetricFunction = Callable[[Any, Tensor], float]
@@ -22,7 +22,7 @@ def load_metric(settings: TrainingSettings) -> MetricFunction | None:
     name = settings.metric
     if name == ACCURACY:
         return None
-    function = factory(name, "training.metric", "one number")
+    function = import_factory(name, "training.metric", "one number")
 
     def measure(output: Any, labels: Tensor) -> float:
         return _one_number(name, function(output, labels, **settings.metric_arguments))

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.cut import Back, Front, halves
-from airsplit.models.splits import Outline
-from airsplit.models.tracing.graph import Meta, find
+from airsplit.models.cut import Back, Front, cut_in_halves
+from airsplit.models.splits import ModelSplits
+from airsplit.models.tracing.graph import Meta, get_submodule
 from airsplit.training.losses import Loss
 from airsplit.training.metrics import MetricFunction
 from airsplit.training.optimizers import Optimizer
@@ -55,7 +55,11 @@ class Replica:
     """
 
     def __init__(
-        self, found: Outline, optimizer: Optimizer, loss: Loss, metric: MetricFunction | None = None
+        self,
+        found: ModelSplits,
+        optimizer: Optimizer,
+        loss: Loss,
+        metric: MetricFunction | None = None,
     ) -> None:
         self.model, self.outline, self.optimizer, self.loss = found.model, found, optimizer, loss
         self.metric = metric
@@ -93,7 +97,7 @@ class Replica:
         )
 
     def _halves(self, split: int) -> tuple[Front, Back]:
-        return halves(self.outline, split)
+        return cut_in_halves(self.outline, split)
 
     @cached_property
     def passing_bytes(self) -> int:
@@ -161,11 +165,11 @@ class Replica:
             self.optimizer.step(parameters, gradients, remembered)
 
 
-def moving_buffers(found: Outline) -> dict[str, Tensor]:
+def moving_buffers(found: ModelSplits) -> dict[str, Tensor]:
     """The buffers that a forward pass in training mode changes, such as running statistics, by name.  It is tried, with noise."""
     model, tape = found.model, found.training.tape
     buffers = dict(model.named_buffers())
-    written = {id(find(model, name)) for call in tape.calls for name in call.written_state}
+    written = {id(get_submodule(model, name)) for call in tape.calls for name in call.written_state}
     before = {name: buffer.clone() for name, buffer in buffers.items()}
     moved = {name for name, buffer in buffers.items() if id(buffer) in written}
     try:

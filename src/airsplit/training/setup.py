@@ -13,10 +13,10 @@ from torch import nn
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.core.units import Ints
 from airsplit.data.datasets import Dataset, Samples, Tensors, load_dataset
-from airsplit.data.partition import dealt
+from airsplit.data.partition import partition_samples
 from airsplit.models.inputs import samples
-from airsplit.models.loading import inputs_of, load
-from airsplit.models.splits import Outline, outline
+from airsplit.models.loading import load, resolve_inputs
+from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ModelSettings, TrainingSettings
 from airsplit.system.inputs import InputSpec
@@ -59,14 +59,14 @@ def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[R
 
 def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
     """What the scenario's model takes, with the type of the weights where none is said."""
-    specs = inputs_of(scenario.model.name, model, scenario.model.input_specs())
+    specs = resolve_inputs(scenario.model.name, model, scenario.model.input_specs())
     return tuple(
         replace(spec, dtype=str(made.dtype).removeprefix("torch."))
         for spec, made in zip(specs, samples(specs, model), strict=True)
     )
 
 
-def _outlined(settings: ModelSettings, seed: int) -> Outline:
+def _outlined(settings: ModelSettings, seed: int) -> ModelSplits:
     specs = settings.input_specs()
     with seeded(seed, "model"):
         model = load(settings.name, inputs=specs, arguments=settings.arguments, device=None)
@@ -77,7 +77,7 @@ def _outlined(settings: ModelSettings, seed: int) -> Outline:
             f"model {settings.name!r} must have a parameter to train, got none that requires a gradient"
         )
     model.train()
-    return outline(model, samples(inputs_of(settings.name, model, specs), model))
+    return find_splits(model, samples(resolve_inputs(settings.name, model, specs), model))
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -162,7 +162,7 @@ def _output_of(replica: Replica, inputs: Tensors) -> Any:
 def parts_of(settings: TrainingSettings, dataset: Dataset, devices: int) -> list[Ints]:
     """Which samples each device holds."""
     if dataset.given is None:
-        return dealt(settings, dataset.train.labels.numpy(), devices)
+        return partition_samples(settings, dataset.train.labels.numpy(), devices)
     if len(dataset.given) != devices:
         given = f"{settings.dataset} gives it for {len(dataset.given)}; let the fleet have as many"
         raise InvalidValue(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from airsplit.core.randomness import generator
 from airsplit.core.units import Floats, Ints, bits_to_bytes, dbm_to_watts
-from airsplit.planning.blocks import block_shares, blocks_needed
-from airsplit.planning.shares import allocate
+from airsplit.planning.blocks import blocks_needed, shares_of_blocks
+from airsplit.planning.shares import allocate_shares
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
@@ -115,7 +115,7 @@ def whole_charges(terms: Terms) -> Charges:
     mean_s = clock.iterations_per_round * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation)
     link, blocks = fleet.link(downlink=clock.downlink), fleet.cell.resource_blocks
     shares = (
-        allocate(link, bits, bits, mean_s).shares
+        allocate_shares(link, bits, bits, mean_s).shares
         if blocks is None
         else _whole_blocks(link, bits, mean_s, blocks)
     )
@@ -153,7 +153,7 @@ def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floa
     def needed(finish_s: float) -> Floats:
         return blocks_needed(link.share(bits, bits, finish_s - busy_s), blocks)
 
-    low = high = allocate(link, bits, bits, busy_s).finish_s
+    low = high = allocate_shares(link, bits, bits, busy_s).finish_s
     while needed(high).sum() > blocks:
         low, high = high, 2 * high
     while high - low > 1e-13 * high:
@@ -162,7 +162,7 @@ def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floa
     counts = needed(high).astype(np.int64)
     for _ in range(blocks - int(counts.sum())):
         counts[int((busy_s + link.seconds(bits, bits, counts / blocks)).argmax())] += 1
-    return block_shares(counts, blocks)
+    return shares_of_blocks(counts, blocks)
 
 
 def draw_fluctuations(seed: int, round_number: int, iterations: int, devices: int) -> Floats:

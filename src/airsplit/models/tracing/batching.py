@@ -12,21 +12,21 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.models.tracing.graph import FIRST_BATCH, BatchInt, Call, Nested, Slot, State, Tape
-from airsplit.models.tracing.source_location import place_text
+from airsplit.models.tracing.graph import FIRST_BATCH, BatchInt, Call, Graph, Nested, Slot, State
+from airsplit.models.tracing.source_location import format_location
 
 LARGE_BATCH = 129
 """Odd, and larger than most: for models that do something else with half a batch, or in portions."""
 
 
-def for_any_batch(record: Callable[[int], Tape]) -> Tape:
+def for_any_batch(record: Callable[[int], Graph]) -> Graph:
     """One tape from those of two batch sizes, with the work of one sample; a third must bear it out."""
     tape = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
     _require_same(tape, record(LARGE_BATCH))
     return tape
 
 
-def _merged(first: Tape, second: Tape) -> Tape:
+def _merged(first: Graph, second: Graph) -> Graph:
     _require_same_calls(first, second, FIRST_BATCH + 1)
     _require_same_output(first, second)
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
@@ -38,7 +38,7 @@ def _merged(first: Tape, second: Tape) -> Tape:
     return replace(first, calls=calls, slots=slots, work=work)
 
 
-def _require_same_calls(first: Tape, second: Tape, batch: int) -> None:
+def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
     """Raise where the tape of another batch size is not of the same calls."""
     for a, b in zip(first.calls, second.calls, strict=False):
         if (a.row, a.where, a.outputs, a.writes, a.grad) != (
@@ -54,7 +54,7 @@ def _require_same_calls(first: Tape, second: Tape, batch: int) -> None:
         raise _differs(longer[len(shorter)], batch)
 
 
-def _require_same_output(first: Tape, second: Tape) -> None:
+def _require_same_output(first: Graph, second: Graph) -> None:
     for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
         if not isinstance(a, Tensor) and not _same(a, b):
             found = (
@@ -90,7 +90,7 @@ def _call(first: Call, second: Call) -> Call:
     return replace(first, args=tuple(map(merged, first.args, second.args)), kwargs=kwargs)
 
 
-def _require_same(tape: Tape, third: Tape) -> None:
+def _require_same(tape: Graph, third: Graph) -> None:
     """Raise where a number is not what the first two batches promised."""
     _require_same_calls(tape, third, LARGE_BATCH)
     for a, b in zip(tape.calls, third.calls, strict=True):
@@ -134,13 +134,13 @@ _PLAIN = (
 
 def _differs(call: Call, batch: int = FIRST_BATCH + 1) -> InvalidValue:
     return InvalidValue(
-        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, at {place_text(call.where)}; "
+        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, at {format_location(call.where)}; "
         "write it for a whole batch at once, without a loop over its samples"
     )
 
 
 def _unclear(call: Call, found: str) -> InvalidValue:
     return InvalidValue(
-        f"model uses a number that depends on the batch size at {place_text(call.where)}, {found}; "
+        f"model uses a number that depends on the batch size at {format_location(call.where)}, {found}; "
         "only whole numbers that grow with the batch by equal steps can be followed, so divide a tensor by x.shape[0] itself"
     )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from airsplit.models.tracing.graph import Call, Meta, Slot, State, find, play
+from airsplit.models.tracing.graph import Call, Meta, Slot, State, get_submodule, run_calls
 
 LOWEST_AND_HIGHEST_LOT = (torch.zeros, torch.ones)
 """What torch.rand draws at the least, and never reaches: a comparison that comes out the same for both always does."""
@@ -67,8 +67,8 @@ def _value(
         raise NotConstant
     known: dict[int, Tensor] = {}
     played = [replace(call, target=lot) if call.target is torch.rand else call for call in needed]
-    play(model, played, [()] * len(played), known, 0, torch.device("cpu"))
-    return known[wanted.number] if isinstance(wanted, Slot) else find(model, wanted.name)
+    run_calls(model, played, [()] * len(played), known, 0, torch.device("cpu"))
+    return known[wanted.number] if isinstance(wanted, Slot) else get_submodule(model, wanted.name)
 
 
 def _makers(wanted: Slot | State, calls: Sequence[Call], metas: Sequence[Meta]) -> list[Call]:

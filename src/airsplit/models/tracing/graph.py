@@ -52,11 +52,11 @@ class BatchInt:
         return self.times * batch + self.plus
 
 
-class Device:
+class ModelDevice:
     """The device that the data is on."""
 
 
-DEVICE = Device()
+DEVICE = ModelDevice()
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ FIRST_BATCH = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Tape:
+class Graph:
     """A recorded forward pass.  Slots 0 to inputs - 1 are the model's inputs.
 
     output   the model's output as it was recorded
@@ -272,7 +272,7 @@ def spent_slots(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, .
     return spent[::-1]
 
 
-def play(
+def run_calls(
     root: nn.Module,
     calls: Sequence[Call],
     spent: Sequence[tuple[int, ...]],
@@ -289,14 +289,14 @@ def play(
         if kind is Nested:
             return value.made_of(map(filled, value.items))
         if kind is State:
-            return find(root, value.name)
+            return get_submodule(root, value.name)
         if kind is BatchInt:
             return value.at(batch)
         return device if value is DEVICE else value
 
     try:
         for call, gone in zip(calls, spent, strict=True):
-            run = find(root, call.target) if isinstance(call.target, str) else call.target
+            run = get_submodule(root, call.target) if isinstance(call.target, str) else call.target
             args = map(filled, call.args)
             kwargs = (
                 {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
@@ -359,7 +359,7 @@ def _names(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.name for each in values if isinstance(each, State)))
 
 
-def find(root: nn.Module, name: str) -> Any:
+def get_submodule(root: nn.Module, name: str) -> Any:
     """The module or tensor of a dotted name."""
     *modules, last = name.split(".")
     here: Any = root
@@ -371,4 +371,4 @@ def find(root: nn.Module, name: str) -> Any:
 def _look_up(root: nn.Module, reference: Slot | State, tensors: Mapping[int, Tensor]) -> Tensor:
     if isinstance(reference, Slot):
         return tensors[reference.number]
-    return find(root, reference.name)  # type: ignore[no-any-return]
+    return get_submodule(root, reference.name)  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def on_the_meta_device() -> Iterator[None]:
         Distribution.set_default_validate_args(validates)
 
 
-class Lots:
+class RngState:
     """The random numbers of Python and numpy: whether the model drew any, and their state as it was."""
 
     def __init__(self) -> None:

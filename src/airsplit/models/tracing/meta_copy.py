@@ -20,7 +20,7 @@ from airsplit.models.tracing.tracer import is_layer
 from airsplit.models.tracing.values import held_tensors
 
 
-def on_meta(module: nn.Module) -> nn.Module:
+def copy_to_meta(module: nn.Module) -> nn.Module:
     """A copy whose tensors have shapes but no storage; what was shared stays shared.
 
     No parameter requires a gradient, so that autograd builds no graph; the module itself is left alone.

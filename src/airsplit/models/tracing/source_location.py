@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-Place = tuple[str, int]
+Location = tuple[str, int]
 """File and line."""
 
 _TORCH = os.path.dirname(torch.__file__)
@@ -26,7 +26,7 @@ _KERNELS = tuple(
 )
 
 
-def running_place() -> Place:
+def current_location() -> Location:
     """The line of the model's code that is running."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_MODEL):
@@ -34,12 +34,12 @@ def running_place() -> Place:
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-def running_line() -> str:
+def describe_current_location() -> str:
     """The same in words, with the line itself."""
-    return place_text(running_place())
+    return format_location(current_location())
 
 
-def within_a_kernel() -> bool:
+def is_in_kernel() -> bool:
     """Whether torch, not the model, is running: the code by which it infers the shape of a result."""
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -52,7 +52,7 @@ def within_a_kernel() -> bool:
     return False
 
 
-def place_of(error: BaseException) -> Place | None:
+def locate_error(error: BaseException) -> Location | None:
     """The innermost line of the model's code that an error came through."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next(
@@ -61,9 +61,9 @@ def place_of(error: BaseException) -> Place | None:
     )
 
 
-def place_text(place: Place | None) -> str:
+def format_location(place: Location | None) -> str:
     """
-    >>> place_text(("net.py", 12))
+    >>> format_location(("net.py", 12))
     'net.py:12'
     """
     file, number = place or ("", 0)

@@ -24,20 +24,20 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.models.costs import Bench, Made, Work
+from airsplit.models.costs import CostCounter, Made, Work
 from airsplit.models.tracing.constants import answer
-from airsplit.models.tracing.graph import ALONE, Call, Slot, State, Tape, tensors_in
-from airsplit.models.tracing.isolation import Lots, on_the_meta_device
+from airsplit.models.tracing.graph import ALONE, Call, Graph, Slot, State, tensors_in
+from airsplit.models.tracing.isolation import RngState, on_the_meta_device
 from airsplit.models.tracing.shape_only import without_values
 from airsplit.models.tracing.source_location import (
+    current_location,
+    describe_current_location,
     first_line,
-    place_of,
-    place_text,
-    running_line,
-    running_place,
-    within_a_kernel,
+    format_location,
+    is_in_kernel,
+    locate_error,
 )
-from airsplit.models.tracing.values import Ledger, held_tensors
+from airsplit.models.tracing.values import Values, held_tensors
 from airsplit.models.zoo.response_norm import ResponseNorm
 
 CONTAINERS = (
@@ -81,9 +81,11 @@ class DrawsNumbers(InvalidValue):
     """Random numbers of Python or numpy were drawn: by the model or, by chance, by another thread."""
 
 
-def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: Bench) -> Tape:
+def trace(
+    module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: CostCounter
+) -> Graph:
     """Record one forward pass of `module`, a copy of `model` on the meta device, as it stands: in its mode, for these inputs."""
-    recorder, lots = _Recorder(module, model, inputs, bench), Lots()
+    recorder, lots = _Tracer(module, model, inputs, bench), RngState()
     try:
         with recorder.listening():
             output = module(*inputs)
@@ -91,7 +93,9 @@ def record(module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench:
         raise
     except Exception as error:
         told = f"{type(error).__name__}: {first_line(error)}; does it take {_told(inputs)}?"
-        raise InvalidValue(f"model fails at {place_text(place_of(error))} with {told}") from error
+        raise InvalidValue(
+            f"model fails at {format_location(locate_error(error))} with {told}"
+        ) from error
     finally:
         drawn = lots.drawn()
     if drawn:
@@ -110,9 +114,9 @@ class _Frame:
     group: int
 
 
-class _Recorder(TorchFunctionMode):
+class _Tracer(TorchFunctionMode):
     def __init__(
-        self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: Bench
+        self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: CostCounter
     ) -> None:
         super().__init__()
         self._module, self._model, self._bench = module, model, bench
@@ -122,7 +126,7 @@ class _Recorder(TorchFunctionMode):
         self._times = Counter[int]()
         # a function in the model may hold on to the model itself, not to this copy of it
         self._twins = {id(part): module.get_submodule(path) for path, part in model.named_modules()}
-        self._ledger = Ledger(module, model, inputs)
+        self._ledger = Values(module, model, inputs)
         self._autocast = _autocast()
         self._calls: list[Call] = []
         self._work: list[Work] = []
@@ -176,7 +180,7 @@ class _Recorder(TorchFunctionMode):
         ):
             yield
 
-    def tape(self, output: Any) -> Tape:
+    def tape(self, output: Any) -> Graph:
         """What was recorded, with the output that the model returned."""
         left = self._left_behind()
         if not all(map(self._ledger.knows, tensors_in(output))):
@@ -201,7 +205,7 @@ class _Recorder(TorchFunctionMode):
             raise InvalidValue(
                 f"model must return a tensor, or something with tensors in it, got {type(output).__name__}"
             )
-        return Tape(
+        return Graph(
             len(self._ledger.inputs),
             self._calls,
             self._ledger.metas,
@@ -285,7 +289,7 @@ class _Recorder(TorchFunctionMode):
         if any(True for _ in held_tensors(module)):
             hint = "make it in __init__, so that it is kept"
             raise InvalidValue(
-                f"model makes a {name} with tensors of its own in its forward, at {running_line()}; {hint}"
+                f"model makes a {name} with tensors of its own in its forward, at {describe_current_location()}; {hint}"
             )
         return (
             self._make(module, run, module, args, kwargs, name.lower())
@@ -319,11 +323,7 @@ class _Recorder(TorchFunctionMode):
     def _on_function(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if (
-            self._paused
-            or torch._C._functorch.maybe_current_level() is not None
-            or within_a_kernel()
-        ):
+        if self._paused or torch._C._functorch.maybe_current_level() is not None or is_in_kernel():
             return func(*args, **kwargs)
         name = getattr(func, "__name__", type(func).__name__)
         if name == "__get__":  # an attribute: x.shape, x.mT
@@ -338,7 +338,7 @@ class _Recorder(TorchFunctionMode):
             return self._on_assignment(func, args)
         elif name in HOOKS:
             raise InvalidValue(
-                f"model hangs a hook on a tensor at {running_line()}, which a cut would lose; use a torch.autograd.Function"
+                f"model hangs a hook on a tensor at {describe_current_location()}, which a cut would lose; use a torch.autograd.Function"
             )
         elif name in READS_VALUES:
             return self._value(func, args, kwargs)
@@ -351,7 +351,7 @@ class _Recorder(TorchFunctionMode):
         if name in ("requires_grad", "grad"):
             return func(*args)
         raise InvalidValue(
-            f"model assigns to a tensor's {name} at {running_line()}, which cannot be followed; change it in place: x.copy_(…)"
+            f"model assigns to a tensor's {name} at {describe_current_location()}, which cannot be followed; change it in place: x.copy_(…)"
         )
 
     def _make(
@@ -425,7 +425,7 @@ class _Recorder(TorchFunctionMode):
     ) -> Call:
         if _autocast() != self._autocast:
             raise InvalidValue(
-                f"model enters torch.autocast at {running_line()}, which cannot be followed; run the halves under it instead"
+                f"model enters torch.autocast at {describe_current_location()}, which cannot be followed; run the halves under it instead"
             )
         frame = self._frames[-1] if self._frames else None
         path = f"{frame.path}." if frame is not None and frame.path else ""
@@ -452,7 +452,7 @@ class _Recorder(TorchFunctionMode):
             group=group,
             grad=torch.is_grad_enabled(),
             random=random,
-            where=running_place(),
+            where=current_location(),
         )
 
     def _fresh(self, tensor: Tensor, changed: set[int]) -> Tensor:
@@ -498,13 +498,13 @@ class _Recorder(TorchFunctionMode):
         why = "but the work of each split must be known before there are any"
         way_out = "use torch.where instead of a branch and fixed sizes, or take the decision out of forward"
         return ChangedByData(
-            f"model depends on the values of its data at {running_line()}{told and ': '}{told}, {why}; {way_out}"
+            f"model depends on the values of its data at {describe_current_location()}{told and ': '}{told}, {why}; {way_out}"
         )
 
     def _failure(
         self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None
     ) -> InvalidValue:
-        told, at = first_line(error), running_line()
+        told, at = first_line(error), describe_current_location()
         if isinstance(error, RuntimeError | NotImplementedError) and any(
             sign in told for sign in DATA_DEPENDENT
         ):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
 from airsplit.models.tracing.graph import DEVICE, Meta, Nested, Slot, State, storage_of
-from airsplit.models.tracing.source_location import running_line
+from airsplit.models.tracing.source_location import describe_current_location
 
 
-class Ledger:
+class Values:
     """The tensors of one recording of `module`, a copy of `model` on the meta device.
 
     metas  what is known of each slot
@@ -74,7 +74,9 @@ class Ledger:
         found = self._slots.get(id(tensor)) or self._state.get(id(tensor))
         if found is None:
             hint = "make it in forward with functions of torch, or keep it as a buffer"
-            raise InvalidValue(f"model uses a tensor of unknown origin at {running_line()}; {hint}")
+            raise InvalidValue(
+                f"model uses a tensor of unknown origin at {describe_current_location()}; {hint}"
+            )
         return found
 
     def by_id(self) -> dict[int, Slot | State]:
@@ -85,7 +87,7 @@ class Ledger:
         """What changes with a tensor: itself, and what the model holds in the same memory."""
         if tensor.device.type != "meta":
             raise InvalidValue(
-                f"model changes a constant in place at {running_line()}, which cannot be followed; keep it as a buffer"
+                f"model changes a constant in place at {describe_current_location()}, which cannot be followed; keep it as a buffer"
             )
         yield self.reference(tensor)
         held = self._state_in.get(storage_of(tensor))
@@ -109,7 +111,7 @@ class Ledger:
         ):
             why = "which cannot be followed; give it tensors instead"
             raise InvalidValue(
-                f"model gives a module or a function of its own to a function at {running_line()}, {why}"
+                f"model gives a module or a function of its own to a function at {describe_current_location()}, {why}"
             )
         return value.item() if isinstance(value, np.generic) else value
 

@@ -17,7 +17,7 @@ from airsplit.models.zoo.shapes import (
     VGG16_INPUT,
     VIT_INPUT,
 )
-from airsplit.system.inputs import InputSpec, Shape, require_shape, shape_text
+from airsplit.system.inputs import InputSpec, Shape, format_shape, require_shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,9 +58,9 @@ SHIPPED: tuple[tuple[str, Shape, Mapping[str, Any]], ...] = (
 )
 
 
-def model_names() -> list[str]:
+def list_models() -> list[str]:
     """
-    >>> model_names()
+    >>> list_models()
     ['alexnet', 'alexnet32', 'gpt', 'resnet20', 'vgg16', 'vit']
     """
     return sorted(MODELS)
@@ -88,7 +88,7 @@ def input_of(
         for argument, axis in entry.axes.items():
             said = _size((arguments or {}).get(argument))
             if said is not None and axis < len(shape) and said != shape[axis]:
-                takes = f"the input is {shape_text(shape)}"
+                takes = f"the input is {format_shape(shape)}"
                 raise InvalidValue(
                     f"{name} argument {argument} must be {shape[axis]}, because {takes}, got {said}; change one of them"
                 )
@@ -101,10 +101,12 @@ def input_of(
     return InputSpec(tuple(sizes), entry.dtype)
 
 
-def build(name: str, /, input_shape: Sequence[int] | None = None, **arguments: Any) -> nn.Module:
+def build_registered_model(
+    name: str, /, input_shape: Sequence[int] | None = None, **arguments: Any
+) -> nn.Module:
     """A built-in model with fresh weights, on torch's default device; its attribute `input_spec` says what it takes.
 
-    >>> model = build("alexnet32", width=0.1)
+    >>> model = build_registered_model("alexnet32", width=0.1)
     >>> len(model), model.input_spec
     (20, InputSpec(shape=(3, 32, 32), dtype=''))
     """
@@ -130,7 +132,7 @@ def profile_name(name: str, input_shape: Shape, arguments: Mapping[str, Any] | N
     >>> profile_name("alexnet32", (1, 32, 32), {"width": 0.25})
     'alexnet32-1x32x32-width0.25'
     """
-    shape = [] if input_shape == default_input_shape(name) else [shape_text(input_shape)]
+    shape = [] if input_shape == default_input_shape(name) else [format_shape(input_shape)]
     return "-".join(
         [name, *shape, *(f"{key}{value}" for key, value in sorted((arguments or {}).items()))]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airsplit.core.files import write_text
-from airsplit.models.loading import counted
+from airsplit.models.loading import count_profile
 from airsplit.models.zoo.registry import SHIPPED, input_of, profile_name
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -16,7 +16,9 @@ def write_shipped(folder: Path = FOLDER) -> list[Path]:
     files = []
     for name, shape, arguments in SHIPPED:
         files.append(folder / f"{profile_name(name, shape, arguments)}.json")
-        write_text(files[-1], counted(name, (input_of(name, shape),), arguments).to_json() + "\n")
+        write_text(
+            files[-1], count_profile(name, (input_of(name, shape),), arguments).to_json() + "\n"
+        )
     return files
 
 

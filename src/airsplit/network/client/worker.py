@@ -16,7 +16,7 @@ from airsplit.core.plugins import user_code
 from airsplit.core.units import Ints
 from airsplit.data.batches import Batches
 from airsplit.data.datasets import Dataset
-from airsplit.data.partition import label_counts
+from airsplit.data.partition import count_labels
 from airsplit.network.client.checkpoint import Fronts
 from airsplit.network.client.stopwatch import Stopwatch
 from airsplit.network.client.stream import Lost, Stream, in_words
@@ -419,7 +419,7 @@ def _mix(dataset: Dataset, rows: Ints) -> Any:
     """The share of each class in what the device holds; None where labels are no classes."""
     if dataset.classes is None:
         return None
-    counts = label_counts(dataset.train.labels.numpy(), [rows], dataset.classes)[0].astype(
+    counts = count_labels(dataset.train.labels.numpy(), [rows], dataset.classes)[0].astype(
         np.float64
     )
     return counts / counts.sum()

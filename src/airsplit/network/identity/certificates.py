@@ -28,7 +28,13 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from airsplit.core.errors import FileProblem, InvalidValue, show
-from airsplit.core.files import beside, put_in_place, read_table, read_text, write_text
+from airsplit.core.files import (
+    read_table,
+    read_text,
+    replace_file,
+    temporary_file_beside,
+    write_text,
+)
 
 SERVER, DEVICE = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 SKEW = timedelta(minutes=10)  # small devices keep time badly
@@ -165,12 +171,12 @@ def key_pem(key: PrivateKeyTypes) -> bytes:
 
 def write_key(path: Path, key: PrivateKeyTypes) -> None:
     """Write a key whole or not at all; nobody but its owner can open the file, not even while it is written."""
-    with beside(path) as file:  # which is made for its owner alone
+    with temporary_file_beside(path) as file:  # which is made for its owner alone
         try:
             file.write_bytes(key_pem(key))
         except OSError as error:
             raise FileProblem(f"{str(path)!r} cannot be written: {error.strerror}") from None
-        put_in_place(file, path, mode=0o600)
+        replace_file(file, path, mode=0o600)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------------

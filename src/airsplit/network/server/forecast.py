@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.errors import Infeasible, InvalidValue
-from airsplit.core.formatting import quantity
+from airsplit.core.formatting import format_quantity
 from airsplit.core.units import Floats, Ints
 from airsplit.network.server.back_ends import BackEnds, bytes_of, one_copy_is_enough
 from airsplit.network.wire.codec import HEADER_BYTES
 from airsplit.network.wire.transport import LARGEST_MESSAGE, LARGEST_PROBE
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
-from airsplit.planning.problem import Problem, problem_of
+from airsplit.planning.problem import Problem, make_problem
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import NetworkSettings
 from airsplit.system.clock import Clock
@@ -107,7 +107,7 @@ def require_plannable(scenario: Scenario, profile: Profile, fleet: Fleet, clock:
 
 def _problem(profile: Profile, fleet: Fleet, arguments: Mapping[str, Any]) -> Problem:
     """What `plan` would solve with these arguments."""
-    return problem_of(
+    return make_problem(
         profile, fleet, **{key: value for key, value in arguments.items() if key != "method"}
     )
 
@@ -183,7 +183,7 @@ def message_limit(scenario: Scenario, replica: Replica, profile: Profile) -> int
     if limit > LARGEST_MESSAGE:
         way = "lower training.batch_size" if batch > weights else "take a smaller model"
         raise InvalidValue(
-            f"a message would have {quantity(limit, 'B')}, more than gRPC can carry; {way}"
+            f"a message would have {format_quantity(limit, 'B')}, more than gRPC can carry; {way}"
         )
     return limit
 
@@ -248,7 +248,7 @@ def require_memory(scenario: Scenario, replica: Replica, profile: Profile, devic
     if there is not None and needed > there:
         why = "network.memory_bytes" if limit is not None else "the free memory of this machine"
         raise Infeasible(
-            f"the server would need {quantity(needed, 'B')} for {devices} devices, more than {why}, {quantity(there, 'B')}; "
+            f"the server would need {format_quantity(needed, 'B')} for {devices} devices, more than {why}, {format_quantity(there, 'B')}; "
             "take fewer devices, a larger plan.min_split, or one iteration a round"
         )
     return needed

@@ -14,7 +14,7 @@ from airsplit.network.identity.admission import Admission, split_address
 from airsplit.network.server.server import Server
 from airsplit.network.wire.transport import listen
 from airsplit.runs.folder import Divergence, RunFolder
-from airsplit.runs.provenance import made_by
+from airsplit.runs.provenance import describe_provenance
 from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import TrainingSettings
@@ -111,7 +111,9 @@ class Serving:
                 self.server.orders.end(why)
 
     def _begin(self) -> None:
-        self.folder.begin(self.server.scenario.to_toml(), self.server.plan_document() | made_by())
+        self.folder.begin(
+            self.server.scenario.to_toml(), self.server.plan_document() | describe_provenance()
+        )
         if self.server.network.measure and self.server.forecast is not None:
             self.server.forecast.fleet.write(self.folder.path / "fleet.csv")
 

@@ -46,7 +46,7 @@ from airsplit.network.server.service import Desk
 from airsplit.network.server.stream import Session
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import Malformed, opened, parsed
-from airsplit.runs.metric import metric_of
+from airsplit.runs.metric import get_metric
 from airsplit.runs.record import ENERGY_INCLUDES_COMPUTING, RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.fleet import Fleet
@@ -449,7 +449,7 @@ class Server:
             replanned=self._planned if self._replanned else None,
             iterations=self.settings.iterations_per_round,
             measured=self.network.measure,
-            metric=metric_of(self.settings),
+            metric=get_metric(self.settings),
         )
 
     def _work_of_a_step(self) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.plugins import guarded, referenced
+from airsplit.core.plugins import import_object, wrap_user_code
 from airsplit.training.algorithms.algorithm import Algorithm
 from airsplit.training.algorithms.fedavg import FEDAVG
 from airsplit.training.algorithms.sfl import SFL
@@ -25,7 +25,7 @@ def algorithm_of(name: str) -> Algorithm:
     """
     if ":" not in name:
         return ALGORITHMS[name]
-    found = referenced(name, "training.algorithm")
+    found = import_object(name, "training.algorithm")
     if not isinstance(found, Algorithm):
         raise InvalidValue(
             f"training.algorithm {name!r} must be an airsplit.training.algorithms.algorithm.Algorithm, got {show(found)}"
@@ -33,7 +33,7 @@ def algorithm_of(name: str) -> Algorithm:
     what = f"training.algorithm {name!r}"
     return replace(
         found,
-        boundary=guarded(found.boundary, what),
-        round=guarded(found.round, what),
-        charges=guarded(found.charges, what),
+        boundary=wrap_user_code(found.boundary, what),
+        round=wrap_user_code(found.round, what),
+        charges=wrap_user_code(found.charges, what),
     )
