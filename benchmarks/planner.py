@@ -19,7 +19,7 @@ import numpy as np
 
 import airsplit as air
 from airsplit.cli.planned import plan_once
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.planning.problem import make_problem
 from airsplit.planning.shares import allocate_shares
 from airsplit.scenario.presets import list_presets

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.core.units import Ints
 from airsplit.data.partition import KINDS, class_mix, count_labels, partition
 
 CLASSES = 10

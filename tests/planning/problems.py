@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem, make_problem
 from airsplit.system.profile import load_shipped_profile
 

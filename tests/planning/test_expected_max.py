@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import expected_max
 from airsplit.planning import newton_shares as polishing
 from airsplit.planning.newton_shares import polish_shares

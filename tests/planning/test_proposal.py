@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import airsplit as air
 from airsplit import Cell, Fleet, InvalidValue, Plan, Proposal
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.methods import METHODS
 from airsplit.planning.proposal import Bound, ProvenProposal
 from planning.problems import ALEXNET, Case, Reference, cases, examples, make_profile

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airsplit import Clock, Fleet
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.planning.pruning import lower_hull, pareto_front
 from planning.problems import ALEXNET, VGG16, Case, Reference, cases, examples, make_profile, powers
 

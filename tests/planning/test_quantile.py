@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
-from airsplit.core.units import Ints
+from airsplit.core.arrays import Ints
 from planning.problems import (
     ALEXNET,
     VGG16,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit import Cell, Fleet
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.planning.shares import Allocation, allocate_shares, within_budget
 from airsplit.system.radio import Direction, Link
 from planning.problems import ALEXNET, Case, columns, examples, powers

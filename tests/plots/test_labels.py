@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from airsplit.core.units import Ints
+from airsplit.core.arrays import Ints
 from airsplit.data.image_sets import CLOTHES, DIGITS, THINGS
 from airsplit.data.partition import KINDS, count_labels, partition
 from airsplit.plots import style

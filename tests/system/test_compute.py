@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import InvalidValue
-from airsplit.core.units import Floats
 from airsplit.system.compute import (
     compute_cdf,
     draw_compute_s,

@@ -13,8 +13,8 @@ from scipy.integrate import quad
 from scipy.special import digamma
 from scipy.stats import gamma
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import InvalidValue
-from airsplit.core.units import Floats
 from airsplit.system.latency import Fluctuation, LatencyLaw
 
 repeatable = settings(max_examples=60, derandomize=True, deadline=None)

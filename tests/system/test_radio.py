@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.system.radio import (
     Direction,
     Link,

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import facts, table
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.formatting import format_percent, format_quantity, pluralize
-from airsplit.core.units import Ints
 from airsplit.data.downloads import Progress, download, download_bytes
 from airsplit.data.image_files import read_images
 from airsplit.data.image_sets import (

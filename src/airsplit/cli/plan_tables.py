@@ -10,6 +10,7 @@ from rich.text import Text
 
 from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
+from airsplit.core.arrays import Floats
 from airsplit.core.formatting import (
     bar,
     format_digits,
@@ -18,7 +19,6 @@ from airsplit.core.formatting import (
     format_seconds,
     pluralize,
 )
-from airsplit.core.units import Floats
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.problem import name_inputs
 from airsplit.scenario.scenario import Scenario

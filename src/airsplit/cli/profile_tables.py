@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from airsplit.cli.render import table
+from airsplit.core.arrays import Ints
 from airsplit.core.formatting import bar, format_percent, format_quantity, pluralize
-from airsplit.core.units import BYTES_PER_FLOAT32, Ints
+from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.system.profile import Profile
 
 WIDEST, GAP = 120, 2

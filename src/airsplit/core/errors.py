@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 
 
 class AirsplitError(Exception):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from airsplit.core.arrays import Floats
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Number = TypeVar(
     "Number", float, Floats
 )  # one number or an array of them, and the same kind comes back

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Ints
 from airsplit.core.randomness import generator
-from airsplit.core.units import Ints
 
 
 class Batches:

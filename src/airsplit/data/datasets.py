@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, require_choice
-from airsplit.core.units import Ints
 from airsplit.data.image_files import Bytes, Images, read_images
 from airsplit.data.image_sets import IMAGE_SETS, ImageSet, get_image_set
 from airsplit.data.user_data import Pair, own_data

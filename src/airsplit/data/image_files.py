@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import FileProblem, show
 from airsplit.core.randomness import generator
-from airsplit.core.units import Ints
 from airsplit.data.image_sets import DataFile, ImageSet, find_data_folder, get_image_set
 from airsplit.system.inputs import Shape
 

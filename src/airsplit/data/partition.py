@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
 from airsplit.core.randomness import generator
-from airsplit.core.units import Floats, Ints
 from airsplit.data.image_sets import get_image_set
 from airsplit.scenario.settings import TrainingSettings
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.units import Ints
 from airsplit.models.costs import CostCounter
 from airsplit.models.data_flow import Flow
 from airsplit.models.inputs import input_names

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.models.loading import profile_scenario
 from airsplit.paper import jobs
 from airsplit.paper.jobs import PARTITIONS, Done, Job

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.paper import wording
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (

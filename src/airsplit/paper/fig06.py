@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
-from airsplit.core.units import Ints
+from airsplit.core.arrays import Ints
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
     BATCH_SIZE,

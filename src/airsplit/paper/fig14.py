@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.models.loading import profile_scenario
 from airsplit.paper.accuracies import DEVICES, Case, Study, round_ends, study_of
 from airsplit.paper.declaration import Data, Figure

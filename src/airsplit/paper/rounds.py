@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from airsplit.core.units import Ints
+from airsplit.core.arrays import Ints
 from airsplit.planning import round_time as rounds
 from airsplit.planning.methods import plan
 from airsplit.planning.round_time import Round, round_of

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Infeasible, InvalidValue
 from airsplit.core.randomness import generator
-from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.exact import best_at_shares
 from airsplit.planning.problem import Problem

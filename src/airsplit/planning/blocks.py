@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
 
 Need = Callable[[float], tuple[Floats, Ints]]

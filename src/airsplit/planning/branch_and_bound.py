@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.options import Mask
 
 

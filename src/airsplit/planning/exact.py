@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.blocks import allocate_blocks
 from airsplit.planning.problem import Problem
 from airsplit.planning.shares import allocate_shares

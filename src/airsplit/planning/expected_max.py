@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import exact
 from airsplit.planning.branch_and_bound import Candidate, Node, Objective, branch_and_bound
 from airsplit.planning.newton_shares import MOST_TO_POLISH

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.system.latency import Fluctuation, LastDevice, LatencyLaw
 from airsplit.system.radio import TransmitTime
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
 from airsplit.system.latency import LatencyLaw
 from airsplit.system.radio import TransmitTime

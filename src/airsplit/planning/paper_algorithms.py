@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
 from airsplit.planning.shares import best_shares
 from airsplit.planning.stopping import backward_induction

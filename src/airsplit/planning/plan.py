@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Bound, CheckedProposal, objective_s, objective_words
 from airsplit.system.latency import LatencyLaw

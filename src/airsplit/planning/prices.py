@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.options import LocalAir, Mask, SplitTable, pick
 from airsplit.system.latency import LastDevice
 

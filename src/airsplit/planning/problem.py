@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Infeasible, InvalidValue, require_integer, require_number, show
-from airsplit.core.units import Floats, Ints
 from airsplit.planning.pruning import lower_hull, pareto_front
 from airsplit.system.clock import Clock
 from airsplit.system.compute import mean_compute_s

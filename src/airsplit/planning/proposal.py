@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import InvalidValue, show, unknown_name
-from airsplit.core.units import Floats, Ints
 from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.problem import MOST_S, Problem, allowing, name_inputs
 from airsplit.system.latency import LatencyLaw

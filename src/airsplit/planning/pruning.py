@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 
 
 def pareto_front(costs: Floats, always: NDArray[np.bool_]) -> Ints:

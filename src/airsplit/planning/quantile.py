@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.branch_and_bound import Candidate, Node
 from airsplit.planning.options import Mask, SplitTable, pick
 from airsplit.system.radio import TransmitTime

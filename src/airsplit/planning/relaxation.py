@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.planning.branch_and_bound import Node
 from airsplit.planning.newton_shares import Air, polish_shares
 from airsplit.planning.options import LocalAir, Mask, SplitTable

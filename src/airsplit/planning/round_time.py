@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.planning.shares import allocate_shares
 from airsplit.system.compute import mean_compute_s
 from airsplit.system.fleet import Fleet

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import exact
 from airsplit.planning.baselines import equal
 from airsplit.planning.branch_and_bound import Candidate, Node

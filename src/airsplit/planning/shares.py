@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.blocks import allocate_blocks, rounding_room
 from airsplit.planning.problem import Problem
 from airsplit.system.radio import Link

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import require_integer, require_number
-from airsplit.core.units import Floats
 from airsplit.system.profile import Profile
 
 

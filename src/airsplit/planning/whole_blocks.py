@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.problem import Problem
 

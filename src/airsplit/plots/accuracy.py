@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_seconds
-from airsplit.core.units import Floats, Ints
 from airsplit.plots import style
 
 WIDTH_IN, HEIGHT_IN = 5.6, 2.6

@@ -13,7 +13,8 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from airsplit.core.units import BYTES_PER_FLOAT32, Floats, Ints
+from airsplit.core.arrays import Floats, Ints
+from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.planning.pruning import pareto_front
 from airsplit.plots import style
 from airsplit.system.profile import Profile

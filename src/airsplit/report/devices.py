@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
-from airsplit.core.units import Floats, Ints
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.runs.history import TIMES, History, waiting_share

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.formatting import choose_time_unit, format_percent, format_seconds
-from airsplit.core.units import Floats
 from airsplit.report.markup import Html, folded, table, tag, together
 from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
 from airsplit.report.scales import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.scales import AxisScale, thin
 

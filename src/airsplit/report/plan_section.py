@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.formatting import (
     format_digits,
     format_interval,
@@ -15,7 +16,6 @@ from airsplit.core.formatting import (
     format_seconds,
     pluralize,
 )
-from airsplit.core.units import Floats
 from airsplit.planning.plan import WORDS_OF_A_BOUND
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches

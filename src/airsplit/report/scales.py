@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.units import Floats, Ints
+from airsplit.core.arrays import Floats, Ints
 
 MOST_POINTS = 600  # of a line: more cannot be told apart in a picture of this size
 LOG_FROM = 50.0  # greatest ÷ least: from there on an axis of losses is logarithmic

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
 from airsplit.core.formatting import choose_time_unit, pluralize
 from airsplit.core.parsing import read_json
 from airsplit.core.plugins import require_choice_or_path
-from airsplit.core.units import Floats
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.page import document
 from airsplit.report.pictures import Axis, Line, legend, line_chart

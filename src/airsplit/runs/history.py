@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import AirsplitError, FileProblem, show
-from airsplit.core.units import Floats, Ints
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.record import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from airsplit.core.units import Floats
+from airsplit.core.arrays import Floats
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
-from airsplit.core.units import Floats
 from airsplit.system.profile import Profile
 
 BARRIERS = ("iteration", "round")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import InvalidValue, require_numbers
-from airsplit.core.units import Floats, Number
+from airsplit.core.units import Number
 
 
 def mean_compute_s(macs: Number, seconds_per_mac: Number, fluctuation: Number) -> Number:

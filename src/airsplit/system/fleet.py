@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import (
     FileProblem,
     InvalidValue,
@@ -33,7 +34,7 @@ from airsplit.core.files import (
     write_text,
 )
 from airsplit.core.randomness import generator
-from airsplit.core.units import Floats, dbm_to_watts
+from airsplit.core.units import dbm_to_watts
 from airsplit.system.radio import PATH_LOSS_DB, Direction, Link, channel_gain
 from airsplit.system.traces import Trace
 

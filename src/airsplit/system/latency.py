@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import require_number
-from airsplit.core.units import Floats
 
 _BLOCK = 1 << 15  # table entries that are worked on at once: fits the cache
 _NEVER = -100.0  # a probability below e^-100

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import (
     FileProblem,
     InvalidValue,
@@ -23,7 +24,7 @@ from airsplit.core.errors import (
     unknown_name,
 )
 from airsplit.core.parsing import parse_json
-from airsplit.core.units import BYTES_PER_FLOAT32, Ints
+from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.system.inputs import parse_input_spec
 
 COLUMNS = (

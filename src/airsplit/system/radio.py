@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airsplit.core.units import Floats, db_to_linear
+from airsplit.core.arrays import Floats
+from airsplit.core.units import db_to_linear
 
 SPEED_OF_LIGHT = 299_792_458.0
 

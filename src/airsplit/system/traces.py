@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import FileProblem, InvalidValue, require_number, require_numbers, show
 from airsplit.core.files import (
     describe_bad_number,
@@ -16,7 +17,6 @@ from airsplit.core.files import (
     is_number,
     read_table,
 )
-from airsplit.core.units import Floats
 
 
 @dataclass(frozen=True, eq=False)

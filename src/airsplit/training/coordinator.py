@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Diverged, FileProblem
 from airsplit.core.formatting import format_percent
-from airsplit.core.units import Floats, Ints
 from airsplit.data.datasets import Dataset
 from airsplit.data.partition import count_labels
 from airsplit.runs.metric import get_metric

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from airsplit.core.arrays import Floats
 from airsplit.core.plugins import user_code
-from airsplit.core.units import Floats
 from airsplit.data.datasets import Samples, Tensors
 from airsplit.training.accelerator import CPU, Accelerator
 from airsplit.training.losses import IGNORED_LABEL, right_answers

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Diverged
 from airsplit.core.plugins import user_code
-from airsplit.core.units import Floats, Ints
 from airsplit.data.batches import Batches
 from airsplit.data.datasets import Samples
 from airsplit.scenario.settings import TrainingSettings

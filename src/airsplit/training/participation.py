@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Ints
 from airsplit.core.randomness import generator
-from airsplit.core.units import Ints
 from airsplit.scenario.settings import TrainingSettings
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.randomness import generator
-from airsplit.core.units import Floats, Ints
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
 from airsplit.scenario.scenario import Scenario

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import FileProblem, InvalidValue
-from airsplit.core.units import Ints
 from airsplit.data.datasets import Dataset, Samples, Tensors, load_dataset
 from airsplit.data.partition import partition_samples
 from airsplit.models.inputs import samples

@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.randomness import generator
-from airsplit.core.units import Floats, Ints, bits_to_bytes, dbm_to_watts
+from airsplit.core.units import bits_to_bytes, dbm_to_watts
 from airsplit.planning.blocks import blocks_needed, shares_of_blocks
 from airsplit.planning.shares import allocate_shares
 from airsplit.system.clock import Clock

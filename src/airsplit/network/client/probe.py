@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import (
     Diverged,
     FileProblem,
@@ -29,7 +30,6 @@ from airsplit.core.errors import (
 )
 from airsplit.core.files import read_text, write_text
 from airsplit.core.parsing import parse_json
-from airsplit.core.units import Floats, Ints
 from airsplit.system.clock import COUNTED, Clock
 from airsplit.system.compute import ComputeFit, fit_compute, mean_compute_s
 from airsplit.system.profile import Profile

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import Diverged, InvalidValue, show
 from airsplit.core.plugins import user_code
-from airsplit.core.units import Ints
 from airsplit.data.batches import Batches
 from airsplit.data.datasets import Dataset
 from airsplit.data.partition import count_labels

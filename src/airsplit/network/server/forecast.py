@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Infeasible, InvalidValue
 from airsplit.core.formatting import format_quantity
-from airsplit.core.units import Floats, Ints
 from airsplit.network.server.back_ends import BackEnds, bytes_of, one_copy_is_enough
 from airsplit.network.wire.codec import HEADER_BYTES
 from airsplit.network.wire.transport import LARGEST_MESSAGE, LARGEST_PROBE

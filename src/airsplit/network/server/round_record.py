@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from airsplit.core.units import Floats, dbm_to_watts
+from airsplit.core.arrays import Floats
+from airsplit.core.units import dbm_to_watts
 from airsplit.network.server.device_registry import Member
 from airsplit.network.server.forecast import Forecast
 from airsplit.runs.metric import Metric

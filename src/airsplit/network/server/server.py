@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import numpy as np
 
+from airsplit.core.arrays import Floats
 from airsplit.core.errors import Diverged, FileProblem, InvalidValue, UserCodeError
-from airsplit.core.units import Floats
 from airsplit.data.batches import describe_short_devices
 from airsplit.network.client.probe import measure_server
 from airsplit.network.events import Tell, silent

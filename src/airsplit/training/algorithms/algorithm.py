@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue
-from airsplit.core.units import Ints
 from airsplit.training.local_steps import Crew, Task
 from airsplit.training.state import State
 from airsplit.training.virtual_time import Charges, Terms

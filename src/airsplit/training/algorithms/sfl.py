@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from airsplit.core.units import Ints
+from airsplit.core.arrays import Ints
 from airsplit.training import common_batch, stacked
 from airsplit.training.algorithms.algorithm import Algorithm
 from airsplit.training.local_steps import Crew, Task

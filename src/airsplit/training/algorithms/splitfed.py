@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from airsplit.core.arrays import Ints
 from airsplit.core.randomness import generator
-from airsplit.core.units import Ints
 from airsplit.training.algorithms.algorithm import Algorithm, nothing_personal
 from airsplit.training.algorithms.sfl import deepest, train_side_by_side
 from airsplit.training.local_steps import Crew, Task
