@@ -23,9 +23,10 @@ from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Proposal
 from airsplit.planning.stopping import StoppingTable, stopping_table
 from airsplit.runs.provenance import VERSION
+from airsplit.system.cell import Cell
 from airsplit.system.clock import Clock
 from airsplit.system.compute import ComputeFit, fit_compute
-from airsplit.system.fleet import Cell, Device, Fleet
+from airsplit.system.fleet import Device, Fleet
 from airsplit.system.profile import Profile
 from airsplit.system.traces import Trace
 

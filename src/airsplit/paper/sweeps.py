@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
 from airsplit.runs.provenance import VERSION
-from airsplit.system.fleet import Cell, Fleet
+from airsplit.system.cell import Cell
+from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
 DEVICES = 20

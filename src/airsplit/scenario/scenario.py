@@ -32,8 +32,9 @@ from airsplit.scenario.settings import (
     TrainingSettings,
     unknown_key,
 )
+from airsplit.system.cell import Cell
 from airsplit.system.clock import Clock
-from airsplit.system.fleet import Cell, Fleet
+from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 from airsplit.system.traces import Trace
 

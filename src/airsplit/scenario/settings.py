@@ -22,8 +22,9 @@ from airsplit.core.errors import (
 from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.planning.methods import DEFAULT_METHOD, METHODS, foreign_options
+from airsplit.system.cell import Cell
 from airsplit.system.clock import Clock
-from airsplit.system.fleet import Cell, Fleet
+from airsplit.system.fleet import Fleet
 from airsplit.system.inputs import DTYPES, InputSpec, parse_input_spec, require_shape
 from airsplit.system.profile import require_raw_inputs
 

@@ -1,11 +1,8 @@
-"""Who takes part: Cell, Device, Fleet.  Columnar, so that a million devices are cheap."""
+"""Fleet: K devices with their clocks and channels, held by column."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,82 +12,19 @@ from numpy.typing import ArrayLike
 
 from airsplit.core.arrays import Floats
 from airsplit.core.errors import (
-    FileProblem,
     InvalidValue,
-    require_choice,
     require_integer,
     require_number,
     require_numbers,
     show,
-    unknown_name,
 )
-from airsplit.core.files import (
-    describe_bad_number,
-    describe_wrong_length,
-    find_duplicate,
-    is_number,
-    parse_table,
-    read_table,
-    write_text,
-)
+from airsplit.core.files import find_duplicate, parse_table, read_table, write_text
 from airsplit.core.randomness import generator
 from airsplit.core.units import dbm_to_watts
-from airsplit.system.radio import PATH_LOSS_DB, Direction, Link, channel_gain
+from airsplit.system.cell import Cell
+from airsplit.system.fleet_csv import FleetTable, format_fleet_table, parse_fleet_table
+from airsplit.system.radio import Direction, Link, channel_gain
 from airsplit.system.traces import Trace
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """The radio that the devices share.
-
-    noise_dbm              the paper's: one noise power, whatever the share (the default, at -114 dBm)
-    noise_dbm_per_hz       a density instead: noise grows with the band used
-    downlink_bandwidth_hz  None: the same as up
-    path_loss              "paper", "free-space" or "3gpp-uma-nlos"; the last two use carrier_hz
-    resource_blocks        N: shares are multiples of 1/N; None: any share
-    """
-
-    bandwidth_hz: float = 20e6
-    noise_dbm: float | None = None
-    noise_dbm_per_hz: float | None = None
-    downlink_bandwidth_hz: float | None = None
-    downlink_power_dbm: float = 30.0
-    path_loss: str = "paper"
-    carrier_hz: float = 2e9
-    resource_blocks: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.noise_dbm is not None and self.noise_dbm_per_hz is not None:
-            raise InvalidValue(
-                f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz ({self.noise_dbm_per_hz}) exclude each other; give one"
-            )
-        if self.noise_dbm is None and self.noise_dbm_per_hz is None:
-            object.__setattr__(self, "noise_dbm", -114.0)
-        for name in ("bandwidth_hz", "carrier_hz", "downlink_bandwidth_hz"):
-            if getattr(self, name) is not None:
-                require_number(f"cell.{name}", getattr(self, name), above=0)
-        for name in ("noise_dbm", "noise_dbm_per_hz", "downlink_power_dbm"):
-            if getattr(self, name) is not None:
-                require_number(f"cell.{name}", getattr(self, name), low=-400, high=400)
-        require_choice("cell.path_loss", self.path_loss, PATH_LOSS_DB)
-        if self.resource_blocks is not None:
-            require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**9)
-
-    def replace(self, **changes: Any) -> Cell:
-        """A variant of this cell."""
-        if changes.get("noise_dbm_per_hz") is not None:
-            changes.setdefault("noise_dbm", None)
-        elif changes.get("noise_dbm") is not None:
-            changes.setdefault("noise_dbm_per_hz", None)
-        return replace(self, **changes)
-
-    def direction(self, bandwidth_hz: float, received_w: Floats) -> Direction:
-        """One way of the K links, from the power that is received over the full band."""
-        if self.noise_dbm_per_hz is not None:
-            noise_w = dbm_to_watts(self.noise_dbm_per_hz) * bandwidth_hz
-            return Direction.noise_density(bandwidth_hz, received_w / noise_w)
-        assert self.noise_dbm is not None  # noqa: S101 - set by __post_init__
-        return Direction.fixed_snr(bandwidth_hz, received_w / dbm_to_watts(self.noise_dbm))
 
 
 @dataclass(frozen=True)
@@ -115,7 +49,7 @@ _POSITIVE = (
     "full_band_downlink_bps",
     "memory_bytes",
 )
-_COLUMNS = (*_POSITIVE, "transmit_power_dbm", "joules_per_mac")
+COLUMNS = (*_POSITIVE, "transmit_power_dbm", "joules_per_mac")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -143,9 +77,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._check_sources()
-        columns = {
-            c: _column(c, getattr(self, c)) for c in _COLUMNS if getattr(self, c) is not None
-        }
+        columns = {c: _column(c, getattr(self, c)) for c in COLUMNS if getattr(self, c) is not None}
         lengths = {c: len(v) for c, v in columns.items() if v.ndim == 1}
         if self.name is not None:
             object.__setattr__(self, "name", _names(self.name))
@@ -326,50 +258,26 @@ class Fleet:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], cell: Cell | None = None) -> Fleet:
-        """A fleet from a CSV file: header required, columns named as the arguments in any order, one device a line."""
-        return cls._from_rows(
-            read_table(path, what="fleet file"), f"fleet file {str(path)!r}", cell
-        )
+        """Read a CSV file: a header that names columns in any order, then one device a line."""
+        rows = read_table(path, what="fleet file")
+        return cls._from_table(parse_fleet_table(rows, f"fleet file {str(path)!r}", COLUMNS), cell)
 
     @classmethod
     def parse(cls, text: str, cell: Cell | None = None) -> Fleet:
-        """The same from the text of such a file.
+        """Return the fleet that the text of a CSV file describes.
 
-        >>> Fleet.parse("seconds_per_mac,fluctuation,full_band_rate_bps\\n1e-9,2e9,1e6\\n1e-9,2e9,fast\\n")
+        >>> Fleet.parse("seconds_per_mac,fluctuation,full_band_rate_bps\\n1e-9,2e9,fast\\n")
         Traceback (most recent call last):
         ...
-        airsplit.core.errors.FileProblem: fleet, line 3: full_band_rate_bps must be a number, got 'fast'
+        airsplit.core.errors.FileProblem: fleet, line 2: full_band_rate_bps must be a number, got 'fast'
         """
-        return cls._from_rows(parse_table(text, "fleet"), "fleet", cell)
+        table = parse_fleet_table(parse_table(text, "fleet"), "fleet", COLUMNS)
+        return cls._from_table(table, cell)
 
     @classmethod
-    def _from_rows(cls, rows: list[list[str]], where: str, cell: Cell | None) -> Fleet:
-        if not any(rows):
-            raise FileProblem(f"{where} is empty; the first line must name the columns")
-        if not rows[0]:
-            raise FileProblem(f"{where}, line 1 is empty; it must name the columns")
-        header = [h.strip() for h in rows[0]]
-        for column in header:
-            if column not in (*_COLUMNS, "name"):
-                raise unknown_name(f"{where}: column", column, (*_COLUMNS, "name"))
-        if len(set(header)) != len(header):
-            raise FileProblem(f"{where}: a column is named twice in the header {', '.join(header)}")
-        body = [(number, row) for number, row in enumerate(rows[1:], start=2) if row]
-        if not body:
-            raise FileProblem(f"{where} has a header but no devices")
-        columns = _parse_columns(where, header, body)
-        for needed in ("seconds_per_mac", "fluctuation"):
-            if needed not in columns:
-                raise FileProblem(f"{where} has no column {needed!r}; found {', '.join(header)}")
-        try:
-            return cls(**columns, cell=cell or Cell())
-        except InvalidValue as error:
-            place = re.match(r"fleet\.(?P<column>\w+)\[(?P<row>\d+)\] (?P<rest>.*)", str(error))
-            if place is None:
-                raise InvalidValue(f"{where}: {error}") from None
-            raise InvalidValue(
-                f"{where}, line {body[int(place['row'])][0]}: {place['column']} {place['rest']}"
-            ) from None
+    def _from_table(cls, table: FleetTable, cell: Cell | None) -> Fleet:
+        with table.locate_errors():
+            return cls(**table.columns, cell=cell or Cell())
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the columns that are set; `read` gives the same fleet back, to the last bit."""
@@ -377,16 +285,14 @@ class Fleet:
             raise InvalidValue(
                 "fleet.trace has no place in a fleet file; write fleet.at(t) instead"
             )
-        columns: dict[str, list[Any]] = {} if self.name is None else {"name": list(self.name)}
-        for column in _COLUMNS:
+        columns: dict[str, Sequence[str]] = {} if self.name is None else {"name": self.name}
+        for column in COLUMNS:
             values = getattr(self, column)
-            if values is not None and not (self.distance_m is None and column == "fading"):
-                columns[column] = [repr(v) for v in values.tolist()]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-        write_text(path, text.getvalue())
+            # Fading without a distance is refused on reading: measured rates contain it.
+            is_redundant = column == "fading" and self.distance_m is None
+            if values is not None and not is_redundant:
+                columns[column] = [repr(value) for value in values.tolist()]
+        write_text(path, format_fleet_table(columns))
 
 
 def _require_channels(way: str, direction: Direction, distance_m: Floats) -> None:
@@ -436,39 +342,3 @@ def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, fl
             f"fleet.seconds_per_mac must be one number or (low, high), got {show(bounds.tolist())}"
         )
     return float(bounds[0]), float(bounds[1])
-
-
-def _parse_columns(
-    where: str, header: list[str], body: list[tuple[int, list[str]]]
-) -> dict[str, Any]:
-    for number, row in body:
-        if len(row) != len(header):
-            raise FileProblem(f"{where}, line {number}: {describe_wrong_length(row, header)}")
-    columns: dict[str, Any] = {}
-    for at, column in enumerate(header):
-        cells = [row[at].strip() for _, row in body]
-        if column == "name":
-            _require_own_names(where, cells, [number for number, _ in body])
-            columns[column] = cells
-            continue
-        try:
-            columns[column] = np.array([float(c) for c in cells])
-        except ValueError:
-            bad = next((n, c) for (n, _), c in zip(body, cells, strict=True) if not is_number(c))
-            raise FileProblem(
-                f"{where}, line {bad[0]}: {describe_bad_number(column, bad[1])}"
-            ) from None
-    return columns
-
-
-def _require_own_names(where: str, names: list[str], lines: list[int]) -> None:
-    """Raise if a line has no name, or that of another line."""
-    if "" in names:
-        raise FileProblem(
-            f"{where}, line {lines[names.index('')]}: name must not be empty; name every device, or leave the column out"
-        )
-    if (repeated := find_duplicate(names)) is not None:
-        name, one, other = repeated
-        raise FileProblem(
-            f"{where}, line {lines[other]}: name must not repeat, got {show(name)} as in line {lines[one]}"
-        )
