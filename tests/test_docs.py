@@ -108,29 +108,41 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 def test_the_readme_has_the_numbers_of_the_network_benchmark() -> None:
-    readme, results = (
-        (ROOT / name).read_text(encoding="utf-8")
-        for name in ("README.md", "benchmarks/results/network.md")
-    )
-    ways = {
-        "planned splits and shares": "planned splits and shares, paced",
-        "equal shares, each device's best split": "equal shares, each device's best split",
-        "federated averaging (FedAvg), its own best shares": "FedAvg, its own best shares, paced",
-        "planned splits, unpaced TCP": "planned splits, unpaced TCP",
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "benchmarks/results/network.md").read_text(encoding="utf-8")
+    rows = {
+        "Airsplit's plan": "planned splits and shares, paced",
+        "equal shares, best split for each device": "equal shares, each device's best split",
+        "federated averaging (FedAvg)": "FedAvg, its own best shares, paced",
+        "Airsplit's splits over unpaced TCP": "planned splits, unpaced TCP",
     }
-    for said, way in ways.items():
-        row = re.search(rf"\| {re.escape(said)}[^|]*\| \**([\d.]+) s\** \| ([\d.]+)×? \|", readme)
-        measured = re.search(
-            rf"\| {re.escape(way)} \|[^|]*\|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+)× \|", results
+    for label, name in rows.items():
+        stated = re.search(
+            rf"\| {re.escape(label)}[^|]*\| \**([\d.]+) s\**(?: \(([\d.]+)×\))? \|", readme
         )
-        assert row is not None
-        assert measured is not None
-        for short, whole in zip(row.groups(), measured.groups(), strict=True):
-            decimals = len(short.partition(".")[2])
-            assert float(short) == round(float(whole), decimals), said
-    planned, took, more = re.search(
+        measured = re.search(
+            rf"\| {re.escape(name)} \|[^|]*\| ([\d.]+) \| ([\d.]+) \|[^|]*\| ([\d.]+)× \|", results
+        )
+        assert stated is not None, label
+        assert measured is not None, name
+        planned_s, measured_s, ratio = measured.groups()
+        assert_rounded(stated[1], measured_s)
+        assert_rounded(stated[2] or "1.00", ratio)
+        if label == "Airsplit's plan":
+            predicted = re.search(r"predicted: ([\d.]+) s", stated[0])
+            assert predicted is not None
+            assert_rounded(predicted[1], planned_s)
+
+    computing = re.search(
         r"([\d.]+) s a round planned, ([\d.]+) s measured over 11 rounds \(\+([\d.]+)%", results
-    ).groups()  # type: ignore[union-attr]
-    assert f"took {more} % longer than planned ({took} s for {planned} s)" in " ".join(
-        readme.split()
     )
+    assert computing is not None
+    planned_s, measured_s, percent = computing.groups()
+    sentence = f"took {percent} % longer than planned ({measured_s} s for {planned_s} s)"
+    assert sentence in " ".join(readme.split())
+
+
+def assert_rounded(text: str, exact: str) -> None:
+    """Assert that a number in the README is the measured one, rounded to the digits shown."""
+    decimals = len(text.partition(".")[2])
+    assert float(text) == round(float(exact), decimals)
