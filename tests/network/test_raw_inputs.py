@@ -124,7 +124,7 @@ def test_a_plan_of_the_scenario_keeps_raw_inputs() -> None:
     assert plan(profile, fleet, **scenario().plan_arguments()).splits.min() >= 4
     assert (
         scenario().resolved(profile).plan.max_split
-        == profile.names[profile.deepest_averaging_split() - 1]
+        == profile.names[profile.default_max_split() - 1]
     )
 
 

@@ -286,11 +286,7 @@ def cases(
     shallowest = options.get("min_split", 1)
     if draw(st.booleans()):
         # The last split of every device's range stays, so that each has one.
-        last = (
-            int(np.min(options["max_split"]))
-            if limit != "none"
-            else profile.deepest_averaging_split()
-        )
+        last = int(np.min(options["max_split"])) if limit != "none" else profile.default_max_split()
         raw = [["context"] if draw(st.booleans()) else [] for _ in range(L)]
         raw[last - 1] = []
         profile = replace(profile, raw_inputs=raw)

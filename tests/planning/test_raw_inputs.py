@@ -119,12 +119,12 @@ def test_limits_end_at_splits_that_may_be_taken() -> None:
 
 
 def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() -> None:
-    assert [RAW.deepest_averaging_split(policy) for policy in ("refuse", ["context"], "allow")] == [
+    assert [RAW.default_max_split(policy) for policy in ("refuse", ["context"], "allow")] == [
         3,
         3,
         4,
     ]
-    assert BASE.deepest_averaging_split() == 4
+    assert BASE.default_max_split() == 4
     with pytest.warns(UserWarning, match="3 is the deepest split that averages something"):
         plan(RAW, FLEET, max_split=5)
 

@@ -67,11 +67,11 @@ def test_what_is_averaged_lies_behind_the_split() -> None:
     assert [tiny().averaged_parameters(split) for split in (1, 2, 3)] == [5, 5, 0]
 
 
-def test_the_deepest_averaging_split_leaves_the_last_parameters() -> None:
-    assert tiny().deepest_averaging_split() == 2
-    assert tiny(parameters=[9, 0, 0]).deepest_averaging_split() == 1
-    assert tiny(parameters=[0, 0, 0]).deepest_averaging_split() == 1
-    assert load_shipped_profile("alexnet").deepest_averaging_split() == 19
+def test_the_default_max_split_leaves_the_last_parameters() -> None:
+    assert tiny().default_max_split() == 2
+    assert tiny(parameters=[9, 0, 0]).default_max_split() == 1
+    assert tiny(parameters=[0, 0, 0]).default_max_split() == 1
+    assert load_shipped_profile("alexnet").default_max_split() == 19
 
 
 def test_a_split_is_found_by_name_and_by_number() -> None:

@@ -80,14 +80,8 @@ def split_limit(scenario: Scenario, profile: Profile) -> str:
     limit = scenario.plan.max_split
     if isinstance(limit, tuple):
         return "a limit on each split"
-    deepest = _deepest_split(scenario, profile, limit)
+    deepest = profile.resolve_max_split(limit, scenario.model.raw_inputs)
     return f"splits up to {deepest} ({profile.names[deepest - 1]})"
-
-
-def _deepest_split(scenario: Scenario, profile: Profile, limit: int | str | None) -> int:
-    if limit is None:
-        return profile.deepest_averaging_split(scenario.model.raw_inputs)
-    return profile.split_of(limit)
 
 
 def _batch(plan: Plan) -> str:
@@ -239,13 +233,11 @@ def _held_by_memory(planned: Planned) -> str | None:
     plan, profile, fleet = planned.plan, planned.profile, planned.fleet
     if fleet.memory_bytes is None:
         return None
-    needed = profile.device_memory_bytes(
-        plan.batch_size, planned.scenario.plan_arguments()["optimizer_slots"]
-    )
-    fits = np.searchsorted(needed, fleet.memory_bytes, side="right")
+    optimizer_slots = planned.scenario.plan_arguments()["optimizer_slots"]
+    fits = profile.deepest_split_in_memory(fleet.memory_bytes, plan.batch_size, optimizer_slots)
     limit = planned.scenario.plan.max_split
     limits = [
-        _deepest_split(planned.scenario, profile, each)
+        profile.resolve_max_split(each, planned.scenario.model.raw_inputs)
         for each in (limit if isinstance(limit, tuple) else (limit,))
     ]
     held = np.flatnonzero(fits < np.array(limits))

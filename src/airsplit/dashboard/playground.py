@@ -243,14 +243,16 @@ def _best_possible(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
 
 
 def _layers(profile: Profile, raw_inputs: RawInputs = "refuse") -> dict[str, Any]:
-    return {"names": list(profile.names), "deepest": profile.deepest_averaging_split(raw_inputs)}
+    return {"names": list(profile.names), "deepest": profile.default_max_split(raw_inputs)}
 
 
 def _limit(given: Asked) -> int:
-    wanted = given.scenario.plan.max_split
-    if wanted is None:
-        return given.profile.deepest_averaging_split(given.scenario.model.raw_inputs)
-    return given.profile.split_of(wanted, "plan.max_split")  # type: ignore[arg-type]
+    scenario = given.scenario
+    return given.profile.resolve_max_split(
+        scenario.plan.max_split,  # type: ignore[arg-type]
+        scenario.model.raw_inputs,
+        "plan.max_split",
+    )
 
 
 def _devices(given: Asked, made: Plan) -> dict[str, Any]:

@@ -237,7 +237,6 @@ def make_problem(
         )
     shallowest = profile.split_of(min_split, "min_split") - 1  # type: ignore[arg-type]
     limits = split_limits(profile, len(fleet), max_split, raw_inputs)
-    needed_bytes = profile.device_memory_bytes(batch_size, optimizer_slots)
     if (limits < shallowest).any():
         k = int(np.flatnonzero(limits < shallowest)[0])
         raise InvalidValue(
@@ -245,7 +244,7 @@ def make_problem(
         )
     permitted = profile.permitted_splits(raw_inputs)
     shallowest = _first_permitted(profile, permitted, shallowest, limits)
-    deepest = _memory_limits(profile, fleet, needed_bytes, shallowest, limits)
+    deepest = _memory_limits(profile, fleet, batch_size, optimizer_slots, shallowest, limits)
     # The last permitted row at or below each row. Up from `shallowest` there is one.
     last_permitted = np.maximum.accumulate(np.where(permitted, np.arange(len(profile)), 0))
     problem = Problem(
@@ -284,15 +283,15 @@ def _require_times(problem: Problem) -> None:
 
 
 def split_limits(profile: Profile, devices: int, max_split: object, raw_inputs: RawInputs) -> Ints:
-    """The deepest row of each device.  No limit means the deepest split that leaves a parameter to be averaged."""
-    deepest_averaging = profile.deepest_averaging_split(raw_inputs)
+    """Return the deepest row of each device; without a limit, that of the profile's default."""
+    default = profile.default_max_split(raw_inputs)
     if max_split is None:
-        return np.full(devices, deepest_averaging - 1)
+        return np.full(devices, default - 1)
     rows = _given_rows(profile, devices, "max_split", max_split)
     if profile.averaged_parameters(int(rows.max()) + 1) == 0:
         warnings.warn(
             f"max_split {int(rows.max()) + 1} lets devices keep every parameter: nothing is averaged and the result is "
-            f"{devices} separate models; {deepest_averaging} is the deepest split that averages something",
+            f"{devices} separate models; {default} is the deepest split that averages something",
             stacklevel=4,
         )
     return rows
@@ -352,15 +351,21 @@ def _given_rows(profile: Profile, devices: int, field: str, given: object) -> In
 
 
 def _memory_limits(
-    profile: Profile, fleet: Fleet, needed_bytes: Ints, shallowest: int, limits: Ints
+    profile: Profile,
+    fleet: Fleet,
+    batch_size: int,
+    optimizer_slots: int,
+    shallowest: int,
+    limits: Ints,
 ) -> Ints:
     """Lower each device's limit to the deepest split that it can hold."""
     if fleet.memory_bytes is None:
         return limits
-    fits = np.searchsorted(needed_bytes, fleet.memory_bytes, side="right") - 1
+    fits = profile.deepest_split_in_memory(fleet.memory_bytes, batch_size, optimizer_slots) - 1
     short = np.flatnonzero(fits < shallowest)
     if len(short):
         k = int(short[0])
+        needed_bytes = profile.device_memory_bytes(batch_size, optimizer_slots)
         raise Infeasible(
             f"device {fleet.device_name(k)} has {fleet.memory_bytes[k]:.0f} bytes of memory, but split {shallowest + 1} "
             f"({profile.names[shallowest]}) needs {needed_bytes[shallowest]} to train; use a smaller batch or leave it out"

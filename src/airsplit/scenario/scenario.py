@@ -123,7 +123,7 @@ class Scenario(Section):
         """The same, with everything that depends on the model written out: splits by their names, and the profile's fingerprint."""
         deepest = self.plan.max_split
         if deepest is None:
-            deepest = profile.deepest_averaging_split(self.model.raw_inputs)
+            deepest = profile.default_max_split(self.model.raw_inputs)
         splits = {"max_split": deepest, "min_split": self.plan.min_split, "split": self.plan.split}
         named = {
             f"plan.{key}": _named(profile, f"plan.{key}", split)

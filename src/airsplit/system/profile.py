@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from airsplit.core.arrays import Ints
+from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import (
     FileProblem,
     InvalidValue,
@@ -186,15 +186,51 @@ class Profile:
         """Parameters deeper than a split: those that the server holds for every device."""
         return int(self.parameters[deepest_split:].sum())
 
-    def deepest_averaging_split(self, raw_inputs: RawInputs = "refuse") -> int:
-        """Return the deepest split that leaves a parameter to be averaged and sends no raw input that must stay.
+    def resolve_max_split(
+        self, limit: int | str | None, raw_inputs: RawInputs = "refuse", field: str = "max_split"
+    ) -> int:
+        """Return the number of the deepest split that a limit allows.
 
-        Where every such split sends one, the deepest that leaves a parameter; 1 where none does.
+        No limit means `default_max_split`: keeping every parameter on the device must be asked for.
+
+        >>> p = Profile(["a", "b", "c"], [9, 9, 9], [9, 18, 27], [5, 5, 1], [2, 2, 2])
+        >>> p.resolve_max_split(None), p.resolve_max_split("c"), p.resolve_max_split(1)
+        (2, 3, 1)
         """
-        behind = np.flatnonzero(self.parameters)
-        deepest = max(int(behind[-1]), 1) if len(behind) else 1
+        if limit is None:
+            return self.default_max_split(raw_inputs)
+        return self.split_of(limit, field)
+
+    def default_max_split(self, raw_inputs: RawInputs = "refuse") -> int:
+        """Return the deepest split that leaves a parameter to be averaged and is permitted.
+
+        If none of those is permitted, the deepest that leaves a parameter; 1 if none leaves one.
+        """
+        rows_with_parameters = np.flatnonzero(self.parameters)
+        deepest = 1
+        if len(rows_with_parameters):
+            # Row i is split i + 1, so the split before the last such row has the row's own number.
+            deepest = max(int(rows_with_parameters[-1]), 1)
+
         permitted = np.flatnonzero(self.permitted_splits(raw_inputs)[:deepest])
-        return int(permitted[-1]) + 1 if len(permitted) else deepest
+        if not len(permitted):
+            return deepest
+        return int(permitted[-1]) + 1
+
+    def deepest_split_in_memory(
+        self, memory_bytes: Floats, batch_size: int, optimizer_slots: int = 0
+    ) -> Ints:
+        """Return the deepest split that each memory can train; 0 if not even the first fits.
+
+        >>> p = Profile(["conv", "fc"], [900, 100], [800, 900], [50, 10], [9, 5])
+        >>> p.device_memory_bytes(batch_size=10).tolist()
+        [2072, 2512]
+        >>> p.deepest_split_in_memory(np.array([2000, 2100, 2512]), batch_size=10).tolist()
+        [0, 1, 2]
+        """
+        needed_bytes = self.device_memory_bytes(batch_size, optimizer_slots)
+        # Needs never fall with depth, so the number that fit is the number of the deepest.
+        return np.searchsorted(needed_bytes, memory_bytes, side="right")
 
     def permitted_splits(self, raw_inputs: RawInputs = "refuse") -> NDArray[np.bool_]:
         """Return for each split whether all raw inputs that cross it may travel.

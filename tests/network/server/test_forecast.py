@@ -135,7 +135,7 @@ def test_the_splits_that_a_plan_may_choose() -> None:
     free = scenario().replace(**{"plan.method": "exact", "plan.max_split": 4, "plan.min_split": 2})
     assert possible_splits(free, profile).tolist() == [2, 3, 4]
     deepest = possible_splits(free.replace(**{"plan.max_split": None}), profile)[-1]
-    assert deepest == profile.deepest_averaging_split()
+    assert deepest == profile.default_max_split()
 
 
 def test_messages_may_be_as_large_as_the_widest_cut_and_no_larger(

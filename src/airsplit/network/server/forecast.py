@@ -203,16 +203,12 @@ def possible_splits(scenario: Scenario, profile: Profile) -> Ints:
     if settings.method == "fixed" and settings.split is not None:
         given = settings.split if isinstance(settings.split, tuple) else (settings.split,)
         return np.unique([profile.split_of(each) for each in given])
-    deepest = settings.max_split
-    if deepest is None:
-        deepest = profile.deepest_averaging_split(scenario.model.raw_inputs)
-    several = deepest if isinstance(deepest, tuple) else (deepest,)
-    low, high = (
-        profile.split_of(settings.min_split),
-        max(profile.split_of(each) for each in several),
-    )
+    raw_inputs = scenario.model.raw_inputs
+    limits = settings.max_split if isinstance(settings.max_split, tuple) else (settings.max_split,)
+    low = profile.split_of(settings.min_split)
+    high = max(profile.resolve_max_split(limit, raw_inputs) for limit in limits)
     within = np.arange(low, high + 1)
-    permitted = profile.permitted_splits(scenario.model.raw_inputs)[within - 1]
+    permitted = profile.permitted_splits(raw_inputs)[within - 1]
     # Where none is permitted no plan can be made, which planning says better.
     return within[permitted] if permitted.any() else within
 
