@@ -66,7 +66,7 @@ def one(name: str) -> str:
         name,
         f"{parameters:,}",
         len(found.splits),
-        len(found.evaluation.tape.calls),
+        len(found.evaluation.graph.calls),
         f"{took:.2f}",
     ]
     return (

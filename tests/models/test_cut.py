@@ -82,7 +82,7 @@ def test_every_split_of_a_transformer_is_exact(name: str, arguments: dict[str, A
 def test_tied_embeddings_leave_no_cut_between_them() -> None:
     found = look_at(build_registered_model("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
     assert [row.name for row in found.splits] == ["head"]
-    assert {refusal.reason for refusal in found.refusals} == {
+    assert {refusal.reason for refusal in found.illegal_splits} == {
         "tokens.weight is used on both sides, by tokens and by head"
     }
 

@@ -176,7 +176,7 @@ def test_an_input_may_be_without_a_batch_axis() -> None:
     assert [row.name for row in found.splits] == ["mul_1", "second"]
     assert (
         "input 3 changes from batch to batch"
-        in {each.name: each.reason for each in found.refusals}["first"]
+        in {each.name: each.reason for each in found.illegal_splits}["first"]
     )
 
 

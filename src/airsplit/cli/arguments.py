@@ -16,7 +16,7 @@ from airsplit.system.inputs import InputSpec, parse_input_spec
 from airsplit.system.profile import Profile
 
 if TYPE_CHECKING:
-    from airsplit.models.splits import Refusal
+    from airsplit.models.splits import IllegalSplit
     from airsplit.scenario.scenario import Scenario
 
 
@@ -121,7 +121,7 @@ class Model:
         with what_is_printed_as_notes():
             return get_profile(self.name, self.inputs, self.arguments)
 
-    def explain(self) -> tuple[Profile, list[Refusal]]:
+    def explain(self) -> tuple[Profile, list[IllegalSplit]]:
         """The same, and after which layers it cannot be cut."""
         from airsplit.models.loading import explain_model
 

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.models.elementwise import light_operations_of_function, light_operations_of_layer
-from airsplit.models.tracing.graph import storage_of, tensors_in
+from airsplit.models.tracing.graph import CallCosts, storage_of, tensors_in
 from airsplit.models.tracing.movement import Movement
 
 
@@ -49,47 +49,10 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one call costs, for the recorded batch or for one sample.
-
-    flows         which of its results lead to a parameter that is trained
-    kept_given    which of the tensors it is given are kept for the backward pass, and
-    kept_results  which of its results
-    kept_besides  what else is kept, such as the mask of dropout, in elements
-    random        whether it draws random numbers
-    moved         for each of its results, which of the tensors it is given have their numbers in it
-    moved_into    the same for each of the tensors it is given; none for those that it does not change
-    lookups       pairs of places among the tensors it is given: an index, and the tables it looks up
-    """
-
-    products: int = 0
-    light: int = 0
-    backward: int = 0
-    flows: tuple[bool, ...] = ()
-    kept_given: tuple[int, ...] = ()
-    kept_results: tuple[int, ...] = ()
-    kept_besides: int = 0
-    random: bool = False
-    moved: tuple[frozenset[int], ...] = ()
-    moved_into: tuple[frozenset[int], ...] = ()
-    lookups: frozenset[tuple[int, frozenset[int]]] = frozenset()
-
-    def beyond(self, less: Work) -> Work:
-        """What this work is more than that of a batch smaller by one: the work of one sample."""
-        return replace(
-            self,
-            products=self.products - less.products,
-            light=self.light - less.light,
-            backward=self.backward - less.backward,
-            kept_besides=self.kept_besides - less.kept_besides,
-        )
-
-
-@dataclass(frozen=True)
 class _Known:
     """A call that was measured: its work, and how to make its result again; None where it must be run."""
 
-    work: Work
+    work: CallCosts
     result: tuple[list[Any], TreeSpec] | None
 
     def again(self) -> Any:
@@ -111,7 +74,7 @@ class CostCounter:
         """One that looks up what this one knows.  What it finds out itself has no gradients, and this one must not look it up."""
         return CostCounter(gradients=False, _known=ChainMap({}, self._known))
 
-    def make(self, made: Made) -> tuple[Work, Any]:
+    def make(self, made: Made) -> tuple[CallCosts, Any]:
         """A call's work and its result."""
         key = _key(made)
         known = None if key is None else self._known.get(key)
@@ -139,10 +102,10 @@ class CostCounter:
             work = _with_gradients(made, forward.macs, light, returned)
         else:
             flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
-            work = Work(
+            work = CallCosts(
                 forward.macs,
                 light,
-                flows=tuple(flows and each.is_floating_point() for each in returned),
+                requires_grad=tuple(flows and each.is_floating_point() for each in returned),
             )
         work = replace(
             work,
@@ -197,10 +160,10 @@ def _light(made: Made, given: list[Tensor], returned: list[Tensor]) -> int:
     )
 
 
-def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor]) -> Work:
+def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor]) -> CallCosts:
     """The work of a call and of its backward pass, which is run by itself on stand-ins for what it is given."""
     if not torch.is_grad_enabled() or not (any(made.flowing) or made.trained):
-        return Work(products, light, 0, (False,) * len(returned))
+        return CallCosts(products, light, 0, (False,) * len(returned))
     wanted, given = list[Tensor](made.trained), made.given
     flowing, stands_for = iter(made.flowing), dict[int, int]()
 
@@ -233,7 +196,7 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         "dropout_p", made.args[4] if len(made.args) > 4 else 0
     ):
         # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
-        return Work(
+        return CallCosts(
             products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1])
         )
     places = {storage_of(tensor): at for at, tensor in enumerate(results)}
@@ -243,7 +206,7 @@ def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor
         for t in kept
         if storage_of(t) not in places.keys() | stands_for.keys() | held
     }
-    return Work(
+    return CallCosts(
         products,
         light,
         backward.macs + (light if ends else 0),

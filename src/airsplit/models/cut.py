@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.data_flow import Flow
+from airsplit.models.data_flow import DataFlow
 from airsplit.models.profiling import make_example_inputs
 from airsplit.models.splits import ModelSplits, find_splits
-from airsplit.models.tracing.graph import Call, Meta, get_submodule, run_calls, spent_slots
+from airsplit.models.tracing.graph import Call, TensorSpec, get_attribute, run_calls, spent_slots
 from airsplit.models.tracing.values import held_tensors
 
 
@@ -46,7 +46,7 @@ def cut(
     return cut_in_halves(found, found.profile().split_of(split))
 
 
-class Side:
+class Subgraph:
     """What a half does in one mode: the slots that come in, the calls, the slots that leave.
 
     changed   the slots that come in and are changed in place
@@ -54,49 +54,49 @@ class Side:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: DataFlow,
         entering: list[int],
         calls: list[Call],
         leaving: list[int],
         changed: Iterable[int] = (),
     ) -> None:
-        self.tape, self.entering, self.calls, self.leaving, self.changed = (
-            flow.tape,
+        self.graph, self.inputs, self.calls, self.outputs, self.changed = (
+            flow.graph,
             entering,
             calls,
             leaving,
             changed,
         )
-        self._spent = spent_slots(calls, (*leaving, *flow.tape.result_slots))
+        self._spent = spent_slots(calls, (*leaving, *flow.graph.result_slots))
         self._fixed_type = any(
             isinstance(each, torch.dtype) for call in calls for each in call.parts
         )
         self._telling = next(
-            (at for at, slot in enumerate(entering) if flow.tape.slots[slot].has_batch_axis), None
+            (at for at, slot in enumerate(entering) if flow.graph.specs[slot].has_batch_axis), None
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Side:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Subgraph:
         return self  # it holds nothing of the model
 
     def run(self, half: nn.Module, given: tuple[Tensor, ...]) -> dict[int, Tensor]:
         """Every tensor of this side, by its slot."""
         name = type(half).__name__.lower()
-        if len(given) != len(self.entering) or not all(
+        if len(given) != len(self.inputs) or not all(
             isinstance(tensor, Tensor) for tensor in given
         ):
             got = ", ".join(type(each).__name__ for each in given) or "nothing"
             raise InvalidValue(
-                f"{name} must be given {len(self.entering)} tensors, got {got}; write {name}(*tensors)"
+                f"{name} must be given {len(self.inputs)} tensors, got {got}; write {name}(*tensors)"
             )
-        tensors = dict(zip(self.entering, given, strict=True))
+        tensors = dict(zip(self.inputs, given, strict=True))
         for slot, tensor in tensors.items():
-            tensors[slot] = self._checked(self.tape.slots[slot], tensor)
+            tensors[slot] = self._checked(self.graph.specs[slot], tensor)
         for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
             tensors[slot] = tensors[slot].clone()
         run_calls(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
         return tensors
 
-    def _checked(self, meta: Meta, tensor: Tensor) -> Tensor:
+    def _checked(self, meta: TensorSpec, tensor: Tensor) -> Tensor:
         if not meta.fits(tensor):
             got = tuple(tensor.shape)
             raise InvalidValue(
@@ -111,18 +111,18 @@ class Side:
 
     def _batch(self, given: tuple[Tensor, ...]) -> int:
         at = self._telling
-        return 0 if at is None else self.tape.slots[self.entering[at]].batch_of(given[at])
+        return 0 if at is None else self.graph.specs[self.inputs[at]].batch_of(given[at])
 
 
 class Half(nn.Module):
     """One side of a cut.  Its tensors are the model's own and have the names that they have in the model."""
 
     # names that no model has: its own go beside them
-    _airsplit_sides: dict[bool, Side]
+    _airsplit_sides: dict[bool, Subgraph]
     _airsplit_flags: Mapping[bool, Mapping[str, bool]]
 
     def __init__(
-        self, training: bool, sides: dict[bool, Side], flags: Mapping[bool, Mapping[str, bool]]
+        self, training: bool, sides: dict[bool, Subgraph], flags: Mapping[bool, Mapping[str, bool]]
     ) -> None:
         super().__init__()
         self.training, self._airsplit_sides, self._airsplit_flags = training, sides, flags
@@ -135,7 +135,7 @@ class Half(nn.Module):
         return self
 
 
-def side_of(half: Half, training: bool) -> Side:
+def get_subgraph(half: Half, training: bool) -> Subgraph:
     """What a half does in a mode.  A function, because a half has the names of the model's parts for attributes."""
     return half._airsplit_sides[training]
 
@@ -146,7 +146,7 @@ class Front(Half):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         side = self._airsplit_sides[self.training]
         tensors = side.run(self, inputs)
-        return tuple(tensors[slot] for slot in side.leaving)
+        return tuple(tensors[slot] for slot in side.outputs)
 
 
 class Back(Half):
@@ -154,7 +154,7 @@ class Back(Half):
 
     def forward(self, *crossing: Tensor) -> Any:
         side = self._airsplit_sides[self.training]
-        return side.tape.output_of(self, side.run(self, crossing))
+        return side.graph.output_of(self, side.run(self, crossing))
 
 
 class Part(nn.Module):
@@ -164,14 +164,14 @@ class Part(nn.Module):
 def cut_in_halves(found: ModelSplits, split: int) -> tuple[Front, Back]:
     """The model cut at a split, counted from one."""
     row, model = found.splits[split - 1], found.model
-    first, second = dict[bool, Side](), dict[bool, Side]()
+    first, second = dict[bool, Subgraph](), dict[bool, Subgraph]()
     for training, at in ((False, row.evaluation), (True, row.training)):
         flow = found.flow(training)
         crossing = flow.crossing(at)
-        first[training] = Side(
-            flow, list(range(flow.tape.inputs)), flow.calls_of(0, at + 1), crossing
+        first[training] = Subgraph(
+            flow, list(range(flow.graph.input_count)), flow.calls_of(0, at + 1), crossing
         )
-        second[training] = Side(
+        second[training] = Subgraph(
             flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at)
         )
     front, back = (
@@ -181,7 +181,9 @@ def cut_in_halves(found: ModelSplits, split: int) -> tuple[Front, Back]:
     rooms = _Rooms(model)
     rooms.furnish(front, first.values())
     rooms.furnish(
-        back, second.values(), [name for side in second.values() for name in side.tape.result_state]
+        back,
+        second.values(),
+        [name for side in second.values() for name in side.graph.result_state],
     )
     rooms.put_the_rest(front if split == len(found.splits) else back, beside=(front, back))
     return front, back
@@ -198,7 +200,9 @@ class _Rooms:
         for name, tensor in held_tensors(model):
             self._names[id(tensor)].append(name)
 
-    def furnish(self, half: nn.Module, sides: Iterable[Side], besides: Iterable[str] = ()) -> None:
+    def furnish(
+        self, half: nn.Module, sides: Iterable[Subgraph], besides: Iterable[str] = ()
+    ) -> None:
         """Put in a half what its calls use, and these tensors besides, under all the names that it has in the model."""
         calls = [call for side in sides for call in side.calls]
         layers = dict.fromkeys(call.target for call in calls if isinstance(call.target, str))
@@ -207,7 +211,7 @@ class _Rooms:
             *sorted(layers, key=lambda name: name.count(".")),
             *tensors,
         ):  # a layer brings along what is in it
-            thing = get_submodule(self._model, name)
+            thing = get_attribute(self._model, name)
             for each in self._names[id(thing)]:
                 self._put(half, each, thing)
 

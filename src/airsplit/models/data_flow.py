@@ -1,4 +1,4 @@
-"""Flow: what a tape's cuts would send and tear apart.
+"""DataFlow: what a graph's cuts would send and tear apart.
 
 Calls that depend on the data keep their order, and a cut is a prefix of it.  The others - masks, positions, tables made of
 shapes alone - have no place in it: each side that needs them makes them itself, so they are never sent.
@@ -29,23 +29,23 @@ BEFORE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
-    """A tape and the model that it was recorded from.  A position is a place among the calls in order."""
+class DataFlow:
+    """A graph and the model that it was recorded from.  A position is a place among the calls in order."""
 
-    tape: Graph
+    graph: Graph
     model: nn.Module
 
     # ---- the order ---------------------------------------------------------------------------------------------------------
     @cached_property
     def in_order(self) -> list[int]:
-        """The calls that depend on the data, draw random numbers or change the model's state, by their number on the tape."""
+        """The calls that depend on the data, draw random numbers or change the model's state, by their number on the graph."""
         return [number for number, fixed in enumerate(self._fixed) if fixed]
 
     @cached_property
     def _fixed(self) -> list[bool]:
-        calls, metas = self.tape.calls, self.tape.slots
-        fixed = [call.random or bool(call.written_state) for call in calls]
-        data, memory = set(range(self.tape.inputs)), set[int]()
+        calls, metas = self.graph.calls, self.graph.specs
+        fixed = [call.is_random or bool(call.written_state) for call in calls]
+        data, memory = set(range(self.graph.input_count)), set[int]()
         while True:
             before = (sum(fixed), len(memory))
             for number, call in enumerate(calls):
@@ -60,9 +60,9 @@ class Flow:
     @cached_property
     def on_data(self) -> set[int]:
         """The calls that are given something made of the model's inputs."""
-        memory, calls = self._memory(range(self.tape.inputs)), set[int]()
+        memory, calls = self._memory(range(self.graph.input_count)), set[int]()
         for number in self.in_order:
-            call = self.tape.calls[number]
+            call = self.graph.calls[number]
             if not memory.isdisjoint(self._memory(call.read_slots)):
                 memory |= self._memory((*call.outputs, *call.written_slots))
                 calls.add(number)
@@ -70,7 +70,7 @@ class Flow:
 
     def _memory(self, slots: Iterable[int]) -> set[int]:
         """The storages of slots."""
-        return {self.tape.slots[slot].storage for slot in slots}
+        return {self.graph.specs[slot].storage for slot in slots}
 
     @cached_property
     def end(self) -> int:
@@ -81,17 +81,17 @@ class Flow:
     def in_words(self) -> list[tuple[str, Location]]:
         """What the calls in order are, and where in the model's code: the same for the same calls in another mode."""
         return [
-            (self.tape.calls[number].stem, self.tape.calls[number].where)
+            (self.graph.calls[number].stem, self.graph.calls[number].where)
             for number in self.in_order
         ]
 
     def end_of_group(self, position: int) -> int:
         """The last position of the module call that is one row with this one."""
-        group = self.tape.calls[self.in_order[position]].group
+        group = self.graph.calls[self.in_order[position]].group
         while (
             group != ALONE
             and position < self.end
-            and self.tape.calls[self.in_order[position + 1]].group == group
+            and self.graph.calls[self.in_order[position + 1]].group == group
         ):
             position += 1
         return position
@@ -99,23 +99,25 @@ class Flow:
     @cached_property
     def position(self) -> dict[int, int]:
         """Where each slot of the data is made."""
-        made = dict.fromkeys(range(self.tape.inputs), BEFORE)
+        made = dict.fromkeys(range(self.graph.input_count), BEFORE)
         for position, number in enumerate(self.in_order):
-            made.update(dict.fromkeys(self.tape.calls[number].outputs, position))
+            made.update(dict.fromkeys(self.graph.calls[number].outputs, position))
         return made
 
     # ---- what is made where it is needed -----------------------------------------------------------------------------------
     @cached_property
     def _maker(self) -> dict[int, int]:
         return {
-            output: number for number, call in enumerate(self.tape.calls) for output in call.outputs
+            output: number
+            for number, call in enumerate(self.graph.calls)
+            for output in call.outputs
         }
 
     @cached_property
     def _free_writers(self) -> dict[int, list[int]]:
         """The calls out of order that change a storage in place."""
         writers = defaultdict(list)
-        for number, call in enumerate(self.tape.calls):
+        for number, call in enumerate(self.graph.calls):
             if not self._fixed[number]:
                 for storage in self._memory(call.written_slots):
                     writers[storage].append(number)
@@ -126,10 +128,10 @@ class Flow:
         needed, waiting = set[int](), list(loose)
         while waiting:
             slot = waiting.pop()
-            for number in (self._maker[slot], *self._free_writers[self.tape.slots[slot].storage]):
+            for number in (self._maker[slot], *self._free_writers[self.graph.specs[slot].storage]):
                 if number not in needed:
                     needed.add(number)
-                    waiting.extend(self.tape.calls[number].read_slots)
+                    waiting.extend(self.graph.calls[number].read_slots)
         return needed
 
     @cached_property
@@ -138,8 +140,8 @@ class Flow:
         known: dict[frozenset[int], frozenset[int]] = {}
         needs = []
         for read in (
-            *(self.tape.calls[number].read_slots for number in self.in_order),
-            self.tape.result_slots,
+            *(self.graph.calls[number].read_slots for number in self.in_order),
+            self.graph.result_slots,
         ):
             loose = read.difference(self.position)
             if loose not in known:
@@ -152,14 +154,14 @@ class Flow:
         numbers = set(self.in_order[start:stop]).union(
             *self._needs[start : stop + (stop > self.end)]
         )
-        return [self.tape.calls[number] for number in sorted(numbers)]
+        return [self.graph.calls[number] for number in sorted(numbers)]
 
     # ---- what is used where ------------------------------------------------------------------------------------------------
     def _users(self) -> Iterator[tuple[int, Call]]:
         """Every call with each position that it is made for; those that the output needs are past the end."""
         for position, needed in enumerate(self._needs):
             for number in (*self.in_order[position : position + 1], *needed):
-                yield position, self.tape.calls[number]
+                yield position, self.graph.calls[number]
 
     @cached_property
     def last_use(self) -> dict[int, int]:
@@ -167,7 +169,7 @@ class Flow:
         last: dict[int, int] = {}
         for position, call in self._users():  # positions do not fall
             last.update(dict.fromkeys(call.read_slots, position))
-        return last | dict.fromkeys(self.tape.result_slots, self.end + 1)
+        return last | dict.fromkeys(self.graph.result_slots, self.end + 1)
 
     @cached_property
     def state_uses(self) -> dict[str, tuple[int, int]]:
@@ -178,7 +180,7 @@ class Flow:
         )
         for position, names in (
             *used,
-            (self.end + 1, self.tape.result_state),
+            (self.end + 1, self.graph.result_state),
         ):  # positions do not fall
             for name in map(self.canonical.__getitem__, names):
                 uses[name] = (uses[name][0] if name in uses else position, position)
@@ -199,7 +201,7 @@ class Flow:
 
     @cached_property
     def _held_by_layers(self) -> dict[str, tuple[str, ...]]:
-        paths = {call.target for call in self.tape.calls if isinstance(call.target, str)}
+        paths = {call.target for call in self.graph.calls if isinstance(call.target, str)}
         held = {path: held_tensors(self.model.get_submodule(path)) for path in paths}
         return {
             path: tuple(f"{path}.{name}" for name, _ in tensors) for path, tensors in held.items()
@@ -213,7 +215,7 @@ class Flow:
             for name, tensor in held_tensors(self.model)
             if isinstance(tensor, nn.Parameter) or tensor.requires_grad
         }
-        names.update(*((*call.written_state, *self._held_by(call)) for call in self.tape.calls))
+        names.update(*((*call.written_state, *self._held_by(call)) for call in self.graph.calls))
         return {self.canonical[name] for name in names}
 
     # ---- cuts ----------------------------------------------------------------------------------------------------------------
@@ -243,26 +245,26 @@ class Flow:
 
     def sent_elements(self, position: int) -> int:
         """Elements per sample of what crosses."""
-        return sum(self.tape.slots[slot].sent_elements for slot in self.crossing(position))
+        return sum(self.graph.specs[slot].sent_elements for slot in self.crossing(position))
 
     def gradient_elements(self, position: int) -> int:
         """Elements per sample that come back: of what crosses, leads to a parameter that is trained, and gets a gradient."""
-        metas, (_, reached) = self.tape.slots, self.backward_pass
+        metas, (_, reached) = self.graph.specs, self.backward_pass
         return sum(
             metas[slot].sent_elements
             for slot in self.crossing(position)
-            if metas[slot].flows and slot in reached
+            if metas[slot].requires_grad and slot in reached
         )
 
     @cached_property
     def backward_pass(self) -> tuple[set[int], set[int]]:
         """The calls that the backward pass goes through, and the slots that it reaches, from the output to the parameters."""
-        calls, slots = set[int](), set(self.tape.result_slots)
-        for number in reversed(range(len(self.tape.calls))):
-            call, work = self.tape.calls[number], self.tape.work[number]
+        calls, slots = set[int](), set(self.graph.result_slots)
+        for number in reversed(range(len(self.graph.calls))):
+            call, work = self.graph.calls[number], self.graph.work[number]
             gives = any(
                 flows and output in slots
-                for output, flows in zip(call.outputs, work.flows, strict=True)
+                for output, flows in zip(call.outputs, work.requires_grad, strict=True)
             )
             if gives or (call.writes and call.grad):
                 calls.add(number)
@@ -273,7 +275,7 @@ class Flow:
         """The crossing slots whose memory a call behind the cut changes in place."""
         storages = {storage for storage, last in self._last_write.items() if last > position}
         return {
-            slot for slot in self.crossing(position) if self.tape.slots[slot].storage in storages
+            slot for slot in self.crossing(position) if self.graph.specs[slot].storage in storages
         }
 
     @cached_property
@@ -281,7 +283,7 @@ class Flow:
         writes: dict[int, int] = {}
         for position, number in enumerate(self.in_order):
             writes.update(
-                dict.fromkeys(self._memory(self.tape.calls[number].written_slots), position)
+                dict.fromkeys(self._memory(self.graph.calls[number].written_slots), position)
             )
         return writes
 
@@ -300,7 +302,7 @@ class Flow:
     @cached_property
     def _inputs_in(self) -> dict[int, frozenset[int]]:
         """For each slot, the inputs whose numbers are in it unchanged."""
-        metas = self.tape.slots
+        metas = self.graph.specs
         inputs_in = defaultdict[int, frozenset[int]](frozenset)
         in_memory = defaultdict[int, list[int]](list)  # the slots made so far, by storage
 
@@ -308,9 +310,9 @@ class Flow:
             inputs_in[slot] |= inputs
             in_memory[metas[slot].storage].append(slot)
 
-        for slot in range(self.tape.inputs):
+        for slot in range(self.graph.input_count):
             enter(slot, frozenset({slot}))
-        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+        for call, work in zip(self.graph.calls, self.graph.work, strict=True):
             given = [
                 inputs_in[each.number] if isinstance(each, Slot) else frozenset[int]()
                 for each in call.given
@@ -327,10 +329,10 @@ class Flow:
     @cached_property
     def raw_data(self) -> set[int]:
         """The inputs that are raw data: floating-point numbers, and integers that look up rows of a table the model holds."""
-        metas = self.tape.slots
+        metas = self.graph.specs
         floating = {
             slot
-            for slot in range(self.tape.inputs)
+            for slot in range(self.graph.input_count)
             if metas[slot].dtype.is_floating_point or metas[slot].dtype.is_complex
         }
         return floating | self._looked_up
@@ -338,14 +340,14 @@ class Flow:
     @cached_property
     def _looked_up(self) -> set[int]:
         """The integer inputs from which, by way of integers alone, an index into a table is made."""
-        integers = {slot for slot, meta in enumerate(self.tape.slots) if _is_integer(meta.dtype)}
+        integers = {slot for slot, meta in enumerate(self.graph.specs) if _is_integer(meta.dtype)}
         # What is moved may also be written into a tensor, as where tokens are shifted by one.
         made_of = defaultdict(set, {slot: integers & self._inputs_in[slot] for slot in integers})
-        on_data = set(range(self.tape.inputs)).union(
-            *(self.tape.calls[number].outputs for number in self.on_data)
+        on_data = set(range(self.graph.input_count)).union(
+            *(self.graph.calls[number].outputs for number in self.on_data)
         )
         found = set[int]()
-        for call, work in zip(self.tape.calls, self.tape.work, strict=True):
+        for call, work in zip(self.graph.calls, self.graph.work, strict=True):
             given = [each.number if isinstance(each, Slot) else _HELD for each in call.given]
             for index, tables in work.lookups:
                 if not any(given[table] in on_data for table in tables):
@@ -367,7 +369,7 @@ class Flow:
 
     def _raw(self, position: int) -> str | None:
         """A cut that sends every input as it is, before any parameter is used, is no split: the data would leave the device."""
-        all_sent = set(range(self.tape.inputs)) <= set(self.crossing(position))
+        all_sent = set(range(self.graph.input_count)) <= set(self.crossing(position))
         return (
             "it would send the data itself, untouched by any parameter"
             if all_sent and position < self._first_parameter
@@ -396,12 +398,12 @@ class Flow:
 
     def _row(self, position: int) -> str:
         return (
-            self.tape.calls[self.in_order[position]].row if position <= self.end else "the output"
+            self.graph.calls[self.in_order[position]].row if position <= self.end else "the output"
         )
 
     def _without_batch(self, position: int) -> str | None:
         for slot in self.crossing(position):
-            meta = self.tape.slots[slot]
+            meta = self.graph.specs[slot]
             made = self.position[slot]
             it = f"what {self._row(made)} returns" if made > BEFORE else f"input {slot + 1}"
             if not meta.has_batch_axis:
@@ -412,21 +414,21 @@ class Flow:
 
     def _seen_by_both(self, position: int) -> str | None:
         changed = self.changed_behind(position)
-        storages = [self.tape.slots[slot].storage for slot in changed]
+        storages = [self.graph.specs[slot].storage for slot in changed]
         if len(set(storages)) == len(storages):
             return None
         twice = next(storage for storage in storages if storages.count(storage) > 1)
         number = self.in_order[self._last_write[twice]]
-        call = self.tape.calls[number]
+        call = self.graph.calls[number]
         return f"{call.row} changes a tensor in place that is also needed as it was made before, at {format_location(call.where)}"
 
     def kept_elements(self) -> list[int]:
         """For each position, what the inputs take and the calls up to it keep for the backward pass, in elements per sample."""
-        inputs = [self._kept_size(slot) for slot in range(self.tape.inputs)]
-        seen = {self.tape.slots[slot].storage: size for slot, size in enumerate(inputs)}
+        inputs = [self._kept_size(slot) for slot in range(self.graph.input_count)]
+        seen = {self.graph.specs[slot].storage: size for slot, size in enumerate(inputs)}
         kept = []
         passed, _ = self.backward_pass
-        for number, (call, work) in enumerate(zip(self.tape.calls, self.tape.work, strict=True)):
+        for number, (call, work) in enumerate(zip(self.graph.calls, self.graph.work, strict=True)):
             if number not in passed:
                 kept.append(0)
                 continue
@@ -436,18 +438,18 @@ class Flow:
             )
             new = work.kept_besides
             for slot in (each.number for each in references if isinstance(each, Slot)):
-                storage, size = self.tape.slots[slot].storage, self._kept_size(slot)
+                storage, size = self.graph.specs[slot].storage, self._kept_size(slot)
                 new += max(0, size - seen.get(storage, 0))
                 seen[storage] = max(size, seen.get(storage, 0))
             kept.append(new)
         return [sum(inputs) + so_far for so_far in self.running(kept)]
 
     def _kept_size(self, slot: int) -> int:
-        meta = self.tape.slots[slot]
+        meta = self.graph.specs[slot]
         return math.ceil(meta.elements * float32s(meta.dtype))
 
     def running(self, values: list[int]) -> list[int]:
-        """Running sums, over positions, of a number per call of the tape; what a position needs made counts at its first use."""
+        """Running sums, over positions, of a number per call of the graph; what a position needs made counts at its first use."""
         counted: set[int] = set()
         per_position = []
         for position, number in enumerate(self.in_order):

@@ -23,7 +23,7 @@ from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped
 if TYPE_CHECKING:
     from torch import nn
 
-    from airsplit.models.splits import Refusal
+    from airsplit.models.splits import IllegalSplit
     from airsplit.scenario.scenario import Scenario
 
 Inputs = tuple[InputSpec, ...]
@@ -66,7 +66,7 @@ def count_profile(
 
 def explain_model(
     name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
-) -> tuple[Profile, list[Refusal]]:
+) -> tuple[Profile, list[IllegalSplit]]:
     """What a model costs at each split, and after which layers it cannot be cut, and why."""
     from airsplit.models.profiling import explain
 

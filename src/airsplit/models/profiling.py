@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from airsplit.models.splits import Refusal
+    from airsplit.models.splits import IllegalSplit
 
 
 def profile(
@@ -52,14 +52,14 @@ def explain(
     input_shape: Sequence[int] | None = None,
     *,
     inputs: Tensor | tuple[Tensor, ...] | None = None,
-) -> tuple[Profile, list[Refusal]]:
+) -> tuple[Profile, list[IllegalSplit]]:
     """A module's profile, and the places where it cannot be cut, each with the reason."""
     samples = make_example_inputs(model, input_shape, inputs)
     from airsplit.models.inputs import specs
     from airsplit.models.splits import find_splits
 
     found = find_splits(model, samples)
-    return replace(found.profile(), inputs=specs(samples, model)), found.refusals
+    return replace(found.profile(), inputs=specs(samples, model)), found.illegal_splits
 
 
 def make_example_inputs(

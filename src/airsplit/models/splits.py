@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
 from airsplit.models.costs import CostCounter
-from airsplit.models.data_flow import Flow
+from airsplit.models.data_flow import DataFlow
 from airsplit.models.inputs import input_names
 from airsplit.models.tracing.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.tracing.graph import ALONE, FIRST_BATCH, Graph
@@ -35,7 +35,7 @@ TRIES = 5
 
 
 @dataclass(frozen=True)
-class Refusal:
+class IllegalSplit:
     """A place where the model cannot be cut: after which layer, and why."""
 
     name: str
@@ -57,13 +57,13 @@ class ModelSplits:
     """A model's flow in both modes."""
 
     model: nn.Module
-    evaluation: Flow
-    training: Flow
+    evaluation: DataFlow
+    training: DataFlow
     flags: Mapping[
         bool, Mapping[str, bool]
     ]  # in each mode, the mode of each part, as the model's own train() sets it
 
-    def flow(self, training: bool) -> Flow:
+    def flow(self, training: bool) -> DataFlow:
         return self.training if training else self.evaluation
 
     # ---- where it can be cut -----------------------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ class ModelSplits:
         return [row for row in self.rows if row.refusal is None]
 
     @property
-    def refusals(self) -> list[Refusal]:
-        return [Refusal(row.name, row.refusal) for row in self.rows if row.refusal is not None]
+    def illegal_splits(self) -> list[IllegalSplit]:
+        return [IllegalSplit(row.name, row.refusal) for row in self.rows if row.refusal is not None]
 
     @cached_property
     def rows(self) -> list[SplitCandidate]:
@@ -127,7 +127,7 @@ class ModelSplits:
     def profile(self) -> Profile:
         """One row per legal split; work and parameters of places that are not legal count for the next one that is."""
         flow, at = self.evaluation, [row.evaluation for row in self.splits]
-        work, (passed, _) = flow.tape.work, flow.backward_pass
+        work, (passed, _) = flow.graph.work, flow.backward_pass
 
         def so_far(values: list[int]) -> Any:
             sums = flow.running(values)
@@ -138,7 +138,7 @@ class ModelSplits:
             return np.array(sums, dtype=np.int64)[at]
 
         kept = self.training.kept_elements()
-        names = input_names(self.model, flow.tape.inputs)
+        names = input_names(self.model, flow.graph.input_count)
         raw = self.evaluation.raw_data | self.training.raw_data
         # A mode in which an input crosses is enough: the server sees it then.
         crossing_inputs = [
@@ -226,7 +226,7 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     if all(type(part).train is nn.Module.train for part in model.modules()):
         flags[model.training] = _flags(model)  # parts may have been put into another mode by hand
 
-    def tape(training: bool, batch: int) -> Graph:
+    def graph(training: bool, batch: int) -> Graph:
         for path, part in twin.named_modules():
             part.training = flags[training][path]
         try:
@@ -241,20 +241,22 @@ def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
         finally:
             caches.forget_what_is_new()
 
-    def flow(training: bool) -> Flow:
-        return Flow(for_any_batch(lambda batch: tape(training, batch)), model)
+    def flow(training: bool) -> DataFlow:
+        return DataFlow(for_any_batch(lambda batch: graph(training, batch)), model)
 
     return ModelSplits(model, flow(training=False), flow(training=True), flags)
 
 
-def _require_no_memory(tape: Graph, again: Callable[[], Graph]) -> None:
+def _require_no_memory(graph: Graph, again: Callable[[], Graph]) -> None:
     """Raise where the model uses what a pass over other data left in it."""
-    if not tape.left:
+    if not graph.left:
         return
     made_of_data = {
-        slot for number in Flow(tape, nn.Module()).on_data for slot in tape.calls[number].outputs
+        slot
+        for number in DataFlow(graph, nn.Module()).on_data
+        for slot in graph.calls[number].outputs
     }
-    left = {name for name, slot in tape.left.items() if slot in made_of_data}
+    left = {name for name, slot in graph.left.items() if slot in made_of_data}
     used = {
         name for call in (again().calls if left else ()) for name in call.read_state if name in left
     }
@@ -275,16 +277,16 @@ def _resized(tensor: Tensor, batch: int, given: int) -> Tensor:
     )
 
 
-def _places(flow: Flow) -> list[tuple[str, int]]:
+def _places(flow: DataFlow) -> list[tuple[str, int]]:
     """Where a model could be cut: after each layer, after each module without layers, and after each function that does work.
 
     A function that only moves data is a place of its own where it leaves less to send.
     """
     places: list[tuple[str, int]] = []
-    work = [each.products + each.light for each in flow.tape.work]
-    least = sum(meta.elements for meta in flow.tape.slots[: flow.tape.inputs])
+    work = [each.products + each.light for each in flow.graph.work]
+    least = sum(meta.elements for meta in flow.graph.specs[: flow.graph.input_count])
     for position, number in enumerate(flow.in_order):
-        call = flow.tape.calls[number]
+        call = flow.graph.calls[number]
         if number not in flow.on_data or flow.end_of_group(position) > position:
             continue
         sent = flow.sent_elements(position)
@@ -294,5 +296,5 @@ def _places(flow: Flow) -> list[tuple[str, int]]:
     if flow.end < 0:
         raise InvalidValue("model must have at least one layer that works on its input, got none")
     if not places:
-        places.append((flow.tape.calls[flow.in_order[-1]].row, flow.end))
+        places.append((flow.graph.calls[flow.in_order[-1]].row, flow.end))
     return places

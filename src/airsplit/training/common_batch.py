@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
 
-from airsplit.models.cut import Half, side_of
+from airsplit.models.cut import Half, get_subgraph
 from airsplit.models.tracing.graph import Call
 from airsplit.training.folding import Folding, best_algorithms
 from airsplit.training.local_steps import Crew, Groups, Task
@@ -75,16 +75,16 @@ def _obstacle(crew: Crew, state: State, task: Task, first: int) -> str | None:
         return "what crosses the cut is compressed for each device by itself"
     front, back = _sides(crew, state.boundary)
     if isinstance(back, Half):
-        side = side_of(back, training=True)
-        calls: Sequence[Call] = side.calls
-        slots = [side.tape.slots[slot] for slot in side.entering]
+        subgraph = get_subgraph(back, training=True)
+        calls: Sequence[Call] = subgraph.calls
+        slots = [subgraph.graph.specs[slot] for slot in subgraph.inputs]
         if not all(
             slot.is_per_sample and slot.shapes[0][1:] == slot.shapes[1][1:] for slot in slots
         ):
             return "what crosses the cut is not a row for each sample"
     else:
-        calls = crew.replica.outline.training.tape.calls
-    if any(call.random for call in calls):
+        calls = crew.replica.outline.training.graph.calls
+    if any(call.is_random for call in calls):
         return "common layers draw random numbers"
     if state.boundary and _draws(front) > _draws(crew.replica.halves(int(task.splits.min()))[0]):
         return "layers draw random numbers that some devices have themselves and the server has for others"
@@ -446,7 +446,7 @@ class _FrontRun:
 def _draws(front: nn.Module) -> int:
     """How many calls of a front draw random numbers."""
     return (
-        sum(call.random for call in side_of(front, training=True).calls)
+        sum(call.is_random for call in get_subgraph(front, training=True).calls)
         if isinstance(front, Half)
         else 0
     )

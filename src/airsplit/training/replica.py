@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from airsplit.core.errors import InvalidValue
 from airsplit.models.cut import Back, Front, cut_in_halves
 from airsplit.models.splits import ModelSplits
-from airsplit.models.tracing.graph import Meta, get_submodule
+from airsplit.models.tracing.graph import TensorSpec, get_attribute
 from airsplit.training.losses import Loss
 from airsplit.training.metrics import MetricFunction
 from airsplit.training.optimizers import Optimizer
@@ -167,14 +167,16 @@ class Replica:
 
 def moving_buffers(found: ModelSplits) -> dict[str, Tensor]:
     """The buffers that a forward pass in training mode changes, such as running statistics, by name.  It is tried, with noise."""
-    model, tape = found.model, found.training.tape
+    model, graph = found.model, found.training.graph
     buffers = dict(model.named_buffers())
-    written = {id(get_submodule(model, name)) for call in tape.calls for name in call.written_state}
+    written = {
+        id(get_attribute(model, name)) for call in graph.calls for name in call.written_state
+    }
     before = {name: buffer.clone() for name, buffer in buffers.items()}
     moved = {name for name, buffer in buffers.items() if id(buffer) in written}
     try:
         with torch.no_grad(), seeded(0, "noise"):
-            model(*(_noise(meta, model) for meta in tape.slots[: tape.inputs]))
+            model(*(_noise(spec, model) for spec in graph.specs[: graph.input_count]))
         moved |= {name for name, buffer in buffers.items() if not torch.equal(buffer, before[name])}
     except Exception:  # a model may refuse noise in any way: then every buffer may move
         moved = set(buffers)
@@ -186,7 +188,7 @@ def moving_buffers(found: ModelSplits) -> dict[str, Tensor]:
     return {name: buffer for name, buffer in buffers.items() if name in moved}
 
 
-def _noise(meta: Meta, model: nn.Module) -> Tensor:
+def _noise(meta: TensorSpec, model: nn.Module) -> Tensor:
     """An input of the right shape: random numbers, and zeros where whole numbers are wanted, which are valid indices."""
     shape, device = meta.shape_at(4), next(model.parameters()).device
     if meta.dtype.is_floating_point:

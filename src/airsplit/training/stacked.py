@@ -53,7 +53,7 @@ def _obstacle(crew: Crew, state: State, task: Task, device: int) -> str | None:
     """Why many devices at once would not be the same; None where it is."""
     if crew.compression != "none":
         return "what crosses the cut is compressed for each device by itself"
-    if any(call.random for call in crew.replica.outline.training.tape.calls):
+    if any(call.is_random for call in crew.replica.outline.training.graph.calls):
         return "layers draw random numbers, of each device by itself"
     try:
         with full_precision():

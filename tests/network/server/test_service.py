@@ -12,7 +12,7 @@ import torch
 
 from airsplit.core.errors import FileProblem
 from airsplit.core.lock import folder_lock
-from airsplit.models.tracing.graph import Meta
+from airsplit.models.tracing.graph import TensorSpec
 from airsplit.network.client.checkpoint import Fronts
 from airsplit.network.client.client import Device
 from airsplit.network.events import silent
@@ -249,7 +249,7 @@ def test_what_nobody_has_asked_for_changes_nothing(desk: Desk) -> None:
 
 
 def test_only_floats_have_gradients() -> None:
-    meta = Meta(((2, 4), (3, 4)), torch.int64, storage=0, flows=False)
+    meta = TensorSpec(((2, 4), (3, 4)), torch.int64, storage=0, requires_grad=False)
     sent = Outgoing(pb.DeviceMessage(step=pb.Step()))
     sent.put(
         sent.message.step.activations.add(),

@@ -1,4 +1,4 @@
-"""From tapes recorded for two batch sizes to one for any: every number that grows with the batch becomes a BatchInt."""
+"""From graphs recorded for two batch sizes to one for any: every number that grows with the batch becomes a BatchInt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from airsplit.core.errors import InvalidValue, show
-from airsplit.models.tracing.graph import FIRST_BATCH, BatchInt, Call, Graph, Nested, Slot, State
+from airsplit.models.tracing.graph import (
+    FIRST_BATCH,
+    BatchInt,
+    Call,
+    Graph,
+    ModelTensor,
+    Nested,
+    Slot,
+)
 from airsplit.models.tracing.source_location import format_location
 
 LARGE_BATCH = 129
@@ -20,10 +28,10 @@ LARGE_BATCH = 129
 
 
 def for_any_batch(record: Callable[[int], Graph]) -> Graph:
-    """One tape from those of two batch sizes, with the work of one sample; a third must bear it out."""
-    tape = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
-    _require_same(tape, record(LARGE_BATCH))
-    return tape
+    """One graph from those of two batch sizes, with the work of one sample; a third must bear it out."""
+    graph = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
+    _require_same(graph, record(LARGE_BATCH))
+    return graph
 
 
 def _merged(first: Graph, second: Graph) -> Graph:
@@ -32,14 +40,14 @@ def _merged(first: Graph, second: Graph) -> Graph:
     calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
     slots = [
         replace(a, shapes=a.shapes + b.shapes)
-        for a, b in zip(first.slots, second.slots, strict=True)
+        for a, b in zip(first.specs, second.specs, strict=True)
     ]
     work = [more.beyond(less) for less, more in zip(first.work, second.work, strict=True)]
-    return replace(first, calls=calls, slots=slots, work=work)
+    return replace(first, calls=calls, specs=slots, work=work)
 
 
 def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
-    """Raise where the tape of another batch size is not of the same calls."""
+    """Raise where the graph of another batch size is not of the same calls."""
     for a, b in zip(first.calls, second.calls, strict=False):
         if (a.row, a.where, a.outputs, a.writes, a.grad) != (
             b.row,
@@ -90,10 +98,10 @@ def _call(first: Call, second: Call) -> Call:
     return replace(first, args=tuple(map(merged, first.args, second.args)), kwargs=kwargs)
 
 
-def _require_same(tape: Graph, third: Graph) -> None:
+def _require_same(graph: Graph, third: Graph) -> None:
     """Raise where a number is not what the first two batches promised."""
-    _require_same_calls(tape, third, LARGE_BATCH)
-    for a, b in zip(tape.calls, third.calls, strict=True):
+    _require_same_calls(graph, third, LARGE_BATCH)
+    for a, b in zip(graph.calls, third.calls, strict=True):
         promised, found = list(a.parts), list(b.parts)
         if len(promised) != len(found):
             raise _differs(a, LARGE_BATCH)
@@ -101,9 +109,9 @@ def _require_same(tape: Graph, third: Graph) -> None:
             wanted = value.at(LARGE_BATCH) if isinstance(value, BatchInt) else value
             if not _same(wanted, other):
                 raise _unclear(a, f"{show(other)} for a batch of {LARGE_BATCH}, not {show(wanted)}")
-    for slot, (meta, other) in enumerate(zip(tape.slots, third.slots, strict=True)):
+    for slot, (meta, other) in enumerate(zip(graph.specs, third.specs, strict=True)):
         if meta.shape_at(LARGE_BATCH) != other.shapes[0]:
-            raise _differs(next(call for call in tape.calls if slot in call.outputs), LARGE_BATCH)
+            raise _differs(next(call for call in graph.calls if slot in call.outputs), LARGE_BATCH)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -122,7 +130,7 @@ _PLAIN = (
     str,
     bytes,
     Slot,
-    State,
+    ModelTensor,
     Nested,
     BatchInt,
     torch.dtype,

@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from airsplit.models.tracing.graph import Call, Meta, Slot, State, get_submodule, run_calls
+from airsplit.models.tracing.graph import (
+    Call,
+    ModelTensor,
+    Slot,
+    TensorSpec,
+    get_attribute,
+    run_calls,
+)
 
 LOWEST_AND_HIGHEST_LOT = (torch.zeros, torch.ones)
 """What torch.rand draws at the least, and never reaches: a comparison that comes out the same for both always does."""
@@ -24,16 +31,16 @@ def answer(
     func: Callable[..., Any],
     args: Sequence[Any],
     calls: Sequence[Call],
-    metas: Sequence[Meta],
+    metas: Sequence[TensorSpec],
     model: nn.Module,
     inputs: int,
 ) -> Any:
-    """What a function such as bool() says of tensors, given as their places on the tape; raises NotConstant where it cannot be said."""
+    """What a function such as bool() says of tensors, given as their places on the graph; raises NotConstant where it cannot be said."""
 
     def known(value: Any, lot: Callable[..., Tensor]) -> Any:
         return (
             _value(value, calls, metas, model, inputs, lot)
-            if isinstance(value, Slot | State)
+            if isinstance(value, Slot | ModelTensor)
             else value
         )
 
@@ -47,9 +54,9 @@ def answer(
 
 
 def _value(
-    wanted: Slot | State,
+    wanted: Slot | ModelTensor,
     calls: Sequence[Call],
-    metas: Sequence[Meta],
+    metas: Sequence[TensorSpec],
     model: nn.Module,
     inputs: int,
     lot: Callable[..., Tensor],
@@ -57,9 +64,9 @@ def _value(
     needed = _makers(wanted, calls, metas)
     reads = {wanted}.union(*(call.reads for call in needed))
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    drawn = any(call.random and call.target is not torch.rand for call in needed)
+    drawn = any(call.is_random and call.target is not torch.rand for call in needed)
     data = any(
-        each.name in parameters if isinstance(each, State) else each.number < inputs
+        each.name in parameters if isinstance(each, ModelTensor) else each.number < inputs
         for each in reads
     )
     changing = any(call.is_layer or call.written_state for call in needed)
@@ -68,10 +75,12 @@ def _value(
     known: dict[int, Tensor] = {}
     played = [replace(call, target=lot) if call.target is torch.rand else call for call in needed]
     run_calls(model, played, [()] * len(played), known, 0, torch.device("cpu"))
-    return known[wanted.number] if isinstance(wanted, Slot) else get_submodule(model, wanted.name)
+    return known[wanted.number] if isinstance(wanted, Slot) else get_attribute(model, wanted.name)
 
 
-def _makers(wanted: Slot | State, calls: Sequence[Call], metas: Sequence[Meta]) -> list[Call]:
+def _makers(
+    wanted: Slot | ModelTensor, calls: Sequence[Call], metas: Sequence[TensorSpec]
+) -> list[Call]:
     """The calls that a value is made by, in order: those that return it, and those that write into its memory."""
     needed, references = list[Call](), {wanted}
     for call in reversed(calls):
@@ -86,5 +95,5 @@ def _makers(wanted: Slot | State, calls: Sequence[Call], metas: Sequence[Meta]) 
     return needed[::-1]
 
 
-def _memory(references: Iterable[Slot | State], metas: Sequence[Meta]) -> set[int]:
+def _memory(references: Iterable[Slot | ModelTensor], metas: Sequence[TensorSpec]) -> set[int]:
     return {metas[each.number].storage for each in references if isinstance(each, Slot)}

@@ -9,18 +9,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from airsplit.core.plugins import note_place
-
-if TYPE_CHECKING:
-    from airsplit.models.costs import Work
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class State:
+class ModelTensor:
     """A parameter, a buffer or another tensor that the model holds, by its dotted name."""
 
     name: str
@@ -92,7 +89,7 @@ class Call:
     given    the tensors that it is given, in order
     writes   the slots and the state that it changes in place
     grad     whether gradients flow through it
-    random   whether it draws random numbers
+    is_random  whether it draws random numbers
     where    file and line of the model that made it
     """
 
@@ -101,18 +98,18 @@ class Call:
     kwargs: Mapping[str, Any]
     outputs: tuple[int, ...]
     given: tuple[Any, ...]
-    writes: frozenset[Slot | State]
+    writes: frozenset[Slot | ModelTensor]
     stem: str
     row: str
     group: int
     grad: bool
-    random: bool
+    is_random: bool
     where: tuple[str, int]
 
     @cached_property
-    def reads(self) -> frozenset[Slot | State]:
+    def reads(self) -> frozenset[Slot | ModelTensor]:
         """The slots and the state among what it is given."""
-        return frozenset(part for part in self.parts if isinstance(part, Slot | State))
+        return frozenset(part for part in self.parts if isinstance(part, Slot | ModelTensor))
 
     @property
     def parts(self) -> Iterator[Any]:
@@ -142,18 +139,55 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Meta:
+class CallCosts:
+    """What one call costs, for the recorded batch or for one sample.
+
+    requires_grad  which of its results lead to a parameter that is trained
+    kept_given    which of the tensors it is given are kept for the backward pass, and
+    kept_results  which of its results
+    kept_besides  what else is kept, such as the mask of dropout, in elements
+    random        whether it draws random numbers
+    moved         for each of its results, which of the tensors it is given have their numbers in it
+    moved_into    the same for each of the tensors it is given; none for those that it does not change
+    lookups       pairs of places among the tensors it is given: an index, and the tables it looks up
+    """
+
+    products: int = 0
+    light: int = 0
+    backward: int = 0
+    requires_grad: tuple[bool, ...] = ()
+    kept_given: tuple[int, ...] = ()
+    kept_results: tuple[int, ...] = ()
+    kept_besides: int = 0
+    random: bool = False
+    moved: tuple[frozenset[int], ...] = ()
+    moved_into: tuple[frozenset[int], ...] = ()
+    lookups: frozenset[tuple[int, frozenset[int]]] = frozenset()
+
+    def beyond(self, less: CallCosts) -> CallCosts:
+        """What this work is more than that of a batch smaller by one: the work of one sample."""
+        return replace(
+            self,
+            products=self.products - less.products,
+            light=self.light - less.light,
+            backward=self.backward - less.backward,
+            kept_besides=self.kept_besides - less.kept_besides,
+        )
+
+
+@dataclass(frozen=True)
+class TensorSpec:
     """What is known of a slot's tensor: its shape for one batch size after the other, and where it lives.
 
     storage   the same number for tensors that share memory
     order     its axes from the outermost to the innermost in memory
-    flows     whether it leads to a parameter that is trained, so that its gradient is wanted
+    requires_grad  whether it leads to a parameter that is trained, so that its gradient is wanted
     """
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
     storage: int
-    flows: bool
+    requires_grad: bool
     order: tuple[int, ...] = ()
 
     @property
@@ -189,7 +223,7 @@ class Meta:
     def shape_at(self, batch: int) -> tuple[int, ...]:
         """The shape for a batch size.
 
-        >>> Meta(((2, 3), (3, 3)), torch.float32, 0, flows=False).shape_at(10)
+        >>> TensorSpec(((2, 3), (3, 3)), torch.float32, 0, requires_grad=False).shape_at(10)
         (10, 3)
         """
         return tuple(
@@ -200,7 +234,7 @@ class Meta:
     def sizes(self) -> str:
         """The shape in words, with B for the axes that grow with the batch.
 
-        >>> Meta(((2, 3, 8), (3, 3, 8)), torch.float32, 0, flows=False).sizes
+        >>> TensorSpec(((2, 3, 8), (3, 3, 8)), torch.float32, 0, requires_grad=False).sizes
         '(B, 3, 8)'
         """
         first, second = self.shapes[:2]
@@ -236,12 +270,12 @@ class Graph:
     left     the slots that the model keeps as plain attributes of its modules, by name
     """
 
-    inputs: int
+    input_count: int
     calls: Sequence[Call]
-    slots: Sequence[Meta]
+    specs: Sequence[TensorSpec]
     output: Any
-    results: Mapping[int, Slot | State]
-    work: Sequence[Work] = ()
+    results: Mapping[int, Slot | ModelTensor]
+    work: Sequence[CallCosts] = ()
     left: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -288,15 +322,15 @@ def run_calls(
             return tensors[value.number]
         if kind is Nested:
             return value.made_of(map(filled, value.items))
-        if kind is State:
-            return get_submodule(root, value.name)
+        if kind is ModelTensor:
+            return get_attribute(root, value.name)
         if kind is BatchInt:
             return value.at(batch)
         return device if value is DEVICE else value
 
     try:
         for call, gone in zip(calls, spent, strict=True):
-            run = get_submodule(root, call.target) if isinstance(call.target, str) else call.target
+            run = get_attribute(root, call.target) if isinstance(call.target, str) else call.target
             args = map(filled, call.args)
             kwargs = (
                 {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
@@ -350,16 +384,16 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _slots(references: Iterable[Slot | State]) -> frozenset[int]:
+def _slots(references: Iterable[Slot | ModelTensor]) -> frozenset[int]:
     return frozenset(each.number for each in references if isinstance(each, Slot))
 
 
 def _names(values: Iterable[Any]) -> tuple[str, ...]:
     """The names of the state among values, each once, in order."""
-    return tuple(dict.fromkeys(each.name for each in values if isinstance(each, State)))
+    return tuple(dict.fromkeys(each.name for each in values if isinstance(each, ModelTensor)))
 
 
-def get_submodule(root: nn.Module, name: str) -> Any:
+def get_attribute(root: nn.Module, name: str) -> Any:
     """The module or tensor of a dotted name."""
     *modules, last = name.split(".")
     here: Any = root
@@ -368,7 +402,9 @@ def get_submodule(root: nn.Module, name: str) -> Any:
     return here._modules[last] if last in here._modules else getattr(here, last)
 
 
-def _look_up(root: nn.Module, reference: Slot | State, tensors: Mapping[int, Tensor]) -> Tensor:
+def _look_up(
+    root: nn.Module, reference: Slot | ModelTensor, tensors: Mapping[int, Tensor]
+) -> Tensor:
     if isinstance(reference, Slot):
         return tensors[reference.number]
-    return get_submodule(root, reference.name)  # type: ignore[no-any-return]
+    return get_attribute(root, reference.name)  # type: ignore[no-any-return]

@@ -24,9 +24,17 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.models.costs import CostCounter, Made, Work
+from airsplit.models.costs import CostCounter, Made
 from airsplit.models.tracing.constants import answer
-from airsplit.models.tracing.graph import ALONE, Call, Graph, Slot, State, tensors_in
+from airsplit.models.tracing.graph import (
+    ALONE,
+    Call,
+    CallCosts,
+    Graph,
+    ModelTensor,
+    Slot,
+    tensors_in,
+)
 from airsplit.models.tracing.isolation import RngState, on_the_meta_device
 from airsplit.models.tracing.shape_only import without_values
 from airsplit.models.tracing.source_location import (
@@ -102,7 +110,7 @@ def trace(
         raise DrawsNumbers(
             "model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand"
         )
-    return recorder.tape(output)
+    return recorder.graph(output)
 
 
 @dataclass
@@ -129,7 +137,7 @@ class _Tracer(TorchFunctionMode):
         self._ledger = Values(module, model, inputs)
         self._autocast = _autocast()
         self._calls: list[Call] = []
-        self._work: list[Work] = []
+        self._work: list[CallCosts] = []
         self._frames: list[_Frame] = []
         self._names = Counter[str]()
         self._paused = False
@@ -180,7 +188,7 @@ class _Tracer(TorchFunctionMode):
         ):
             yield
 
-    def tape(self, output: Any) -> Graph:
+    def graph(self, output: Any) -> Graph:
         """What was recorded, with the output that the model returned."""
         left = self._left_behind()
         if not all(map(self._ledger.knows, tensors_in(output))):
@@ -197,7 +205,7 @@ class _Tracer(TorchFunctionMode):
             ) from error
         parameters = {name for name, _ in self._module.named_parameters()}
         for reference in results.values():
-            if isinstance(reference, State) and reference.name in parameters:
+            if isinstance(reference, ModelTensor) and reference.name in parameters:
                 raise InvalidValue(
                     f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it"
                 )
@@ -392,7 +400,7 @@ class _Tracer(TorchFunctionMode):
             returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
             outputs = tuple(
                 self._ledger.enter(leaf, flows).number
-                for leaf, flows in zip(returned, work.flows, strict=True)
+                for leaf, flows in zip(returned, work.requires_grad, strict=True)
             )
             if changed and any(flowing) and call.grad:
                 self._ledger.let_flow([tensor for tensor in given if id(tensor) in changed])
@@ -402,11 +410,11 @@ class _Tracer(TorchFunctionMode):
         finally:
             self._paused = False
 
-    def _run(self, made: Made, target: Callable[..., Any] | str) -> tuple[Work, Any]:
+    def _run(self, made: Made, target: Callable[..., Any] | str) -> tuple[CallCosts, Any]:
         """A call's work and its result."""
         try:
             if made.name in SAME_ELSEWHERE:
-                return Work(flows=made.flowing, moved=(frozenset({0}),)), made.args[0]
+                return CallCosts(requires_grad=made.flowing, moved=(frozenset({0}),)), made.args[0]
             return self._bench.make(made)
         except AirsplitError:
             raise
@@ -451,7 +459,7 @@ class _Tracer(TorchFunctionMode):
             row=row,
             group=group,
             grad=torch.is_grad_enabled(),
-            random=random,
+            is_random=random,
             where=current_location(),
         )
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.tracing.graph import DEVICE, Meta, Nested, Slot, State, storage_of
+from airsplit.models.tracing.graph import DEVICE, ModelTensor, Nested, Slot, TensorSpec, storage_of
 from airsplit.models.tracing.source_location import describe_current_location
 
 
@@ -27,11 +27,13 @@ class Values:
         of_model, of_module = list(held_tensors(model)), list(held_tensors(module))
         both = [*of_model, *of_module]
         trained = {name for name, tensor in of_model if tensor.requires_grad}
-        self.metas: list[Meta] = []
+        self.metas: list[TensorSpec] = []
         self.held = dict(of_module)
         self.inputs = tuple(inputs)
-        self._state = {id(tensor): State(name) for name, tensor in reversed(both)}
-        self._state_in = {storage_of(tensor): State(name) for name, tensor in self.held.items()}
+        self._state = {id(tensor): ModelTensor(name) for name, tensor in reversed(both)}
+        self._state_in = {
+            storage_of(tensor): ModelTensor(name) for name, tensor in self.held.items()
+        }
         self._trained = {id(tensor) for name, tensor in both if name in trained}
         self._slots: dict[int, Slot] = {}
         self._storages: dict[int, int] = {}
@@ -45,7 +47,7 @@ class Values:
         slot = Slot(len(self.metas))
         storage = self._storages.setdefault(storage_of(tensor), len(self._storages))
         order = tuple(sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True))
-        self.metas.append(Meta((tuple(tensor.shape),), tensor.dtype, storage, flows, order))
+        self.metas.append(TensorSpec((tuple(tensor.shape),), tensor.dtype, storage, flows, order))
         (self._trained.add if flows else self._trained.discard)(id(tensor))
         self._slots[id(tensor)] = slot
         self._alive.append(tensor)
@@ -64,13 +66,13 @@ class Values:
         }
         for number, meta in enumerate(self.metas):
             if meta.storage in storages:
-                self.metas[number] = replace(meta, flows=True)
+                self.metas[number] = replace(meta, requires_grad=True)
                 self._trained.add(id(self._alive[number]))
 
     def knows(self, tensor: Tensor) -> bool:
         return id(tensor) in self._slots or id(tensor) in self._state
 
-    def reference(self, tensor: Tensor) -> Slot | State:
+    def reference(self, tensor: Tensor) -> Slot | ModelTensor:
         found = self._slots.get(id(tensor)) or self._state.get(id(tensor))
         if found is None:
             hint = "make it in forward with functions of torch, or keep it as a buffer"
@@ -79,11 +81,11 @@ class Values:
             )
         return found
 
-    def by_id(self) -> dict[int, Slot | State]:
+    def by_id(self) -> dict[int, Slot | ModelTensor]:
         """Every tensor that is known, by its id."""
         return {**self._state, **self._slots}
 
-    def changed_with(self, tensor: Tensor) -> Iterator[Slot | State]:
+    def changed_with(self, tensor: Tensor) -> Iterator[Slot | ModelTensor]:
         """What changes with a tensor: itself, and what the model holds in the same memory."""
         if tensor.device.type != "meta":
             raise InvalidValue(
@@ -96,7 +98,7 @@ class Values:
 
     # ---- values ----------------------------------------------------------------------------------------------------------
     def written(self, value: Any) -> Any:
-        """A value as the tape writes it."""
+        """A value as the graph writes it."""
         if isinstance(value, Tensor):
             constant = not self.knows(value) and value.device.type != "meta"  # of the model's code
             return value if constant else self.reference(value)

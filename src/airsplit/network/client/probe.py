@@ -281,12 +281,12 @@ def _untouched(replica: Replica) -> Iterator[None]:
 
 def _noise(replica: Replica, batch_size: int) -> Tensors:
     """Inputs of the right shapes: random numbers, and zeros where whole numbers are wanted, which are valid indices."""
-    tape, device = replica.outline.training.tape, next(replica.model.parameters()).device
+    graph, device = replica.outline.training.graph, next(replica.model.parameters()).device
     return tuple(
         (torch.randn if meta.dtype.is_floating_point else torch.zeros)(
             meta.shape_at(batch_size), dtype=meta.dtype, device=device
         )
-        for meta in tape.slots[: tape.inputs]
+        for meta in graph.specs[: graph.input_count]
     )
 
 

@@ -18,8 +18,8 @@ import torch
 
 from airsplit.core.errors import AirsplitError, UserCodeError, show
 from airsplit.core.plugins import user_code
-from airsplit.models.cut import side_of
-from airsplit.models.tracing.graph import Meta
+from airsplit.models.cut import get_subgraph
+from airsplit.models.tracing.graph import TensorSpec
 from airsplit.network.events import Tell
 from airsplit.network.identity.admission import Admission
 from airsplit.network.names import require_name
@@ -363,8 +363,10 @@ class Desk:
             raise Malformed(
                 f"a batch must have 1 to {self._settings.batch_size} labels, got shape {show(tuple(wanted.shape))}"
             )
-        side = side_of(self.replica.halves(self.back_ends.splits[member.number])[1], training)
-        metas = [side.tape.slots[slot] for slot in side.entering]
+        subgraph = get_subgraph(
+            self.replica.halves(self.back_ends.splits[member.number])[1], training
+        )
+        metas = [subgraph.graph.specs[slot] for slot in subgraph.inputs]
         if len(activations) != len(metas):
             raise Malformed(f"{len(metas)} tensors cross the cut, got {len(activations)}")
         return tuple(
@@ -476,7 +478,7 @@ def _model_or_loss() -> AbstractContextManager[None]:
 
 
 def _activation(
-    incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: Meta, samples: int
+    incoming: Incoming[pb.DeviceMessage], message: pb.Tensor, meta: TensorSpec, samples: int
 ) -> torch.Tensor:
     """A tensor that crosses the cut; its header is compared before its numbers are touched."""
     shape, dtype = meta.shape_at(samples), NAMES.get(meta.dtype, "")
