@@ -367,7 +367,7 @@ def last_line(log: Path) -> str:
 # ---- what must have come of it ---------------------------------------------------------------------------------------------------
 def judge(chosen: Case, folder: Path) -> None:
     """Raise where a run is not whole: records, checkpoint, fronts, and where all took part always, every bit."""
-    rounds = [record.round for record in RunFolder(folder / "run").records()]
+    rounds = [record.round for record in RunFolder(folder / "run").read_records()]
     require(
         rounds == list(range(1, chosen.scenario.training.rounds + 1)),
         f"the records are of rounds {rounds}",

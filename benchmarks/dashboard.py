@@ -109,7 +109,7 @@ def a_long_run(folder: Path) -> None:
     }
     run = RunFolder(folder)
     run.begin(scenario.to_toml(), plan)
-    run.keep(
+    run.write_records(
         RoundRecord(
             round=number,
             virtual_time_s=1.1 * number,

@@ -24,4 +24,4 @@ with tempfile.TemporaryDirectory() as folder:
         print(
             f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, sent {sum(record.sent_bytes) / 1e6:.1f} MB"
         )
-    print("splits:", serving.folder.plan()["split_names"])
+    print("splits:", serving.folder.read_plan()["split_names"])

@@ -16,7 +16,7 @@ with tempfile.TemporaryDirectory() as folder:
         pass
     run = RunFolder(folder)
     rounds = pd.read_json(run.rounds_file, lines=True).set_index("round")
-    plan = run.plan()
+    plan = run.read_plan()
 
 print(rounds[["virtual_time_s", "latency_s", "train_loss", "test_accuracy"]])
 devices = pd.DataFrame({name: rounds[name].apply(pd.Series).sum() for name in PER_DEVICE})

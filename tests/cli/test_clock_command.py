@@ -132,7 +132,7 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
     )
     wanted = ("demo", *(word for setting in settings for word in ("--set", setting)))
     assert run("run", *wanted, "--out", tmp_path / "run")[0] == 0
-    records = RunFolder(tmp_path / "run").records()
+    records = RunFolder(tmp_path / "run").read_records()
     found = document("clock", *wanted)
     assert found["latency_s"] == [record.latency_s for record in records]
     assert found["virtual_time_s"] == records[-1].virtual_time_s

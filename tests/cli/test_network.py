@@ -87,7 +87,7 @@ def test_serve_trains_and_leaves_a_run_folder(
     assert f"listening on port {port} for 3 devices" in err
     assert "2 is here, with 9 samples" in err
     assert str(tmp_path / "run") in out
-    records, simulated = RunFolder(tmp_path / "run").records(), Simulated(wanted)
+    records, simulated = RunFolder(tmp_path / "run").read_records(), Simulated(wanted)
     assert [record.train_loss for record in records] == [
         record.train_loss for record in simulated.records
     ]
@@ -154,7 +154,7 @@ def test_serve_goes_on_with_as_many_devices_as_before(
     code, _, err = run(*words, "--resume", "--set", "training.rounds=2")
     assert code == 0, err
     assert "for 2 devices" in err
-    assert [record.round for record in RunFolder(tmp_path / "run").records()] == [1, 2]
+    assert [record.round for record in RunFolder(tmp_path / "run").read_records()] == [1, 2]
 
 
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
@@ -606,7 +606,7 @@ def test_identities_from_the_first_to_the_run(
         trained.join(PATIENCE_S)
         made.leave()
         assert code == 0, err
-    assert len(made.serving.folder.records()) == 2
+    assert len(made.serving.folder.read_records()) == 2
     assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
     assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [
         True,

@@ -20,7 +20,7 @@ PLAN = {"gap": 0.0, "mean_latency_s": 1.0, "expected_latency_s": 1.0, "batch_siz
 def folder(tmp_path: Path) -> Path:
     run = RunFolder(tmp_path / "run")
     run.begin(Scenario.load("demo").to_toml(), PLAN)
-    run.keep([RoundRecord(round=1, virtual_time_s=1.0, latency_s=1.0, train_loss=2.0)])
+    run.write_records([RoundRecord(round=1, virtual_time_s=1.0, latency_s=1.0, train_loss=2.0)])
     return run.path
 
 

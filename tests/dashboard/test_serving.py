@@ -16,7 +16,7 @@ from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.serving import Dashboard
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES
-from airsplit.runs.wording import TIME
+from airsplit.runs.wording import TIME_LABELS
 from dashboard.servers import a_dashboard, request
 from report.run_folders import a_plan, a_record, a_run
 
@@ -78,7 +78,7 @@ def test_the_runs_page_names_what_time_goes_to_as_reports_do(local: Dashboard) -
     kinds = re.search(r"const KINDS = (.*);", script)
     assert kinds is not None
     assert {key: word for word, key, _ in json.loads(kinds[1])} == {
-        key: TIME[key.removesuffix("_s")] for key in TIMES
+        key: TIME_LABELS[key.removesuffix("_s")] for key in TIMES
     }
 
 

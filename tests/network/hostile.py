@@ -107,7 +107,7 @@ class Run:
             for k, named in enumerate(ends.own[:3])
             for name, tensor in named.items()
         }
-        losses = [record.train_loss for record in self.serving.folder.records()]
+        losses = [record.train_loss for record in self.serving.folder.read_records()]
         return losses, {name: tensor.clone() for name, tensor in (ends.common | own).items()}
 
 

@@ -335,8 +335,8 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path, every: int) -
         made.join_all()
         with pytest.raises(Diverged, match="learning_rate") as raised:
             made.train()
-    done = len(made.serving.folder.records())
-    assert made.serving.folder.divergence() == Divergence(done + 1, str(raised.value))
+    done = len(made.serving.folder.read_records())
+    assert made.serving.folder.read_divergence() == Divergence(done + 1, str(raised.value))
     assert f"diverged in round {done + 1}" in write_report(made.serving.folder.path).read_text()
 
 
@@ -494,7 +494,7 @@ def test_a_server_that_is_killed_or_stopped_is_taken_up_where_it_was(tmp_path: P
     assert made.said == dict.fromkeys("012", "done")
     assert again.events("begins anew") == []
     simulated = Simulated(wanted)
-    assert_same_run(again, again.serving.folder.records(), simulated, simulated.records)
+    assert_same_run(again, again.serving.folder.read_records(), simulated, simulated.records)
 
 
 def _listens(port: int) -> bool:
@@ -526,7 +526,7 @@ def test_a_server_that_dies_between_evaluation_and_checkpoint_loses_one_round(
             made.leave()
     assert again.events("begins anew") == []
     simulated = Simulated(wanted)
-    assert_same_run(again, again.serving.folder.records(), simulated, simulated.records)
+    assert_same_run(again, again.serving.folder.read_records(), simulated, simulated.records)
 
 
 def test_a_run_that_is_done_waits_for_nobody(tmp_path: Path) -> None:

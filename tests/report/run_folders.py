@@ -102,7 +102,7 @@ def a_run(
     run = RunFolder(folder)
     run.begin((scenario or a_scenario(devices)).to_toml(), plan or a_plan(devices))
     if records:
-        run.keep(records)
+        run.write_records(records)
     return folder
 
 

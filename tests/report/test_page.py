@@ -391,7 +391,7 @@ def test_a_run_that_diverged_says_so_and_in_which_round(tmp_path: Path) -> None:
         "2 of 4 rounds, diverged in round 3 The training diverged in round 3. the loss is not finite. After 2 of 4 rounds"
         in said
     )
-    RunFolder(folder).keep([])
+    RunFolder(folder).write_records([])
     said = words(read(folder))
     assert (
         "The training diverged in round 3. the loss is not finite. No round is finished, of 4 rounds."

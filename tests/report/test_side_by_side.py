@@ -76,7 +76,7 @@ def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where
     assert comparison.rows[0].energy_j is None
     both = replace(comparison, scenario=a_scenario(clock__downlink=True), has_energy=True)
     assert both.columns[3:] == ["all rounds", "sent up", "received", "devices' work", "energy"]
-    assert both.cells(both.rows[0])[4:] == ["12.0 kB", "6.00 kB", "12.0 MMAC", "6.00 J"]
+    assert both.format_row(both.rows[0])[4:] == ["12.0 kB", "6.00 kB", "12.0 MMAC", "6.00 J"]
 
 
 def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
         trials=comparison.trials | {"fedavg": one},
         diverged={"sfl": {}, "fedavg": {1: Divergence(2, nan)}},
     )
-    assert some.cells(some.rows[1])[:4] == [
+    assert some.format_row(some.rows[1])[:4] == [
         "40.0 % (1 of 2 diverged)",
         "5.0 %",
         "only 1 of 2",
@@ -105,7 +105,7 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
         trials=comparison.trials | {"fedavg": Trials(())},
         diverged={"sfl": {}, "fedavg": both},
     )
-    assert none.cells(none.rows[1]) == ["diverged in rounds 2, 3", "–", "never", "–", "–", "–"]
+    assert none.format_row(none.rows[1]) == ["diverged in rounds 2, 3", "–", "never", "–", "–", "–"]
     page = write_comparison(none, tmp_path).read_text()
     assert (
         "FedAvg never does. Diverged: FedAvg with seed 0 in round 3, FedAvg with seed 1 in round 2."
@@ -164,7 +164,7 @@ def test_the_folder_of_a_comparison_gives_the_same_page_again(tmp_path: Path) ->
 def test_the_folder_of_a_comparison_knows_who_diverged(tmp_path: Path) -> None:
     folder = a_folder(a_comparison(), tmp_path)
     run = RunFolder(folder / "fedavg-seed1")
-    run.keep([a_record(1)])
+    run.write_records([a_record(1)])
     run.write_divergence(Divergence(2, "the loss is not finite"))
     assert read_comparison(folder).diverged == {
         "sfl": {},
@@ -189,7 +189,7 @@ def test_a_comparison_that_is_none_is_a_file_problem(tmp_path: Path, text: str) 
 
 def test_runs_that_are_not_all_there_are_named(tmp_path: Path) -> None:
     folder = a_folder(a_comparison(), tmp_path)
-    RunFolder(folder / "fedavg-seed1").keep([a_record(1)])
+    RunFolder(folder / "fedavg-seed1").write_records([a_record(1)])
     with pytest.raises(FileProblem, match="runs of fedavg"):
         read_comparison(folder)
 
@@ -219,7 +219,7 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
     assert "mean_error over rounds" in page
     assert "FedAvg: 1 at the end" in page
     assert found.columns[:3] == ["final mean_error", "worst device", "time to 2"]
-    assert [found.cells(row)[0] for row in found.rows] == ["2", "1"]
+    assert [found.format_row(row)[0] for row in found.rows] == ["2", "1"]
 
 
 def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
@@ -230,4 +230,4 @@ def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
         found.headline
         == "After the last round mean_error is 4 with SFL. None of them gets to mean_error 2."
     )
-    assert found.cells(found.rows[0])[2] == "never"
+    assert found.format_row(found.rows[0])[2] == "never"

@@ -26,7 +26,7 @@ def test_a_history_grows_with_its_run(tmp_path: Path) -> None:
 def test_it_begins_again_where_the_run_went_back(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1), a_record(2), a_record(3)])
     run = History(RunFolder(tmp_path))
-    RunFolder(tmp_path).keep_until(1)
+    RunFolder(tmp_path).drop_records_after(1)
     assert run.update()
     assert [record.round for record in run.records] == [1]
     assert run.totals["compute_s"].tolist() == [1.0] * 3
@@ -37,7 +37,7 @@ def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
     run = History(RunFolder(tmp_path))
     assert run.records[0].compute_s == ()
     assert run.records[1].participants is run.records[0].participants
-    assert np.array_equal(run.times("participants"), [2, 2, 2])
+    assert np.array_equal(run.count_rounds("participants"), [2, 2, 2])
 
 
 @pytest.mark.parametrize(

@@ -83,22 +83,22 @@ def numbered(*rounds: int) -> list[RoundRecord]:
 
 def test_records_are_read_in_their_order(tmp_path: Path) -> None:
     run = folder(tmp_path / "run", *numbered(1, 2, 3))
-    assert run.records() == numbered(1, 2, 3)
-    run.keep(numbered(1, 2))
-    assert run.records() == numbered(1, 2)
+    assert run.read_records() == numbered(1, 2, 3)
+    run.write_records(numbered(1, 2))
+    assert run.read_records() == numbered(1, 2)
     run.append(numbered(3)[0])
-    assert [record.round for record in run.records()] == [1, 2, 3]
+    assert [record.round for record in run.read_records()] == [1, 2, 3]
 
 
 def test_no_file_of_records_is_no_record(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).records() == []
+    assert RunFolder(tmp_path).read_records() == []
 
 
 @pytest.mark.parametrize("cut", [1, 2, 30])
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path, cut: int) -> None:
     run = folder(tmp_path / "run", *numbered(1, 2))
     run.rounds_file.write_bytes(run.rounds_file.read_bytes()[:-cut])
-    assert run.records() == numbered(1)
+    assert run.read_records() == numbered(1)
 
 
 @pytest.mark.parametrize("bad", ["garbage\n", "\n", '{"round": 9}\n', '{"round": 1, "virtual'])
@@ -107,14 +107,14 @@ def test_a_bad_line_in_the_middle_is_told_by_its_number(tmp_path: Path, bad: str
     first, second = run.rounds_file.read_text().splitlines(keepends=True)
     run.rounds_file.write_text(first + bad + second)
     with pytest.raises(FileProblem, match="line 2"):
-        run.records()
+        run.read_records()
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
     run = folder(tmp_path / "run")
     run.rounds_file.write_bytes(b"\xff\xfe\n")
     with pytest.raises(FileProblem, match="not UTF-8"):
-        run.records()
+        run.read_records()
 
 
 def test_a_folder_with_a_round_of_a_run_is_not_new(tmp_path: Path) -> None:
@@ -122,26 +122,26 @@ def test_a_folder_with_a_round_of_a_run_is_not_new(tmp_path: Path) -> None:
         run = RunFolder(tmp_path / name.replace("/", "-"))
         (run.path / "checkpoint").mkdir(parents=True)
         run.scenario_file.write_text("what was to be run")
-        assert not run.exists
+        assert not run.has_rounds
         (run.path / name).write_text("something")
-        assert run.exists
+        assert run.has_rounds
         with pytest.raises(InvalidValue, match="has a run in it already"):
             run.begin("", {})
 
 
 def test_a_plan_that_is_not_json_is_told(tmp_path: Path) -> None:
     run = folder(tmp_path / "run")
-    assert run.plan() == {"splits": [1]}
+    assert run.read_plan() == {"splits": [1]}
     run.plan_file.write_text("{")
     with pytest.raises(FileProblem, match="is not JSON"):
-        run.plan()
+        run.read_plan()
 
 
 def test_a_folder_is_locked_by_one_at_a_time_and_free_afterwards(tmp_path: Path) -> None:
     run, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
-    with run.locked(), pytest.raises(FileProblem, match="in use by another process"):
-        other.locked()
-    with other.locked():
+    with run.lock(), pytest.raises(FileProblem, match="in use by another process"):
+        other.lock()
+    with other.lock():
         pass
 
 
@@ -150,13 +150,13 @@ def test_a_lock_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
         parents=True
     )  # the lock never gets a handle, which __del__ must bear
     with pytest.raises(FileProblem, match="cannot be written"):
-        RunFolder(tmp_path / "run").locked()
+        RunFolder(tmp_path / "run").lock()
 
 
 def test_a_folder_in_a_place_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for make in (
-        lambda run: run.locked(),
+        lambda run: run.lock(),
         lambda run: run.begin("", {}),
         lambda run: run.append(FULL),
     ):
@@ -177,16 +177,16 @@ def test_a_folder_that_may_not_be_looked_for_is_told(tmp_path: Path) -> None:
 def test_records_are_read_as_they_arrive_each_once(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     reader = RecordReader(run.rounds_file)
-    assert list(reader.new()) == []
+    assert list(reader.read_new()) == []
     for record in numbered(1, 2):
         run.append(record)
-    assert list(reader.new()) == numbered(1, 2)
+    assert list(reader.read_new()) == numbered(1, 2)
     with run.rounds_file.open("a") as stream:
         stream.write(numbered(3)[0].to_json())
-    assert list(reader.new()) == []  # its end has not been written yet
+    assert list(reader.read_new()) == []  # its end has not been written yet
     with run.rounds_file.open("a") as stream:
         stream.write("\n")
-    assert list(reader.new()) == numbered(3)
+    assert list(reader.read_new()) == numbered(3)
 
 
 def test_a_reader_notices_that_a_run_went_back(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_a_reader_notices_that_a_run_went_back(tmp_path: Path) -> None:
     for record in numbered(1, 2, 3):
         run.append(record)
     reader = RecordReader(run.rounds_file)
-    assert len(list(reader.new())) == 3
+    assert len(list(reader.read_new())) == 3
     assert not reader.is_outdated
-    run.keep_until(2)
+    run.drop_records_after(2)
     assert reader.is_outdated
     reader.start_over()
-    assert list(reader.new()) == numbered(1, 2)
+    assert list(reader.read_new()) == numbered(1, 2)
     run.rounds_file.unlink()
     assert reader.is_outdated

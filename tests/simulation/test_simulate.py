@@ -210,7 +210,7 @@ def test_fewer_rounds_than_are_done_do_not_rewrite_what_was_run(tmp_path: Path) 
     with contextlib.suppress(InvalidValue):  # refused, or nothing to do
         assert list(air.simulate(scenario(rounds=2), out=tmp_path / "run", resume=True)) == []
     assert Scenario.from_toml((tmp_path / "run/scenario.toml").read_text()).training.rounds == 4
-    assert len(RunFolder(tmp_path / "run").records()) == 4
+    assert len(RunFolder(tmp_path / "run").read_records()) == 4
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_run_folder_says_everything_about_the_run(tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "run/plan.json").read_text())
     assert plan["splits"] == [1, 2, 3, 1, 2]
     assert sum(plan["shares"]) <= 1
-    assert RunFolder(tmp_path / "run").records() == records
+    assert RunFolder(tmp_path / "run").read_records() == records
     assert air.write_report(tmp_path / "run").exists()
 
 
@@ -351,7 +351,7 @@ def test_the_scenario_of_a_run_is_the_same_run(tmp_path: Path) -> None:
 
 def test_each_record_is_on_the_disk_before_the_caller_sees_it(tmp_path: Path) -> None:
     for record in air.simulate(scenario(checkpoint_every=2), out=tmp_path / "run"):
-        assert RunFolder(tmp_path / "run").records()[-1] == record
+        assert RunFolder(tmp_path / "run").read_records()[-1] == record
         if record.round % 2 == 0:
             assert (
                 json.loads((tmp_path / "run/checkpoint/checkpoint.json").read_text())["round"]
@@ -382,7 +382,7 @@ def test_when_training_diverges_the_last_good_checkpoint_is_there_and_loads(
     )
     with pytest.raises(Diverged, match="round"):
         list(air.simulate(wanted, out=tmp_path / "run"))
-    done = [record.round for record in RunFolder(tmp_path / "run").records()]
+    done = [record.round for record in RunFolder(tmp_path / "run").read_records()]
     assert len(done) > 2
     assert done == list(range(1, len(done) + 1))
     state = air.load_state(tmp_path / "run", device=0)

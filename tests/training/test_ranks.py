@@ -92,7 +92,7 @@ def differences(one: Path, other: Path) -> list[str]:
             same = torch.equal(tensor, yours[name])
         found += [] if same and tensor.dtype == yours[name].dtype else [f"{one.name}: {name}"]
     records = [
-        [json.loads(record.to_json()) for record in RunFolder(run).records()]
+        [json.loads(record.to_json()) for record in RunFolder(run).read_records()]
         for run in (one, other)
     ]
     for a, b in zip(*records, strict=True):
@@ -147,7 +147,7 @@ def test_processes_train_together_what_one_trains_alone(tmp_path: Path) -> None:
     check_messages(seen[3])
     boundaries = {
         max(record.splits)
-        for record in RunFolder(three / "boundary moves").records()
+        for record in RunFolder(three / "boundary moves").read_records()
         if record.splits
     }
     assert len(boundaries) > 1
@@ -210,7 +210,7 @@ def check_mistakes(seen: list[dict[str, Any]], folder: Path) -> None:
             "error": elsewhere,
             "message": seen[rank][name]["message"],
         }, name
-        divergence = RunFolder(folder / name).divergence()
+        divergence = RunFolder(folder / name).read_divergence()
         assert (divergence is not None) == (error == "Diverged"), name
     assert not (folder / "in turns").exists()
 
@@ -275,7 +275,7 @@ def test_only_a_run_that_torchrun_began_itself_is_taken_up_by_itself(
         )
         return (
             [next(records).round, next(records).round]
-            if not RunFolder(tmp_path / name).exists
+            if not RunFolder(tmp_path / name).has_rounds
             else [each.round for each in records]
         )
 

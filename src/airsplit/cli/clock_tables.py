@@ -12,10 +12,16 @@ from rich.text import Text
 
 from airsplit.cli.plan_tables import little_averaged, split_limit, who_and_where
 from airsplit.cli.render import facts, table
-from airsplit.core.formatting import bar, format_percent, format_quantity, format_seconds, pluralize
+from airsplit.core.formatting import (
+    format_bar,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    pluralize,
+)
 from airsplit.data.batches import describe_short_devices
 from airsplit.data.partition import sizes_without_data
-from airsplit.runs.wording import NO_ENERGY, TIME
+from airsplit.runs.wording import NO_ENERGY, TIME_LABELS
 from airsplit.simulation.clock_simulation import ClockRun
 
 if TYPE_CHECKING:
@@ -102,7 +108,7 @@ def time_table(found: ClockRun) -> Table:
     made = table("", "of the time", words=("", "of the time"))
     for kind in kinds_of_time(found):
         share = found.mean_time_shares[kind]
-        made.add_row(TIME[kind], f"{format_percent(share):>7} {bar(share)}")
+        made.add_row(TIME_LABELS[kind], f"{format_percent(share):>7} {format_bar(share)}")
     return made
 
 
@@ -114,7 +120,7 @@ def last_table(found: ClockRun) -> Table:
         "device",
         *(["split", "name"] if cut else []),
         _LAST[found.waits],
-        *(TIME[kind] for kind in kinds),
+        *(TIME_LABELS[kind] for kind in kinds),
         words=("name",),
     )
     for k in _last_most_often(found):
@@ -244,7 +250,7 @@ def drawn(found: ClockRun) -> Canvas:
     from airsplit.plots.clock import draw_clock
 
     shares, fleet = (
-        {kind: (TIME[kind], found.time_shares[kind]) for kind in kinds_of_time(found)},
+        {kind: (TIME_LABELS[kind], found.time_shares[kind]) for kind in kinds_of_time(found)},
         found.schedule.fleet,
     )
     caption = headline(found, f"{pluralize(found.rounds, 'round')} of {_content(found)}")

@@ -14,7 +14,7 @@ def comparison_report(found: Comparison) -> list[Text | Table | str]:
     """Return the headline, the table and what its numbers are of."""
     whole = "bytes, work and energy" if found.has_energy else "bytes and work"
     parts: list[Text | Table | str] = [Text(found.headline, style="bold"), comparison_table(found)]
-    parts.append(f"{found.about()} Time is virtual; {whole} are of all devices and rounds.")
+    parts.append(f"{found.describe()} Time is virtual; {whole} are of all devices and rounds.")
     if not found.has_energy:
         parts.append(f"Energy is {NO_ENERGY}.")
     return parts
@@ -24,5 +24,5 @@ def comparison_table(found: Comparison) -> Table:
     """A row for each algorithm."""
     made = table("algorithm", *found.columns, words=("algorithm",))
     for row in found.rows:
-        made.add_row(row.algorithm, *found.cells(row))
+        made.add_row(row.algorithm, *found.format_row(row))
     return made

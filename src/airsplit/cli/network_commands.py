@@ -99,7 +99,7 @@ def serve(
     ]
     folder = folder_for(scenario, resume=resume) if out is None else out
     run = RunFolder(folder)
-    before = run.changes() if resume and run.exists else {}
+    before = run.read_changes() if resume and run.has_rounds else {}
     chosen, changes = sources.resumable(
         scenario, [*(set or []), *switches], before, folder, trust_run=trust_run
     )
@@ -128,7 +128,7 @@ def serve(
             admission=admission,
             tell=board.told,
         )
-        run.keep_changes(changes)
+        run.write_changes(changes)
         _train(serving, board, folder)
     board.finish(folder)
 

@@ -12,7 +12,7 @@ from airsplit.cli.planned import Planned
 from airsplit.cli.render import facts, table
 from airsplit.core.arrays import Floats
 from airsplit.core.formatting import (
-    bar,
+    format_bar,
     format_digits,
     format_percent,
     format_percent_bound,
@@ -140,7 +140,7 @@ def split_table(planned: Planned) -> Table:
             str(split),
             planned.profile.names[split - 1],
             f"{count:,}",
-            f"{format_percent(share):>6} {bar(share)}",
+            f"{format_percent(share):>6} {format_bar(share)}",
         )
     return made
 

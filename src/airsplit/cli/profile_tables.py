@@ -11,7 +11,7 @@ from rich.text import Text
 
 from airsplit.cli.render import table
 from airsplit.core.arrays import Ints
-from airsplit.core.formatting import bar, format_percent, format_quantity, pluralize
+from airsplit.core.formatting import format_bar, format_percent, format_quantity, pluralize
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.system.profile import Profile
 
@@ -127,7 +127,7 @@ def _work(profile: Profile, room: int) -> list[str]:
     share = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
     room = min(LONGEST_BAR, room + len(WORK) - 7)  # the header is longer than a percentage
     longest = room / max(share.max(), 1e-9) if room >= 4 else 0.0
-    return [f"{format_percent(part):>6} {bar(longest * part, 1)}".rstrip() for part in share]
+    return [f"{format_percent(part):>6} {format_bar(longest * part, 1)}".rstrip() for part in share]
 
 
 def _width(columns: dict[str, list[str]]) -> int:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from airsplit.core.formatting import bar, format_percent, format_seconds
+from airsplit.core.formatting import format_bar, format_percent, format_seconds
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
-from airsplit.runs.wording import TIME
+from airsplit.runs.wording import TIME_LABELS
 
 LEVELS = "▁▂▃▄▅▆▇█"
 COLORS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
-KINDS = {f"{kind}_s": (TIME[kind], color) for kind, color in COLORS.items()}
+KINDS = {f"{kind}_s": (TIME_LABELS[kind], color) for kind, color in COLORS.items()}
 WIDTH = 30
 LABEL = 10
 
@@ -53,7 +53,7 @@ class Facts:
         assert self._last is not None  # noqa: S101 - the caller has looked
         done = self._last.round
         left = "" if left_s is None else f" · {time_left(left_s)}"
-        text = Text(f"{'round':10}{bar(done / self._rounds, WIDTH):{WIDTH}}  ")
+        text = Text(f"{'round':10}{format_bar(done / self._rounds, WIDTH):{WIDTH}}  ")
         return text.append(
             f"{done:,} of {self._rounds:,} · {self._clock} {format_seconds(self._last.virtual_time_s)}{left}"
         )

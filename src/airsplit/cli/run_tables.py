@@ -12,7 +12,7 @@ from airsplit.cli.options import RUNS
 from airsplit.cli.render import facts
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds
 from airsplit.runs.folder import RunFolder
-from airsplit.runs.history import TIMES, has_energy, waiting_share
+from airsplit.runs.history import TIMES, has_energy, waiting_fraction
 from airsplit.runs.metric import display_name
 from airsplit.runs.wording import NO_ENERGY
 from airsplit.scenario.scenario import Scenario
@@ -28,20 +28,20 @@ def folder_for(scenario: str, *, resume: bool) -> Path:
     def numbered(n: int) -> Path:
         return RUNS / (stem if n == 1 else f"{stem}-{n}")
 
-    free = next(n for n in count(1) if not RunFolder(numbered(n)).exists)
+    free = next(n for n in count(1) if not RunFolder(numbered(n)).has_rounds)
     return numbered(free - 1 if resume and free > 1 else free)
 
 
 def averaged_of(folder: Path) -> tuple[int, int]:
     """How many parameters are averaged by the first plan of a run, and of how many; 0 of 0 where its folder does not say."""
-    plan = RunFolder(folder).plan()
+    plan = RunFolder(folder).read_plan()
     averaged, total = plan.get("averaged_parameters"), plan.get("parameters")
     return (averaged, total) if isinstance(averaged, int) and isinstance(total, int) else (0, 0)
 
 
 def inputs_sent_in(folder: Path) -> tuple[list[str], list[str]]:
     """Return the inputs that the first plan of a run sends as they are: raw ones, and others; none if its folder does not say."""
-    plan = RunFolder(folder).plan()
+    plan = RunFolder(folder).read_plan()
     raw_inputs, other_inputs = (plan.get(key, []) for key in ("raw_inputs", "other_inputs"))
     if not isinstance(raw_inputs, list) or not isinstance(other_inputs, list):
         return [], []
@@ -50,7 +50,7 @@ def inputs_sent_in(folder: Path) -> tuple[list[str], list[str]]:
 
 def stopped(folder: Path) -> str:
     """What is said where a run was stopped."""
-    trained = len(RunFolder(folder).records())
+    trained = len(RunFolder(folder).read_records())
     if not trained:
         return "stopped before the first round was over; nothing was kept"
     return f"stopped after round {trained}; the run is in {folder}, and the same command with --resume goes on"
@@ -71,10 +71,10 @@ SCORES = (
 def run_summary(folder: Path) -> dict[str, Any]:
     """What all rounds came to, under the names of their fields; `energy_j` is None where computing would be missing from it."""
     run = RunFolder(folder)
-    records = run.records()
+    records = run.read_records()
     last = records[-1]
-    scenario = Scenario.from_toml(run.scenario())
-    energy_known = has_energy(run.plan(), scenario)
+    scenario = Scenario.from_toml(run.read_scenario())
+    energy_known = has_energy(run.read_plan(), scenario)
     evaluated = next((record for record in reversed(records) if record.test_loss is not None), last)
     return {
         "rounds": last.round,
@@ -133,7 +133,7 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     lines.append(
         (
             "waiting",
-            f"{format_percent(waiting_share(summary), 0)} of the devices' time, until the last of them is done",
+            f"{format_percent(waiting_fraction(summary), 0)} of the devices' time, until the last of them is done",
         )
     )
     lines.append(

@@ -72,8 +72,8 @@ def run(
                 Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
             )
             before = (
-                RunFolder(folder).changes()
-                if resume and ranks.is_first and RunFolder(folder).exists
+                RunFolder(folder).read_changes()
+                if resume and ranks.is_first and RunFolder(folder).has_rounds
                 else {}
             )
             if ranks.is_first:
@@ -89,9 +89,9 @@ def run(
             ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell
         )
         if ranks.is_first:
-            RunFolder(folder).keep_changes(changes)
+            RunFolder(folder).write_changes(changes)
         shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
-        done = len(RunFolder(folder).records()) if ranks.is_first else 0
+        done = len(RunFolder(folder).read_records()) if ranks.is_first else 0
         since = ""
         if done:
             since = f"; goes on after round {done}"
@@ -103,7 +103,7 @@ def run(
         if ranks.is_first:
             remarks = [
                 little_averaged(chosen, *averaged_of(folder)),
-                short_devices_in(RunFolder(folder).plan()),
+                short_devices_in(RunFolder(folder).read_plan()),
             ]
             if chosen.training.algorithm != "fedavg":  # which cuts nothing
                 remarks += inputs_sent(*inputs_sent_in(folder))
@@ -176,7 +176,7 @@ def compare(
     from airsplit.simulation.compare import compare as compare_algorithms
 
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
-    before = RunFolder(folder).changes() if resume else {}
+    before = RunFolder(folder).read_changes() if resume else {}
     chosen, changes = sources.resumable(scenario, set or [], before, folder, trust_run=trust_run)
     names = (
         {}
@@ -193,7 +193,7 @@ def compare(
     if resume or not any(
         folder.glob("*/rounds.jsonl")
     ):  # else it is refused, and what another has changed stays
-        RunFolder(folder).keep_changes(changes)
+        RunFolder(folder).write_changes(changes)
     try:
         with sources.what_is_printed_as_notes(), reports(folder):
             found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
@@ -205,7 +205,7 @@ def compare(
     write_comparison(found, folder)
     if found.has_metric:
         picture = draw_metric(
-            found.finished, found.target, found.about("lines are means, bands ranges")
+            found.finished, found.target, found.describe("lines are means, bands ranges")
         )
         for kind in ("png", "svg"):
             save_picture(picture, folder / f"compared.{kind}")
@@ -258,7 +258,7 @@ def export(
     written = export_model(run, device=device, average=average, front=front, out=out)
     if (
         average
-        and little_averaged(Scenario.from_toml(RunFolder(run).scenario()), *averaged_of(run))
+        and little_averaged(Scenario.from_toml(RunFolder(run).read_scenario()), *averaged_of(run))
         is not None
     ):
         note(

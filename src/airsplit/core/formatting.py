@@ -76,10 +76,10 @@ def format_percent_bound(fraction: float) -> str:
     )
 
 
-def bar(fraction: float, width: int = 20) -> str:
+def format_bar(fraction: float, width: int = 20) -> str:
     """A bar of text: full at one, and to an eighth of a letter.
 
-    >>> bar(0.5, 4), bar(0.0, 4), bar(0.28, 4)
+    >>> format_bar(0.5, 4), format_bar(0.0, 4), format_bar(0.28, 4)
     ('██', '', '█▏')
     """
     eighths = round(fraction * width * 8)

@@ -143,7 +143,7 @@ class Run:
 
     def _summary(self) -> dict[str, Any]:
         run = self._history
-        tested = run.evaluated
+        tested = run.last_evaluated
         return {
             "name": self.name,
             "title": title(run),

@@ -51,7 +51,7 @@ def _panel(dataset: str, devices: int, schemes: dict[str, Trials]) -> dict[str, 
     ahead = [difference(accuracies[:, at].tolist(), rival) for at, rival in enumerate(rivals)]
     done = float(
         np.mean(
-            [sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluated()]
+            [sum(time <= moments[-1] for time, _ in run) for run in schemes["fedavg"].evaluations()]
         )
     )
     curves = {scheme: curve(trials) for scheme, trials in schemes.items()}

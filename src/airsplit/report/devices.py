@@ -8,8 +8,8 @@ from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
-from airsplit.runs.history import TIMES, History, waiting_share
-from airsplit.runs.wording import TIME
+from airsplit.runs.history import TIMES, History, waiting_fraction
+from airsplit.runs.wording import TIME_LABELS
 
 MOST_BARS = 40
 MOST_ROWS = 200  # of a table of devices
@@ -31,7 +31,7 @@ def time_spent(run: History) -> Html:
         return Html()
     shown = _shown(run, MOST_BARS)
     kinds = {
-        kind: TIME[kind]
+        kind: TIME_LABELS[kind]
         for kind, column in parts.items()
         if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)
     }
@@ -99,7 +99,9 @@ def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: 
 def _waits(parts: dict[str, Floats], devices: slice) -> str:
     """Return how much of the time in which they take part some devices wait."""
     return format_percent(
-        waiting_share({key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}),
+        waiting_fraction(
+            {key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}
+        ),
         0,
     )
 
@@ -114,14 +116,14 @@ def _caption(run: History, shown: Ints) -> str:
         if len(shown) == len(run)
         else f"The {len(shown)} of {len(run):,} devices that wait most"
     )
-    return f"{which}, summed over {pluralize(len(run.records), 'round')}; full width: the whole {run.time}."
+    return f"{which}, summed over {pluralize(len(run.records), 'round')}; full width: the whole {run.time_name}."
 
 
 def _sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     whole = sum(present.values())
     words = [
-        f"{format_percent(value / whole, 0)} {TIME[kind]}"
+        f"{format_percent(value / whole, 0)} {TIME_LABELS[kind]}"
         for kind, value in present.items()
         if value > 0
     ]
@@ -133,7 +135,7 @@ def _sentence(parts: dict[str, Floats]) -> str:
 def _time_table(run: History) -> Html:
     """The table behind the bars."""
     shown = _shown(run, MOST_ROWS)
-    spent = {TIME[key.removesuffix("_s")]: key for key in TIMES}
+    spent = {TIME_LABELS[key.removesuffix("_s")]: key for key in TIMES}
     amounts = {
         "sent up": ("sent_bytes", "B"),
         "received": ("received_bytes", "B"),
@@ -160,7 +162,7 @@ def _time_table(run: History) -> Html:
 # ---- participation -------------------------------------------------------------------------------------------------------
 def participation(run: History) -> Html:
     """Who was asked, who finished and who dropped out; nothing where all always finished."""
-    asked, lost = run.times("participants"), run.times("dropped")
+    asked, lost = run.count_rounds("participants"), run.count_rounds("dropped")
     if not run.records or (not lost.any() and (asked == len(run.records)).all()):
         return Html()
     finished = run.rounds_finished

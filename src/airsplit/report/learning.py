@@ -55,7 +55,11 @@ def _drawn(run: History, measure: Measure) -> Html:
     time = run.rounds["virtual_time_s"] / unit_s
     panels = [
         ("rounds", number, Axis(span_scale(number[-1], whole=True), "round", tick)),
-        (run.time, time, Axis(span_scale(float(time[-1])), f"{run.time} in {unit}", tick)),
+        (
+            run.time_name,
+            time,
+            Axis(span_scale(float(time[-1])), f"{run.time_name} in {unit}", tick),
+        ),
     ]
     entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
     how = f" ({measure.up.label})" if measure.up.label else ""

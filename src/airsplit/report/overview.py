@@ -13,16 +13,16 @@ from airsplit.core.formatting import (
     pluralize,
 )
 from airsplit.report.markup import Html, folded, name, prose, tag, together
-from airsplit.runs.history import TIMES, History, waiting_share
+from airsplit.runs.history import TIMES, History, waiting_fraction
 from airsplit.runs.record import RoundRecord
-from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
+from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 
 def title(run: History) -> str:
     """The run in a few words."""
-    return f"{run.scenario.model.name} with {title_of(run.scenario.training.algorithm)} on {pluralize(len(run), 'device')}"
+    return f"{run.scenario.model.name} with {format_algorithm(run.scenario.training.algorithm)} on {pluralize(len(run), 'device')}"
 
 
 # ---- what came of it -----------------------------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ def _diverged(run: History) -> Html:
 def _when(run: History) -> str:
     done, wanted = run.records[-1].round, run.scenario.training.rounds
     rounds = pluralize(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
-    return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time}"
+    return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time_name}"
 
 
 def _how_good(run: History) -> str:
-    tested = run.evaluated
+    tested = run.last_evaluated
     if tested is None:
         return "no model has been tested yet."
     late = (
@@ -137,9 +137,9 @@ def _tiles(run: History) -> Html:
     }
     tiles = [
         *_metric_tile(run),
-        *_tested_tile(run.evaluated),
+        *_tested_tile(run.last_evaluated),
         (
-            run.time.capitalize(),
+            run.time_name.capitalize(),
             format_seconds(run.virtual_time_s),
             f"{format_seconds(run.virtual_time_s / len(run.records))} a round",
         ),
@@ -153,7 +153,7 @@ def _tiles(run: History) -> Html:
             if run.has_energy
             else []
         ),
-        ("Waiting", format_percent(waiting_share(sums), 0), "of the devices' time"),
+        ("Waiting", format_percent(waiting_fraction(sums), 0), "of the devices' time"),
     ]
     return tag(
         "dl",
@@ -163,7 +163,7 @@ def _tiles(run: History) -> Html:
 
 
 def _metric_tile(run: History) -> list[tuple[str, str, str]]:
-    tested = run.evaluated
+    tested = run.last_evaluated
     if tested is None or tested.test_metric is None:
         return []
     alike = not tested.test_metric_spread or tested.test_metric_worst is None
@@ -237,7 +237,7 @@ def _model(scenario: Scenario) -> Html:
 
 def _algorithm(scenario: Scenario) -> str:
     known, every = (
-        ALGORITHMS.get(scenario.training.algorithm),
+        ALGORITHM_TEXTS.get(scenario.training.algorithm),
         scenario.training.average_fronts_every,
     )
     fronts = "" if every is None else f"; they are averaged, too, {format_interval(every, 'round')}"

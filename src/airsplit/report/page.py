@@ -73,7 +73,7 @@ def _main(run: History, version: str) -> Html:
     virtual = "Times are virtual: what the devices would have taken, not this computer."
     times = (
         virtual
-        if run.time == "virtual time"
+        if run.time_name == "virtual time"
         else "Times are those of the training over the network, evaluations left out."
     )
     foot = f"{times} Every number is in rounds.jsonl or plan.json."

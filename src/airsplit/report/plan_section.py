@@ -20,8 +20,8 @@ from airsplit.planning.plan import WORDS_OF_A_BOUND
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
 from airsplit.report.pictures import bar, swatches
 from airsplit.report.scales import spread_rows
-from airsplit.runs.history import History, waiting_share
-from airsplit.runs.wording import TIME
+from airsplit.runs.history import History, waiting_fraction
+from airsplit.runs.wording import TIME_LABELS
 
 MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
 MOST_ROWS = 200
@@ -30,7 +30,7 @@ QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "greatest": 
 
 def the_plan(run: History) -> Html:
     """What was planned before the first round."""
-    first = " of round 1" if run.plans else ""
+    first = " of round 1" if run.replans else ""
     said = [
         prose(text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text
     ]
@@ -129,10 +129,10 @@ def picture(run: History) -> Html:
 
 
 def _planned_waiting(run: History) -> str:
-    """Return how much of their time the plan expects the devices to wait, as `waiting_share` counts it in the rounds."""
+    """Return how much of their time the plan expects the devices to wait, as `waiting_fraction` counts it in the rounds."""
     devices, last_s = len(run), run.plan["expected_latency_s"]
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
-    share = waiting_share(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
+    share = waiting_fraction(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
     expected = f"the plan expects the devices to wait {format_percent(share, 0)} of their time until the last of them is done"
     is_followed = not list(_not_used(run))
     return f"Times vary, and {expected}." if devices > 1 and is_followed else ""
@@ -145,7 +145,7 @@ def _picture_row(*cells: object, kind: str | None = None) -> Html:
 def _columns(run: History) -> dict[str, str]:
     """Times of the plan; the server's only where it takes any."""
     kinds = ("compute", "transmit", *(["server"] if any(run.plan["server_s"]) else []))
-    return {TIME[kind]: f"{kind}_s" for kind in kinds}
+    return {TIME_LABELS[kind]: f"{kind}_s" for kind in kinds}
 
 
 def _device_table(run: History, count: int) -> Html:
@@ -190,7 +190,7 @@ def _split_table(run: History) -> Html:
 # ---- what was measured ---------------------------------------------------------------------------------------------------
 def measured(run: History) -> Html:
     """Planned against measured: rounds and devices; nothing where nothing was measured, or where plans changed on the way."""
-    if not run.is_measured or not run.records or run.plans:
+    if not run.is_measured or not run.records or run.replans:
         return Html()
     iterations, rounds = run.scenario.training.iterations_per_round, len(run.records)
     planned, found = (
@@ -251,7 +251,7 @@ def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterati
 # ---- the plans that followed ---------------------------------------------------------------------------------------------
 def new_plans(run: History) -> Html:
     """What changed from plan to plan; nothing where there was one."""
-    made = run.plans
+    made = run.replans
     if not made:
         return Html()
     splits = [run.plan["splits"], *(list(record.splits or ()) for record in made)]

@@ -21,7 +21,7 @@ from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, valu
 from airsplit.runs.comparison import AlgorithmSummary, Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
-from airsplit.runs.wording import ALGORITHMS, NO_ENERGY, title_of
+from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
 
 KINDS = {
     "sfl": "blue",
@@ -82,7 +82,7 @@ def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
 
 
 def _title(found: Comparison) -> str:
-    names = [title_of(algorithm) for algorithm in found.trials]
+    names = [format_algorithm(algorithm) for algorithm in found.trials]
     return (
         f"{', '.join(names[:-1])} and {names[-1]} side by side"
         if len(names) > 1
@@ -94,10 +94,10 @@ def _main(found: Comparison) -> Html:
     top = tag(
         "header",
         tag("h1", _title(found)),
-        tag("p", found.about(), class_="under"),
+        tag("p", found.describe(), class_="under"),
         prose(found.headline, "lead"),
     )
-    body = [[title_of(row.algorithm), *found.cells(row)] for row in found.rows]
+    body = [[format_algorithm(row.algorithm), *found.format_row(row)] for row in found.rows]
     numbers = together(
         tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",))
     )
@@ -145,7 +145,7 @@ def _curves(found: Comparison) -> Html:
     ]
     keys = legend(
         [
-            Line(title_of(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0))
+            Line(format_algorithm(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0))
             for algorithm in curves
         ]
     )
@@ -160,9 +160,9 @@ def _panel(
     for algorithm, values in means.items():
         spread = np.full(len(points), np.nan)
         spread[np.searchsorted(points, x[algorithm])] = values
-        lines.append(Line(title_of(algorithm), KINDS.get(algorithm, "ink"), spread))
+        lines.append(Line(format_algorithm(algorithm), KINDS.get(algorithm, "ink"), spread))
     alt = f"{caption}. " + " ".join(
-        f"{title_of(a)}: {metric.show(float(values[-1]))} at the end."
+        f"{format_algorithm(a)}: {metric.show(float(values[-1]))} at the end."
         for a, values in means.items()
     )
     every = np.concatenate(list(means.values()))
@@ -176,9 +176,9 @@ def _panel(
 
 def _algorithms(found: Comparison) -> Html:
     pairs = [
-        together(tag("dt", title_of(a)), tag("dd", ALGORITHMS[a][1]))
+        together(tag("dt", format_algorithm(a)), tag("dd", ALGORITHM_TEXTS[a][1]))
         for a in found.trials
-        if a in ALGORITHMS
+        if a in ALGORITHM_TEXTS
     ]
     return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
 
@@ -186,7 +186,8 @@ def _algorithms(found: Comparison) -> Html:
 def _runs(found: Comparison) -> Html:
     """Links to the pages of the runs, which lie beside this one."""
     rows = [
-        tag("li", title_of(row.algorithm), ": ", *_links(row, found.seeds)) for row in found.rows
+        tag("li", format_algorithm(row.algorithm), ": ", *_links(row, found.seeds))
+        for row in found.rows
     ]
     return together(tag("h2", "Each run"), tag("ul", *rows))
 

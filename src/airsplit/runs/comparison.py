@@ -17,7 +17,7 @@ from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.history import has_energy
 from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
-from airsplit.runs.wording import title_of
+from airsplit.runs.wording import format_algorithm
 from airsplit.scenario.scenario import Scenario
 
 
@@ -90,7 +90,7 @@ class Comparison:
         """What a table of its rows has besides the algorithm."""
         return [column for column, _ in self._cells(self.rows[0])]
 
-    def cells(self, row: AlgorithmSummary) -> list[str]:
+    def format_row(self, row: AlgorithmSummary) -> list[str]:
         """A row of a table with these columns."""
         return [cell for _, cell in self._cells(row)]
 
@@ -127,7 +127,7 @@ class Comparison:
 
     def _shown(self, value: Estimate | None) -> str:
         if self.metric.is_accuracy or value is None:
-            return accuracy(value)
+            return format_accuracy(value)
         spread = "" if value.half_width is None else f" ± {self.metric.show(value.half_width)}"
         return f"{self.metric.show(value.mean)}{spread}"
 
@@ -153,7 +153,7 @@ class Comparison:
         rounds = sorted(set(row.diverged.values()))
         return f"diverged in round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
 
-    def about(self, of_seeds: str = "± is the 95 % interval") -> str:
+    def describe(self, of_seeds: str = "± is the 95 % interval") -> str:
         """What was trained, and what numbers are of several seeds."""
         training, seeds = self.scenario.training, self.seeds
         which = (
@@ -176,7 +176,7 @@ class Comparison:
         if not self.has_metric:
             return
         sign = -1 if self.metric.goal == "max" else 1
-        judged = ((self._judged(row), title_of(row.algorithm)) for row in self.rows)
+        judged = ((self._judged(row), format_algorithm(row.algorithm)) for row in self.rows)
         finals = sorted((sign * value.mean, name) for value, name in judged if value is not None)
         shown = [(self.metric.show(sign * mean), name) for mean, name in finals]
         if not self.metric.is_accuracy:
@@ -198,7 +198,7 @@ class Comparison:
             else f"to {self.metric.name} {self._target}"
         )
         timed = sorted(
-            (row.time_to_target_s, title_of(row.algorithm))
+            (row.time_to_target_s, format_algorithm(row.algorithm))
             for row in self.rows
             if row.time_to_target_s is not None
         )
@@ -215,7 +215,7 @@ class Comparison:
                 )
             )
         parts += [
-            f"{title_of(row.algorithm)} {self._seldom(row)}"
+            f"{format_algorithm(row.algorithm)} {self._seldom(row)}"
             for row in self.rows
             if row.time_to_target_s is None
         ]
@@ -232,7 +232,7 @@ class Comparison:
     def _divergences(self) -> Iterator[str]:
         """Which trainings diverged, and when."""
         each = [
-            f"{title_of(a)} with seed {seed} in round {end.round}"
+            f"{format_algorithm(a)} with seed {seed} in round {end.round}"
             for a, ends in self.diverged.items()
             for seed, end in ends.items()
         ]
@@ -295,14 +295,14 @@ def load_comparison(
     """
     first = RunFolder(Path(folder) / name_run_folder(algorithms[0], seeds[0]))
     if scenario is None:
-        scenario = Scenario.from_toml(first.scenario())
+        scenario = Scenario.from_toml(first.read_scenario())
     metric = get_metric(scenario.training)
     trials, diverged = dict[str, Trials](), dict[str, dict[int, Divergence]]()
     for algorithm in algorithms:
         runs = {seed: RunFolder(Path(folder) / name_run_folder(algorithm, seed)) for seed in seeds}
-        ends = {seed: run.divergence() for seed, run in runs.items()}
+        ends = {seed: run.read_divergence() for seed, run in runs.items()}
         diverged[algorithm] = {seed: end for seed, end in ends.items() if end is not None}
-        records = [tuple(run.records()) for seed, run in runs.items() if ends[seed] is None]
+        records = [tuple(run.read_records()) for seed, run in runs.items() if ends[seed] is None]
         if records and (not records[0] or len({len(each) for each in records}) != 1):
             way = "airsplit compare … --resume finishes them"
             raise FileProblem(
@@ -312,7 +312,9 @@ def load_comparison(
 
     if target is None:
         target = common_target(list(trials.values()))
-    return Comparison(scenario, seeds, target, trials, diverged, has_energy(first.plan(), scenario))
+    return Comparison(
+        scenario, seeds, target, trials, diverged, has_energy(first.read_plan(), scenario)
+    )
 
 
 def name_run_folder(algorithm: str, seed: int) -> str:
@@ -324,9 +326,9 @@ def name_run_folder(algorithm: str, seed: int) -> str:
     return f"{algorithm.replace(':', '.')}-seed{seed}"
 
 
-def accuracy(value: Estimate | None) -> str:
+def format_accuracy(value: Estimate | None) -> str:
     """
-    >>> accuracy(Estimate(0.912, 0.013)), accuracy(Estimate(0.9, None)), accuracy(None)
+    >>> format_accuracy(Estimate(0.912, 0.013)), format_accuracy(Estimate(0.9, None)), format_accuracy(None)
     ('91.2 ± 1.3 %', '90.0 %', '–')
     """
     if value is None:

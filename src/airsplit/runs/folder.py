@@ -51,7 +51,7 @@ class RunFolder:
         self.divergence_file = self.path / DIVERGENCE_FILE
 
     @property
-    def exists(self) -> bool:
+    def has_rounds(self) -> bool:
         """Whether there is a run here already that has done a round."""
         try:
             begun = self.rounds_file.exists() and self.rounds_file.stat().st_size > 0
@@ -73,7 +73,7 @@ class RunFolder:
 
     def require_new(self) -> None:
         """Raise where there is a run already."""
-        if self.exists:
+        if self.has_rounds:
             raise InvalidValue(
                 f"out {str(self.path)!r} has a run in it already; go on with it by --resume (in Python resume=True), or name another folder"
             )
@@ -82,12 +82,12 @@ class RunFolder:
         """What is run from here on, where more rounds were asked for."""
         write_text(self.scenario_file, scenario)
 
-    def scenario(self) -> str:
+    def read_scenario(self) -> str:
         return read_text(self.scenario_file, what="scenario of the run")
 
     def require_same_scenario(self, now: Scenario) -> None:
         """Raise if a scenario differs from the run's in anything but its number of rounds."""
-        for table, section in Scenario.from_toml(self.scenario()).settings().items():
+        for table, section in Scenario.from_toml(self.read_scenario()).settings().items():
             other = getattr(now, table)
             for key in type(section).model_fields:
                 old, new = getattr(section, key), getattr(other, key)
@@ -97,12 +97,12 @@ class RunFolder:
                         f"got {show(new)}; only training.rounds may differ"
                     )
 
-    def keep_changes(self, changes: Mapping[str, Any]) -> None:
+    def write_changes(self, changes: Mapping[str, Any]) -> None:
         """Remember what the command line changed in the scenario that it named, for when the run goes on."""
         if changes or self.changes_file.exists():
             write_text(self.changes_file, json.dumps(changes, indent=1) + "\n")
 
-    def changes(self) -> dict[str, Any]:
+    def read_changes(self) -> dict[str, Any]:
         """The same; none where there were none."""
         if not self.changes_file.exists():
             return {}
@@ -112,7 +112,7 @@ class RunFolder:
         """Record that the training diverged."""
         write_text(self.divergence_file, json.dumps(asdict(divergence)) + "\n")
 
-    def divergence(self) -> Divergence | None:
+    def read_divergence(self) -> Divergence | None:
         """Return how the training diverged; None if it did not."""
         if not self.divergence_file.exists():
             return None
@@ -134,7 +134,7 @@ class RunFolder:
                 f"run folder {str(self.path)!r} cannot be written: {error.strerror}"
             ) from None
 
-    def plan(self) -> dict[str, Any]:
+    def read_plan(self) -> dict[str, Any]:
         return self._object(self.plan_file, "plan of the run")
 
     @staticmethod
@@ -146,24 +146,24 @@ class RunFolder:
             )
         return found
 
-    def records(self) -> list[RoundRecord]:
+    def read_records(self) -> list[RoundRecord]:
         """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""
-        return list(RecordReader(self.rounds_file).new())
+        return list(RecordReader(self.rounds_file).read_new())
 
-    def keep(self, records: Iterable[RoundRecord]) -> None:
+    def write_records(self, records: Iterable[RoundRecord]) -> None:
         """Make these the records, whole or not at all."""
         write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
 
-    def keep_until(self, round_number: int) -> None:
+    def drop_records_after(self, round_number: int) -> None:
         """Drop records of rounds after one that a checkpoint is of; an error where one before it is missing."""
-        records = [record for record in self.records() if record.round <= round_number]
+        records = [record for record in self.read_records() if record.round <= round_number]
         if [record.round for record in records] != list(range(1, round_number + 1)):
             raise FileProblem(
                 f"run folder {str(self.path)!r} has a checkpoint of round {round_number}, but not a record of each round before"
             )
-        self.keep(records)
+        self.write_records(records)
 
-    def locked(self) -> closing[Lock]:
+    def lock(self) -> closing[Lock]:
         """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""
         return folder_lock(self.path, "run folder")
 

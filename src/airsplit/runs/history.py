@@ -42,14 +42,14 @@ class History:
 
     def __init__(self, folder: RunFolder, *, most: int | None = None) -> None:
         """Read a run folder, and at most so many of its records; a FileProblem where something is missing or not what it should be."""
-        self.scenario_text = folder.scenario()
+        self.scenario_text = folder.read_scenario()
         try:
             self.scenario = Scenario.from_toml(self.scenario_text)
         except AirsplitError as error:
             raise FileProblem(
                 f"scenario of the run {str(folder.scenario_file)!r}: {error}"
             ) from None
-        self.plan = folder.plan()
+        self.plan = folder.read_plan()
         self.names = _require_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
         self._folder = folder
         self._where = f"records of the run {str(folder.rounds_file)!r}"
@@ -71,12 +71,12 @@ class History:
             self._start_over()
         before = len(self.records)
         try:
-            for record in islice(self._reader.new(), most):
+            for record in islice(self._reader.read_new(), most):
                 self._add(record)
         except FileProblem:
             self._start_over()  # so that it is told again, and nothing behind it is read
             raise
-        ended, self.divergence = self.divergence, self._folder.divergence()
+        ended, self.divergence = self.divergence, self._folder.read_divergence()
         if anew or len(self.records) > before:
             self._rounds = None
             return True
@@ -136,12 +136,12 @@ class History:
         return has_energy(self.plan, self.scenario)
 
     @property
-    def time(self) -> str:
+    def time_name(self) -> str:
         """What the run's seconds are: of the virtual clock, or of a training over a network."""
         return "training time" if self.is_networked else "virtual time"
 
     @property
-    def evaluated(self) -> RoundRecord | None:
+    def last_evaluated(self) -> RoundRecord | None:
         """The last round in which the models were tested."""
         return next(
             (
@@ -153,7 +153,7 @@ class History:
         )
 
     @property
-    def plans(self) -> list[RoundRecord]:
+    def replans(self) -> list[RoundRecord]:
         """The rounds that began with a new plan."""
         return [record for record in self.records if record.splits is not None]
 
@@ -171,10 +171,10 @@ class History:
 
     def splits_of(self, device: int) -> list[int]:
         """Every split that a device had, in the order in which it first had them."""
-        later = (record.splits[device] for record in self.plans if record.splits)
+        later = (record.splits[device] for record in self.replans if record.splits)
         return list(dict.fromkeys([self.plan["splits"][device], *later]))
 
-    def times(self, kind: str) -> Ints:
+    def count_rounds(self, kind: str) -> Ints:
         """How many rounds each device was asked to take part in ("participants") or dropped out of ("dropped")."""
         found = [k for record in self.records for k in getattr(record, kind)]
         return np.bincount(np.array(found, dtype=np.int64), minlength=len(self))
@@ -182,7 +182,7 @@ class History:
     @property
     def rounds_finished(self) -> Ints:
         """How many rounds each device finished: those in which it was asked and did not drop out."""
-        return self.times("participants") - self.times("dropped")
+        return self.count_rounds("participants") - self.count_rounds("dropped")
 
 
 def has_energy(plan: Mapping[str, Any], scenario: Scenario) -> bool:
@@ -194,12 +194,12 @@ def has_energy(plan: Mapping[str, Any], scenario: Scenario) -> bool:
     return said if isinstance(said, bool) else scenario.fleet.joules_per_mac is not None
 
 
-def waiting_share(totals: Mapping[str, float]) -> float:
+def waiting_fraction(totals: Mapping[str, float]) -> float:
     """Return the fraction of the devices' time that they spend waiting for the last of them to be done.
 
     `totals` has the TIMES, summed over devices and rounds; time in which a device does not take part is in none of them.
 
-    >>> waiting_share({"compute_s": 1.0, "transmit_s": 5.0, "server_s": 0.0, "idle_s": 2.0})
+    >>> waiting_fraction({"compute_s": 1.0, "transmit_s": 5.0, "server_s": 0.0, "idle_s": 2.0})
     0.25
     """
     whole = sum(totals[key] for key in TIMES)

@@ -135,10 +135,10 @@ def _value(name: str, value: Any) -> Any:
     return tuple(value)
 
 
-def few_digits(value: float) -> float:
+def round_digits(value: float) -> float:
     """What a device takes, in six digits: there are many devices.  Sums and times of a round are kept whole.
 
-    >>> few_digits(0.12345678)
+    >>> round_digits(0.12345678)
     0.123457
     """
     return float(f"{value:.6g}")
@@ -167,7 +167,7 @@ class RecordReader:
             (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset
         )
 
-    def new(self) -> Iterator[RoundRecord]:
+    def read_new(self) -> Iterator[RoundRecord]:
         """What has come since the last time."""
         try:
             with self._file.open("rb") as stream:

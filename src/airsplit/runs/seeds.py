@@ -58,27 +58,29 @@ class Trials:
         """A field that each device has, summed over devices and rounds, of each run."""
         return [float(sum(sum(getattr(record, field)) for record in run)) for run in self.runs]
 
-    def evaluated(self) -> list[list[tuple[float, float]]]:
+    def evaluations(self) -> list[list[tuple[float, float]]]:
         """Virtual time and metric wherever that was measured, of each run."""
         found = ([(r.virtual_time_s, self.metric.of(r)) for r in run] for run in self.runs)
         return [[(time_s, value) for time_s, value in run if value is not None] for run in found]
 
     def best(self) -> list[float]:
         """The best metric of each run; 0 where it was never measured."""
-        return [self.metric.best([value for _, value in run] or [0.0]) for run in self.evaluated()]
+        return [
+            self.metric.best([value for _, value in run] or [0.0]) for run in self.evaluations()
+        ]
 
     def time_to(self, target: float) -> list[float | None]:
         """The virtual time at which each run first is as good as this; None where it never is."""
         return [
             next((time_s for time_s, value in run if self.metric.reaches(value, target)), None)
-            for run in self.evaluated()
+            for run in self.evaluations()
         ]
 
     def accuracy_by(self, deadline_s: float, untrained: float) -> list[float]:
         """The highest test accuracy that each run has by a virtual time; before it has any, that of an untrained model."""
         return [
             max((accuracy for time_s, accuracy in run if time_s <= deadline_s), default=untrained)
-            for run in self.evaluated()
+            for run in self.evaluations()
         ]
 
     def curve(self) -> tuple[Floats, Floats, Floats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # What devices spend their time with.
-TIME = {
+TIME_LABELS = {
     "compute": "computing",
     "transmit": "on the air",
     "server": "at the server",
@@ -15,7 +15,7 @@ TIME = {
 NO_ENERGY = "left out because computing would be missing from it; set fleet.joules_per_mac, or that column of a fleet's file"
 
 # Titles and what they do; the training algorithms themselves need torch.
-ALGORITHMS = {
+ALGORITHM_TEXTS = {
     "sfl": (
         "SFL",
         "a split for each device; layers behind the deepest split are averaged every round, the others stay personal",
@@ -36,10 +36,10 @@ ALGORITHMS = {
 }
 
 
-def title_of(algorithm: str) -> str:
+def format_algorithm(algorithm: str) -> str:
     """Return what an algorithm is called in a sentence: one by its path as it is.
 
-    >>> title_of("fedavg"), title_of("median:MEDIAN")
+    >>> format_algorithm("fedavg"), format_algorithm("median:MEDIAN")
     ('FedAvg', 'median:MEDIAN')
     """
-    return ALGORITHMS.get(algorithm, (algorithm, ""))[0]
+    return ALGORITHM_TEXTS.get(algorithm, (algorithm, ""))[0]

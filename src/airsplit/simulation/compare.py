@@ -114,7 +114,7 @@ def _train(piece: _Piece) -> None:
 
 def _warn_of_short_devices(folder: Path) -> None:
     """Warn of devices that hold less than a batch: the data are loaded, and nothing is charged yet."""
-    short = short_devices_in(RunFolder(folder).plan())
+    short = short_devices_in(RunFolder(folder).read_plan())
     if short is not None:
         warnings.warn(short, stacklevel=2)
 

@@ -79,8 +79,8 @@ def simulate_among(
         training = Training(scenario, data=data, ranks=ranks, tell=tell)
         with ranks.together():
             if folder is not None:
-                stack.enter_context(folder.locked())
-        if ranks.any(folder is not None and resume and folder.exists):
+                stack.enter_context(folder.lock())
+        if ranks.any(folder is not None and resume and folder.has_rounds):
             _take_up(training, folder)
         else:
             with ranks.together():
@@ -135,7 +135,7 @@ def _take_up(training: Training, folder: RunFolder | None) -> None:
             )
         if ":" in training.settings.algorithm and training.round < training.settings.rounds:
             warnings.warn(STATE_BEGINS_ANEW.format(training.settings.algorithm), stacklevel=2)
-        folder.keep_until(training.round)
+        folder.drop_records_after(training.round)
         folder.clear_divergence()
         folder.rewrite_scenario(training.scenario.to_toml())
 

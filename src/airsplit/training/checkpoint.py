@@ -470,7 +470,7 @@ def is_networked(about: Mapping[str, Any]) -> bool:
 def _require_model_of(folder: RunFolder, progress: Progress) -> None:
     """Raise where a checkpoint is not of the model that its run folder was written for."""
     if folder.scenario_file.exists():
-        wanted = Scenario.from_toml(folder.scenario()).model.fingerprint
+        wanted = Scenario.from_toml(folder.read_scenario()).model.fingerprint
         if wanted is not None:
             require_fingerprint(
                 progress.fingerprint, wanted, f"checkpoint {str(folder.checkpoint)!r}"

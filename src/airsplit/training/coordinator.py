@@ -21,7 +21,7 @@ from airsplit.core.formatting import format_percent
 from airsplit.data.datasets import Dataset
 from airsplit.data.partition import count_labels
 from airsplit.runs.metric import get_metric
-from airsplit.runs.record import RoundRecord, few_digits
+from airsplit.runs.record import RoundRecord, round_digits
 from airsplit.scenario.scenario import Scenario
 from airsplit.training import checkpoint
 from airsplit.training.accelerator import accelerator_of
@@ -384,7 +384,7 @@ def _mixes(labels: Any, parts: list[Ints], classes: int) -> Floats:
 def _columns(costs: RoundCosts) -> dict[str, Any]:
     """What each device took, in few digits: there are many of them."""
     times = ("compute_s", "transmit_s", "server_s", "idle_s", "macs", "energy_j")
-    few = {name: tuple(map(few_digits, getattr(costs, name).tolist())) for name in times}
+    few = {name: tuple(map(round_digits, getattr(costs, name).tolist())) for name in times}
     return few | {
         name: tuple(getattr(costs, name).tolist()) for name in ("sent_bytes", "received_bytes")
     }

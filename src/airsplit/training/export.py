@@ -40,7 +40,7 @@ def export_model(
         device = device_of(front)
     state, progress = trained_model(run_folder, device=device, average=average, front=front)
     folder = RunFolder(run_folder)
-    model = Scenario.from_toml(folder.scenario()).model
+    model = Scenario.from_toml(folder.read_scenario()).model
     about = {
         "model": model.name,
         "arguments": json.dumps(model.arguments),

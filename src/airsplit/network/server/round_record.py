@@ -12,7 +12,7 @@ from airsplit.core.units import dbm_to_watts
 from airsplit.network.server.device_registry import Member
 from airsplit.network.server.forecast import Forecast
 from airsplit.runs.metric import Metric
-from airsplit.runs.record import RoundRecord, few_digits
+from airsplit.runs.record import RoundRecord, round_digits
 from airsplit.system.fleet import Fleet
 from airsplit.training.evaluation import summary
 
@@ -39,7 +39,7 @@ def round_record(
     """
     took = [_took(member, latency_s) for member in members]
     columns: dict[str, Any] = {
-        name: tuple(few_digits(each[name]) for each in took)
+        name: tuple(round_digits(each[name]) for each in took)
         for name in ("compute_s", "transmit_s", "server_s", "idle_s")
     }
     steps = np.array(
@@ -68,8 +68,8 @@ def round_record(
         received_bytes=tuple(
             0 if member.work is None else member.work.received_bytes for member in members
         ),
-        macs=tuple(few_digits(value) for value in macs.tolist()),
-        energy_j=tuple(few_digits(value) for value in energy.tolist()),
+        macs=tuple(round_digits(value) for value in macs.tolist()),
+        energy_j=tuple(round_digits(value) for value in energy.tolist()),
         **columns,
         **_scores(members, metric),
     )

@@ -49,17 +49,17 @@ class Serving:
         _require_possible(scenario.training)
         self.folder = RunFolder(out)
         self.host, self.is_secured = split_address(listen_on)[0], credentials is not None
-        self.resuming = resume and self.folder.exists
+        self.resuming = resume and self.folder.has_rounds
         if not resume:
             self.folder.require_new()  # before anything slow
         if self.resuming and devices is None:
-            devices = Scenario.from_toml(self.folder.scenario()).fleet.devices
+            devices = Scenario.from_toml(self.folder.read_scenario()).fleet.devices
         scenario = _with_devices(scenario, devices)
         self.server = Server(
             scenario, devices=_count(scenario), wait_s=wait_s, admission=admission, tell=tell
         )
         with ExitStack() as stack:
-            stack.enter_context(self.folder.locked())
+            stack.enter_context(self.folder.lock())
             if self.resuming:
                 self._take_up()
             transport, self.port = listen(
@@ -83,7 +83,7 @@ class Serving:
             else None
         )
         self.resuming = self.server.restore(self.folder.checkpoint, fleet)
-        self.folder.keep_until(self.server.round)
+        self.folder.drop_records_after(self.server.round)
         self.folder.clear_divergence()
         self.folder.rewrite_scenario(self.server.scenario.to_toml())
 
