@@ -18,7 +18,7 @@ _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T",
 def format_quantity(value: float, unit: str) -> str:
     """A number with an SI prefix.
 
-    >>> format_quantity(1_135_256_096, "MAC"), format_quantity(279_936, "B"), format_quantity(999.6, "B"), quantity(0, "B")
+    >>> format_quantity(1_135_256_096, "MAC"), format_quantity(279_936, "B"), format_quantity(999.6, "B"), format_quantity(0, "B")
     ('1.14 GMAC', '280 kB', '1.00 kB', '0 B')
     """
     if value == 0:
@@ -32,7 +32,7 @@ def format_quantity(value: float, unit: str) -> str:
 def format_seconds(value: float) -> str:
     """A time: seconds from a tenth of one upwards, smaller units below; what rounding left of nothing is nothing.
 
-    >>> format_seconds(0.4543), format_seconds(0.0123), format_seconds(0.0), seconds(86_400.0), seconds(1e-19)
+    >>> format_seconds(0.4543), format_seconds(0.0123), format_seconds(0.0), format_seconds(86_400.0), format_seconds(1e-19)
     ('0.454 s', '12.3 ms', '0 s', '86,400 s', '0 s')
     """
     if abs(value) < NO_TIME_S:
@@ -43,7 +43,7 @@ def format_seconds(value: float) -> str:
 def format_digits(value: float) -> str:
     """Three digits that count, and never an exponent.
 
-    >>> format_digits(0.4543), format_digits(27.0), format_digits(1234.5), digits(0.0)
+    >>> format_digits(0.4543), format_digits(27.0), format_digits(1234.5), format_digits(0.0)
     ('0.454', '27.0', '1,234', '0')
     """
     if value == 0:
