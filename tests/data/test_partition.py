@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.data.partition import KINDS, class_mix, count_labels, partition
+from airsplit.data.partition import (
+    KINDS,
+    check_partition,
+    class_mix,
+    count_labels,
+    partition,
+)
 
 CLASSES = 10
 
@@ -261,3 +267,32 @@ def test_counts_are_those_of_a_count_by_hand() -> None:
         [sum(int(labels[row]) == label for row in rows) for label in range(4)] for rows in parts
     ]
     assert count_labels(labels, parts, 4).tolist() == by_hand
+
+
+# A user's function: any list of arrays of indices, each sample at one device at most.
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        (None, "must return a list of 2 arrays of sample indices, one for each device, got None"),
+        ([[0]], "one for each device, got 1"),
+        ([[0], []], "samples of device 1 must be at least one, got none"),
+        ([[0], [1.5]], r"device 1 must be a list or array of integer indices, got \[1.5\]"),
+        ([[0], [[1]]], r"device 1 must be a list or array of integer indices, got \[\[1\]\]"),
+        ([[0], [[1], [2, 3]]], "device 1 must be a list or array of integer indices"),
+        ([[0], [True]], r"device 1 must be a list or array of integer indices, got \[True\]"),
+        ([[0], [4]], "device 1 must be indices from 0 to 3, got 4"),
+        ([[0, -1], [1]], "device 0 must be indices from 0 to 3, got -1"),
+        ([[2, 0, 2], [1]], "got sample 2 for devices 0 and 0"),
+        ([[2, 0], [0, 1]], "to at most one device and once, got sample 0 for devices 0 and 1"),
+    ],
+)
+def test_an_invalid_partition_by_path_is_rejected(parts: Any, wrong: str) -> None:
+    with pytest.raises(InvalidValue, match=wrong):
+        check_partition(parts, 4, 2, "mine:partition")
+
+
+def test_a_partition_by_path_may_leave_samples_out_and_return_a_matrix() -> None:
+    assert [rows.tolist() for rows in check_partition(np.array([[3, 1], [0, 2]]), 9, 2, "a:b")] == [
+        [1, 3],
+        [0, 2],
+    ]

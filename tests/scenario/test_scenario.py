@@ -58,7 +58,11 @@ def test_the_defaults_of_the_fleet_are_those_of_sampling():
 
 def test_the_defaults_of_the_plan_are_those_of_planning():
     signature = inspect.signature(air.plan).parameters
-    settings = {key: field.default for key, field in PlanSettings.model_fields.items()}
+    settings = {
+        key: field.get_default(call_default_factory=True)
+        for key, field in PlanSettings.model_fields.items()
+    }
+    assert settings.pop("method_arguments") == {}
     assert settings.pop("optimizer_slots") is None  # those of the training's optimizer
     assert settings.pop("element_bits") is None  # those of the network's compression: none
     assert Scenario.load("demo").element_bits == signature["element_bits"].default
@@ -66,6 +70,7 @@ def test_the_defaults_of_the_plan_are_those_of_planning():
     elsewhere = {
         "profile",
         "fleet",
+        "method_arguments",
         "batch_size",
         "clock",
         "optimizer_slots",
@@ -686,6 +691,53 @@ def test_a_metric_of_ones_own_comes_with_arguments_and_a_goal() -> None:
 def test_a_metric_that_cannot_be_is_refused(training: dict[str, Any], why: str) -> None:
     with pytest.raises(air.AirsplitError, match=why):
         Scenario(model={"name": "alexnet32"}, training=training)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "built_in", "words"),
+    [
+        ("plan", "method", "exact", "a method of your own"),
+        ("training", "loss", "cross-entropy", "a loss of your own"),
+        ("training", "metric", "accuracy", "a metric of your own"),
+        ("training", "partition", "shards", "a partition of your own"),
+    ],
+)
+def test_arguments_go_with_code_by_path_only(
+    table: str, key: str, built_in: str, words: str
+) -> None:
+    name = f"{table}.{key}"
+    plain = Scenario.from_toml(MODEL)
+    ours = plain.replace(**{name: "mine:code", f"{name}_arguments.level": 0.5})
+    assert getattr(getattr(ours, table), f"{key}_arguments") == {"level": 0.5}
+    assert Scenario.from_toml(ours.to_toml()) == ours
+    assert ours.code_paths() == {name: "mine:code"}
+
+    back = ours.replace(**{name: built_in})
+    assert getattr(getattr(back, table), f"{key}_arguments") == {}
+    wrong = rf"{table}\.{key}_arguments is for {words}, {table}\.{key} = .package\.module"
+    for change in (f"{name}_arguments.level", f"{name}_arguments"):
+        value: Any = 0.5 if change.endswith("level") else {"level": 0.5}
+        with pytest.raises(air.InvalidValue, match=wrong):
+            plain.replace(**{name: built_in, change: value})
+    with pytest.raises(air.InvalidValue, match=rf"{key}_arguments\.level must be a finite number"):
+        ours.replace(**{f"{name}_arguments.level": float("nan")})
+
+
+def test_another_method_does_not_get_the_arguments_of_the_scenarios() -> None:
+    text = MODEL + '[plan]\nmethod = "mine:method"\nmethod_arguments = { level = 3 }\n'
+    scenario = Scenario.from_toml(text)
+    assert scenario.plan_arguments()["method_arguments"] == {"level": 3}
+    assert "method_arguments" not in scenario.plan_arguments("exact")
+    assert "method_arguments" not in scenario.plan_arguments("mine:another")
+
+
+def test_a_partition_by_path_decides_itself_how_many_samples_a_device_gets() -> None:
+    settings = {"partition": "mine:halves", "samples_per_device": 3}
+    with pytest.raises(
+        air.InvalidValue,
+        match=r'training\.samples_per_device does not go with training\.partition = "mine:halves"',
+    ):
+        TrainingSettings(**settings)
 
 
 def test_quantiles_go_with_a_method_by_path() -> None:

@@ -145,19 +145,20 @@ def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
     return Model(
         name,
         tuple(parse_input_spec(text, "--input") for text in inputs) or None,
-        _arguments(arguments),
+        keyword_arguments("--model-arg", arguments),
     )
 
 
-def _arguments(texts: Sequence[str]) -> dict[str, Any]:
+def keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a factory or function, given as key=value."""
     if not texts:
         return {}
     from airsplit.scenario.settings import require_plain
 
-    given = dict(setting(text, "--model-arg", "layers=12") for text in texts)
+    given = dict(setting(text, option, "layers=12") for text in texts)
     for key, value in given.items():
         if value is not None:
-            require_plain(f"--model-arg {key}", value)
+            require_plain(f"{option} {key}", value)
     return {key: value for key, value in given.items() if value is not None}
 
 

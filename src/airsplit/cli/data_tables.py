@@ -190,7 +190,7 @@ def partition_text(settings: TrainingSettings) -> str:
         "dirichlet": f", α = {settings.alpha}",
         "shards": f", {each} shard{'s' * (each != 1)} a device",
     }
-    return f"{settings.partition}{options[settings.partition]}, seed {settings.seed}"
+    return f"{settings.partition}{options.get(settings.partition, '')}, seed {settings.seed}"
 
 
 def _of_main_label(counts: Ints) -> str:

@@ -200,6 +200,13 @@ def join(
     weights: Annotated[
         Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")
     ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:function; only where the server's partition is not built in.",
+            metavar="PARTITION",
+        ),
+    ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -276,6 +283,7 @@ def join(
         data=data,
         model=model,
         weights=None if weights is None else str(weights),
+        partition=partition,
         metric=metric,
         raw_inputs=raw_inputs
         if raw_inputs in RAW_INPUTS

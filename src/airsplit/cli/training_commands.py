@@ -288,7 +288,16 @@ def data(
     ] = None,
     partition: Annotated[
         str | None,
-        typer.Option(help="iid, dirichlet or shards; iid where not said.", metavar="KIND"),
+        typer.Option(
+            help="iid, dirichlet, shards or package.module:function (default iid).",
+            metavar="KIND",
+        ),
+    ] = None,
+    partition_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="KEY=VALUE for package.module:function; repeat for more.", metavar="KEY=VALUE"
+        ),
     ] = None,
     alpha: Annotated[
         float | None,
@@ -321,8 +330,14 @@ def data(
     """
     from airsplit.cli import data_tables
 
-    chosen = {"partition": partition, "alpha": alpha, "labels_per_device": labels_per_device}
+    chosen: dict[str, Any] = {
+        "partition": partition,
+        "alpha": alpha,
+        "labels_per_device": labels_per_device,
+    }
     chosen |= {"samples_per_device": samples_per_device, "seed": seed}
+    if partition_arg:
+        chosen["partition_arguments"] = sources.keyword_arguments("--partition-arg", partition_arg)
     if name is None:
         data_tables.require_name(chosen | {"devices": devices, "plot": plot})
         found = data_tables.stored(folder)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
+from airsplit.core.plugins import import_factory
 from airsplit.core.randomness import generator
 from airsplit.data.image_sets import get_image_set
 from airsplit.scenario.settings import TrainingSettings
@@ -60,16 +61,83 @@ def partition(
 
 
 def partition_samples(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
-    """The rows of each device, as the settings of a training say.
+    """Return the rows of each device by the settings of a training.
 
     >>> [len(rows) for rows in partition_samples(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
     [2, 2, 2]
     """
+    if ":" in settings.partition:
+        return _partition_by_path(settings, labels, devices)
     said = {
         key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")
     }
     options = {key: value for key, value in said.items() if value is not None}
     return partition(settings.partition, labels, devices, seed=settings.seed, **options)
+
+
+def _partition_by_path(
+    settings: TrainingSettings, labels: NDArray[Any], devices: int
+) -> list[Ints]:
+    """Let the user's function divide the samples, and check what it returns."""
+    divide = import_factory(
+        settings.partition, "training.partition", "a list of arrays of sample indices"
+    )
+    # The labels are the data set's own memory, so the function gets a copy.
+    parts = divide(
+        np.array(labels),
+        devices,
+        generator(settings.seed, "partition"),
+        **settings.partition_arguments,
+    )
+    return check_partition(parts, len(labels), devices, settings.partition)
+
+
+def check_partition(parts: object, samples: int, devices: int, path: str) -> list[Ints]:
+    """Return the rows that a partition by path gave each device, ascending; raise if one is wrong.
+
+    >>> [rows.tolist() for rows in check_partition([[3, 0], [2]], 4, 2, "mine:halves")]
+    [[0, 3], [2]]
+    """
+    field = f"training.partition {path!r}"
+    rule = f"a list of {devices} arrays of sample indices, one for each device"
+    if not isinstance(parts, list | tuple | np.ndarray):
+        raise InvalidValue(f"{field} must return {rule}, got {show(parts)}")
+    if len(parts) != devices:
+        raise InvalidValue(f"{field} must return {rule}, got {len(parts)}")
+    owner_of = np.full(samples, -1)
+    checked = []
+    for device, part in enumerate(parts):
+        rows = _checked_rows(f"{field}: samples of device {device}", part, samples)
+        repeated = rows[:-1][rows[:-1] == rows[1:]]
+        taken = np.append(repeated, rows[owner_of[rows] >= 0])
+        if len(taken):
+            sample = int(taken[0])
+            first = device if len(repeated) else int(owner_of[sample])
+            raise InvalidValue(
+                f"{field} must give each sample to at most one device and once, "
+                f"got sample {sample} for devices {first} and {device}"
+            )
+        owner_of[rows] = device
+        checked.append(rows)
+    return checked
+
+
+def _checked_rows(field: str, part: object, samples: int) -> Ints:
+    """Return one device's sample indices, ascending."""
+    try:
+        rows = np.asarray(part)
+    except (TypeError, ValueError):  # lists of different lengths
+        rows = np.asarray(None)
+    if rows.size == 0:
+        raise InvalidValue(f"{field} must be at least one, got none; use fewer devices")
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InvalidValue(f"{field} must be a list or array of integer indices, got {show(part)}")
+    outside = rows[(rows < 0) | (rows >= samples)]
+    if len(outside):
+        raise InvalidValue(
+            f"{field} must be indices from 0 to {samples - 1:,}, got {show(outside[0])}"
+        )
+    return np.sort(rows).astype(np.int64)
 
 
 def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
@@ -80,7 +148,7 @@ def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
     """
     if settings.samples_per_device is not None:
         return np.full(devices, settings.samples_per_device)
-    if ":" in settings.dataset:
+    if ":" in settings.dataset or ":" in settings.partition:
         return None
     samples = get_image_set(settings.dataset).train
     if samples < devices:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from airsplit.core.errors import InvalidValue
+from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory, require_choice_or_path
 from airsplit.planning import baselines
 from airsplit.planning.exact import solve
@@ -126,6 +127,7 @@ def plan(
     fleet: Fleet,
     *,
     method: str = DEFAULT_METHOD,
+    method_arguments: Mapping[str, Any] | None = None,
     max_split: object = None,
     min_split: object = 1,
     batch_size: int = 1,
@@ -143,6 +145,7 @@ def plan(
 
     method           "expected-max", "exact", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"; or your own,
                      "package.module:function": it takes a Problem and returns a Proposal
+    method_arguments keyword arguments for a method by path
     max_split        deepest split allowed: a number, a name, or one for each device; None: the deepest that leaves a parameter
                      to be averaged
     split            what "fixed" takes: one for all or one for each device, numbers or names
@@ -160,7 +163,7 @@ def plan(
     >>> p.splits.tolist(), p.shares.round(6).tolist(), p.objective, round(p.objective_s, 6)
     ([1, 1], [0.5, 0.5], 'mean of the largest', 12.0)
     """
-    propose = method_of(method)
+    propose = method_of(method, method_arguments)
     _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
     problem = make_problem(
         profile,
@@ -189,10 +192,17 @@ def plan(
     return make_plan(problem, method, checked, bound)
 
 
-def method_of(name: str) -> Method:
-    """A method by its name, or the function that "package.module:function" names."""
+def method_of(name: str, arguments: Mapping[str, Any] | None = None) -> Method:
+    """Return a built-in method, or import "package.module:function" and bind its arguments."""
     require_choice_or_path("method", name, METHODS)
-    return import_factory(name, "method", "a Proposal") if ":" in name else METHODS[name]
+    if ":" in name:
+        return partial(import_factory(name, "method", "a Proposal"), **(arguments or {}))
+    if arguments:
+        raise InvalidValue(
+            'method_arguments are for a method of your own, method = "package.module:function"; '
+            f'leave them out for "{name}", got {show(dict(arguments))}'
+        )
+    return METHODS[name]
 
 
 def _require_match(method: str, **options: Any) -> None:

@@ -113,9 +113,11 @@ class Scenario(Section):
         tables = {table: _given(section) for table, section in self.settings().items()}
         for dotted, value in changes.items():
             _put(tables, dotted, value)
+        changed = {".".join(dotted.split(".")[:2]) for dotted in changes}
         for table, settings in tables.items():
-            for key in SECTIONS[table].moot(settings):
-                if f"{table}.{key}" not in changes:
+            section = SECTIONS[table]
+            for key in section.moot(settings) | section.unused_arguments(settings):
+                if f"{table}.{key}" not in changed:
                     settings.pop(key, None)
         return Scenario(**_anchored(tables, Path()))
 
@@ -186,6 +188,8 @@ class Scenario(Section):
             "raw_inputs": self.model.raw_inputs,
         }
         chosen |= {key: value for key, value in self.plan.settings().items() if key not in others}
+        if wanted != self.plan.method:
+            del chosen["method_arguments"]
         always = {
             "element_bits": self.element_bits,
             "batch_size": self.training.batch_size,

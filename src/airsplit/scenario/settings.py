@@ -20,7 +20,7 @@ from airsplit.core.errors import (
     show,
 )
 from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
-from airsplit.core.plugins import require_choice_or_path
+from airsplit.core.plugins import is_code_path, require_choice_or_path
 from airsplit.planning.methods import DEFAULT_METHOD, METHODS, foreign_options
 from airsplit.system.cell import Cell
 from airsplit.system.clock import Clock
@@ -45,7 +45,6 @@ WEIGHTINGS = ("uniform", "samples")
 PARTITION_OF = {"alpha": "dirichlet", "labels_per_device": "shards"}
 ALGORITHM_OF = {"average_fronts_every": "sfl"}
 OPTIMIZER_OF = {"momentum": "sgd"}
-METRIC_DEFAULTS: dict[str, Any] = {"metric_goal": "max", "metric_arguments": {}}
 DRAWN = (
     "devices",
     "mean_distance_m",
@@ -85,11 +84,14 @@ class Section(BaseModel):
             raise _in_words(error, self.table) from None
         for key in moot:
             object.__setattr__(self, key, None)
+        for key in type(self).model_fields:
+            if key.endswith("arguments"):
+                require_plain(f"{self.table}.{key}", getattr(self, key))
         self.check()
 
     def _require_keys(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Raise where a key is unknown or does not apply; else those that do not apply."""
-        moot = self.moot(given)
+        moot = self.moot(given) | self.unused_arguments(given)
         for key in given:
             if key not in type(self).model_fields:
                 raise unknown_key(self.table, key)
@@ -106,6 +108,18 @@ class Section(BaseModel):
     def moot(cls, given: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003 - the tables that have such settings use it
         """The settings that do not apply beside those given, and why."""
         return {}
+
+    @classmethod
+    def unused_arguments(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the tables of arguments for something built in, which takes none, and why."""
+        unused = {}
+        for key in given:
+            owner = key.removesuffix("_arguments")
+            if owner == key or owner not in cls.model_fields or not given[key]:
+                continue
+            if not is_code_path(given.get(owner, cls.model_fields[owner].default)):
+                unused[key] = _for_your_own(cls.table, owner)
+        return unused
 
     def check(self) -> None:
         """Raise where a value breaks a rule."""
@@ -148,8 +162,6 @@ class ModelSettings(Section):
         require_choice_or_path("model.name", self.name)
         require_raw_inputs("model.raw_inputs", self.raw_inputs)
         self._check_inputs()
-        for key, value in self.arguments.items():
-            require_plain(f"model.arguments.{key}", value)
         if "input_shape" in self.arguments and ":" not in self.name:
             raise InvalidValue(
                 "model.arguments.input_shape has a key of its own; write model.input_shape instead"
@@ -265,6 +277,7 @@ class PlanSettings(Section):
 
     table = "plan"
     method: str = DEFAULT_METHOD
+    method_arguments: dict[str, Any] = Field(default_factory=dict)
     max_split: Splits = None
     min_split: Annotated[Split, PlainValidator(_tuple)] = 1
     split: Splits = None
@@ -322,6 +335,7 @@ class TrainingSettings(Section):
     average_fronts_every: int | None = None
     dataset: str = "digits"
     partition: str = "iid"
+    partition_arguments: dict[str, Any] = Field(default_factory=dict)
     alpha: float | None = 0.5
     labels_per_device: int | None = 2
     samples_per_device: int | None = None
@@ -333,6 +347,7 @@ class TrainingSettings(Section):
     momentum: float | None = 0.0
     weight_decay: float = 0.0
     loss: str = "cross-entropy"
+    loss_arguments: dict[str, Any] = Field(default_factory=dict)
     metric: str = ACCURACY
     metric_arguments: dict[str, Any] = Field(default_factory=dict)
     metric_goal: str = "max"
@@ -363,22 +378,19 @@ class TrainingSettings(Section):
             moot |= _options_of_others(
                 f"training.{key}", given.get(key, cls.model_fields[key].default), owners
             )
-        if given.get("partition") == "given":
+        partition = given.get("partition")
+        if partition == "given" or is_code_path(partition):
             moot["samples_per_device"] = (
-                'does not go with training.partition = "given", which says who holds what; leave it out'
+                f'does not go with training.partition = "{partition}", which says who holds what; '
+                "leave it out"
             )
-        if given.get("metric", ACCURACY) == ACCURACY:
-            own = 'is for a metric of your own, training.metric = "package.module:function"; leave it out'
-            moot |= {
-                key: own
-                for key, default in METRIC_DEFAULTS.items()
-                if given.get(key, default) != default
-            }
+        if given.get("metric", ACCURACY) == ACCURACY and given.get("metric_goal", "max") != "max":
+            moot["metric_goal"] = _for_your_own("training", "metric")
         return moot
 
     def check(self) -> None:
         require_choice_or_path("training.algorithm", self.algorithm, ALGORITHMS)
-        require_choice("training.partition", self.partition, PARTITIONS)
+        require_choice_or_path("training.partition", self.partition, PARTITIONS)
         require_choice("training.weighting", self.weighting, WEIGHTINGS)
         require_choice("training.optimizer", self.optimizer, OPTIMIZERS)
         require_choice("training.precision", self.precision, PRECISIONS)
@@ -394,8 +406,6 @@ class TrainingSettings(Section):
         require_choice_or_path("training.loss", self.loss, LOSSES)
         require_choice_or_path("training.metric", self.metric, METRICS)
         require_choice("training.metric_goal", self.metric_goal, GOALS)
-        for key, value in self.metric_arguments.items():
-            require_plain(f"training.metric_arguments.{key}", value)
         if self.partition == "given" and ":" not in self.dataset:
             hint = "that returns one pair for each device; take another partition"
             raise InvalidValue(
@@ -535,6 +545,13 @@ def unknown_key(table: str, key: str) -> UnknownName:
     name = f"{table}.{key}" if table else f"[{key}]"
     return UnknownName(
         f"{name} is not a setting{hint} {f'[{table}]' if table else 'A scenario'} takes {', '.join(sorted(known))}"
+    )
+
+
+def _for_your_own(table: str, key: str) -> str:
+    return (
+        f"is for a {key.replace('_', ' ')} of your own, "
+        f'{table}.{key} = "package.module:function"; leave it out'
     )
 
 

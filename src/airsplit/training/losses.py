@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +20,11 @@ Loss = Callable[[Any, Tensor], Tensor]
 IGNORED_LABEL = -100
 
 
-def loss_of(name: str) -> Loss:
-    """The loss of a scenario: "cross-entropy", or "package.module:function"."""
-    return import_factory(name, "training.loss", "the loss") if ":" in name else cross_entropy
+def loss_of(name: str, arguments: Mapping[str, Any] | None = None) -> Loss:
+    """Return the loss of a scenario: "cross-entropy", or "package.module:function"."""
+    if ":" not in name:
+        return cross_entropy
+    return partial(import_factory(name, "training.loss", "the loss"), **(arguments or {}))
 
 
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def replica_of(scenario: Scenario, device: torch.device = CPU.device) -> tuple[R
     return Replica(
         found,
         optimizer_of(scenario.training),
-        loss_of(scenario.training.loss),
+        loss_of(scenario.training.loss, scenario.training.loss_arguments),
         load_metric(scenario.training),
     ), profile
 

@@ -39,6 +39,7 @@ class Device:
     data       a folder with data sets, of which the device takes its part; or "package.module:factory", its own
     model      "package.module:factory", where the scenario's model is not one of airsplit's
     weights    what to begin with, where the scenario's model begins with weights from a file
+    partition  "package.module:function", where the server's data set is divided by code of its own
     metric     "package.module:function", where the scenario's metric is not airsplit's and the device evaluates by itself
     raw_inputs which inputs of the model may leave the device as they are; "refuse": none, "allow": all
     folder     for its checkpoint and measurements
@@ -53,6 +54,7 @@ class Device:
         data: str | None = None,
         model: str | None = None,
         weights: str | None = None,
+        partition: str | None = None,
         metric: str | None = None,
         raw_inputs: RawInputs = "refuse",
         memory_bytes: int = 0,
@@ -67,6 +69,7 @@ class Device:
             model,
             weights,
         )
+        self._partition = partition
         self._metric = metric
         self._memory_bytes, self._probe_s, self._patience_s, self._tell = (
             memory_bytes,
@@ -204,6 +207,14 @@ class Device:
                 f"the server's data set is {told_by_server.training.dataset!r}, which is not one of airsplit's; "
                 "name the device's own by --data package.module:factory"
             )
+        if not own and ":" in told_by_server.training.partition:
+            if self._partition is None:
+                raise InvalidValue(
+                    f"the server divides its data set by {told_by_server.training.partition!r}, "
+                    "which is not one of airsplit's partitions; say which code to run by "
+                    "--partition package.module:function"
+                )
+            changes["training.partition"] = self._partition
         if ":" in told_by_server.training.loss and told_by_server.training.algorithm == "fedavg":
             raise InvalidValue(
                 "federated averaging computes the loss on the device, which has only airsplit's own, cross-entropy"

@@ -107,9 +107,9 @@ def require_plannable(scenario: Scenario, profile: Profile, fleet: Fleet, clock:
 
 def _problem(profile: Profile, fleet: Fleet, arguments: Mapping[str, Any]) -> Problem:
     """What `plan` would solve with these arguments."""
-    return make_problem(
-        profile, fleet, **{key: value for key, value in arguments.items() if key != "method"}
-    )
+    of_the_method = ("method", "method_arguments")
+    limits = {key: value for key, value in arguments.items() if key not in of_the_method}
+    return make_problem(profile, fleet, **limits)
 
 
 def forecast(scenario: Scenario, profile: Profile, fleet: Fleet, clock: Clock) -> Forecast:
