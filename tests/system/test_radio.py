@@ -232,6 +232,6 @@ def test_a_device_is_the_same_alone_and_among_others(
 
 
 def test_a_link_is_proportional_when_no_direction_has_a_noise_density() -> None:
-    assert link(False, 1.0, 1.0).proportional
-    assert not link(True, 1.0, None).proportional
-    assert not Link(direction(False, 1.0), direction(True, 1.0)).proportional
+    assert link(False, 1.0, 1.0).is_proportional
+    assert not link(True, 1.0, None).is_proportional
+    assert not Link(direction(False, 1.0), direction(True, 1.0)).is_proportional

@@ -302,7 +302,7 @@ def test_a_round_is_timed_with_the_channels_of_its_own_round() -> None:
     training, records = run(**MOVING | {"replan_every": None, "rounds": 4})
     fleet = training.fleet
     for record in records:
-        rates = fleet.redrawn(0, record.round).rate_bps(training.plan.shares)
+        rates = fleet.redraw_fading(0, record.round).rate_bps(training.plan.shares)
         elements = np.array([[7, 7, 5, 5, 3][s - 1] for s in training.plan.splits])
         assert record.transmit_s == pytest.approx(
             2 * 4 * 32 * elements / rates, rel=1e-5
@@ -320,10 +320,10 @@ def test_fedavg_shares_the_band_for_the_channels_that_were_planned_for() -> None
         records[0].transmit_s
     )
     assert ends == pytest.approx(np.full(5, ends[0]), rel=1e-5)
-    shares = bits / (fleet.redrawn(0, 1).rate_bps(1.0) * np.array(records[0].transmit_s))
+    shares = bits / (fleet.redraw_fading(0, 1).rate_bps(1.0) * np.array(records[0].transmit_s))
     for record in records:
         assert record.transmit_s == pytest.approx(
-            bits / fleet.redrawn(0, record.round).rate_bps(shares), rel=1e-4
+            bits / fleet.redraw_fading(0, record.round).rate_bps(shares), rel=1e-4
         )
 
 

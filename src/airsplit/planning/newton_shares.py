@@ -40,11 +40,11 @@ def polish_shares(
     before = waiting.law(b)
     if len(b) > MOST_TO_POLISH:
         return before.expected_max_s, b
-    if (before.smoothed().scale_s > scale_s).sum() < 2:
+    if (before.smooth().scale_s > scale_s).sum() < 2:
         return _polish(waiting, b, most_steps, tolerance)
     # where devices without fluctuation tie, E[max] has a kink: come to it through ever less smooth functions
     for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
-        smooth = replace(waiting, scale_s=waiting.law(b).smoothed(part).scale_s)
+        smooth = replace(waiting, scale_s=waiting.law(b).smooth(part).scale_s)
         _, b = _polish(smooth, b, most_steps, tolerance)
     return min(
         (waiting.law(b).expected_max_s, b),

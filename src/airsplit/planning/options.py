@@ -96,6 +96,8 @@ class LocalAir:
         t = table.transmit_all(shares)
         A = -t.slope * shares[:, None] ** 2
         steady = (
-            np.zeros_like(A) if table.problem.link.proportional else t.seconds - A / shares[:, None]
+            np.zeros_like(A)
+            if table.problem.link.is_proportional
+            else t.seconds - A / shares[:, None]
         )
         return cls(steady, A)

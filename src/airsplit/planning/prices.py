@@ -45,7 +45,7 @@ def price(table: SplitTable, allowed: Mask, here: LastDevice, air: LocalAir) -> 
     fixed = np.where(allowed, pi * (table.shift_s + air.steady_s) + m * table.scale_s, np.inf)
     root = np.sqrt(pi * air.per_share_s)
     mu, greedy, frugal, mix = _best_price(fixed, root)
-    simple = table.problem.link.proportional
+    simple = table.problem.link.is_proportional
     costs = fixed + 2 * mu * root if simple else _true_costs(table, allowed, here, mu, root)
     # one part in 10⁹ stays in hand for the quadrature behind π and m
     bound = (float(costs.min(axis=1).sum()) - mu**2) * (1 - 1e-9)

@@ -68,7 +68,7 @@ def relax(
     mixture = Mixture.of(table, air, weights, shares / shares.sum())
     best: Pricing | None = None
     for step in range(steps):
-        if step > 0 and not table.problem.link.proportional:
+        if step > 0 and not table.problem.link.is_proportional:
             air = LocalAir.near(table, mixture.shares)
             mixture = Mixture.of(table, air, mixture.weights, mixture.shares)
         # two steps of Newton on the shares are cheap and spare many slow ones
@@ -82,7 +82,7 @@ def relax(
             tolerance=1e-7,
         )
         mixture = replace(mixture, shares=at[1])
-        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smoothed().last_device()
+        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smooth().last_device()
         pricing = price(table, allowed, here, air)
         best = pricing if best is None or pricing.bound_s > best.bound_s else best
         # One step is for the bound alone: nobody looks at where the mixture would go from here.
@@ -136,7 +136,7 @@ def _descend(table: SplitTable, start: Mixture, goal: Mixture) -> Mixture:
 
     def slope(part: float) -> float:
         at = start.towards(goal, part)
-        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).smoothed().last_device()
+        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).smooth().last_device()
         air_slope = 2 * at.root * droot / at.shares - (at.root / at.shares) ** 2 * db
         return float(here.last @ (dx + air_slope) + here.excess @ dbeta)
 

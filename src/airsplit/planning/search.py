@@ -59,7 +59,7 @@ class ExpectedMax:
             candidate = better
 
     def _priced(self, candidate: Candidate, allowed: Mask) -> Pricing:
-        here = self.table.law(candidate.choice, candidate.shares).smoothed().last_device()
+        here = self.table.law(candidate.choice, candidate.shares).smooth().last_device()
         return price(self.table, allowed, here, LocalAir.near(self.table, candidate.shares))
 
     def _better_neighbor(self, candidate: Candidate, most_tries: int) -> Candidate | None:

@@ -42,7 +42,7 @@ def allocate_shares(
     full = link.seconds(up_bits, down_bits, np.ones_like(busy_s))
     band = (
         _ProportionalBand(full, busy_s)
-        if link.proportional
+        if link.is_proportional
         else _Band(link, up_bits, down_bits, busy_s)
     )
     low = float((busy_s + full).max())

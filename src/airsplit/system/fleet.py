@@ -169,7 +169,7 @@ class Fleet:
             )
         return replace(self, trace=None, full_band_rate_bps=self.trace.at(time_s))
 
-    def redrawn(self, seed: int, round_number: int) -> Fleet:
+    def redraw_fading(self, seed: int, round_number: int) -> Fleet:
         """This fleet with the fading of one round, drawn anew: |g̃|² ~ Exp(1)."""
         if self.distance_m is None:
             raise InvalidValue(

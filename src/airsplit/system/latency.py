@@ -167,14 +167,14 @@ class LatencyLaw:
             at = some.stop
         return total
 
-    def smoothed(self, part: float = 1e-5) -> LatencyLaw:
+    def smooth(self, fraction: float = 1e-5) -> LatencyLaw:
         """The same with every fluctuation at least a part of the latency: E[max] then has a gradient also where steady devices tie.
 
-        >>> LatencyLaw(np.array([1.0, 2.0]), np.array([0.0, 1.0])).smoothed(0.01).scale_s.tolist()
+        >>> LatencyLaw(np.array([1.0, 2.0]), np.array([0.0, 1.0])).smooth(0.01).scale_s.tolist()
         [0.02, 1.0]
         """
         return LatencyLaw(
-            self.shift_s, np.maximum(self.scale_s, part * self.start_s), self.fluctuation
+            self.shift_s, np.maximum(self.scale_s, fraction * self.start_s), self.fluctuation
         )
 
     def cdf_of_max(self, seconds: float) -> float:

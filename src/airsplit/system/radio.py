@@ -127,7 +127,7 @@ class Direction:
         t = bits / (self.scale_bps * y)
         return TransmitTime(t, -t * dy / y, t * (2 * (dy / y) ** 2 - ddy / y))
 
-    def reshaped(self, *shape: int) -> Direction:
+    def reshape(self, *shape: int) -> Direction:
         return Direction(
             self.scale_bps.reshape(shape), None if self.snr is None else self.snr.reshape(shape)
         )
@@ -155,7 +155,7 @@ class Link:
     down: Direction | None = None
 
     @property
-    def proportional(self) -> bool:
+    def is_proportional(self) -> bool:
         """Whether every rate is proportional to the share, so that the air time is A / b."""
         return self.up.snr is None and (self.down is None or self.down.snr is None)
 
@@ -184,7 +184,7 @@ class Link:
         full = self.seconds(up_bits, down_bits, np.ones_like(seconds))
         with np.errstate(divide="ignore", invalid="ignore"):
             b = np.where(seconds > 0, full / seconds, np.inf)
-        if self.proportional:
+        if self.is_proportional:
             return b
         reachable = b <= 1 + 1e-12
         b, target = np.where(reachable, b, 1.0), np.where(reachable, seconds, full)
@@ -201,9 +201,7 @@ class Link:
 
     def column(self) -> Link:
         """The same link with devices down the first axis, to be broadcast against splits along the second."""
-        return Link(
-            self.up.reshaped(-1, 1), None if self.down is None else self.down.reshaped(-1, 1)
-        )
+        return Link(self.up.reshape(-1, 1), None if self.down is None else self.down.reshape(-1, 1))
 
     def take(self, devices: slice) -> Link:
         """The link of some of the devices."""

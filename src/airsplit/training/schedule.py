@@ -99,7 +99,7 @@ class Schedule:
         if self.fleet.trace is not None:
             return self.fleet.at(time_s)
         return (
-            self.fleet.redrawn(self.settings.seed, number)
+            self.fleet.redraw_fading(self.settings.seed, number)
             if self.scenario.fleet.redraw_fading
             else self.fleet
         )
