@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.planning.methods import plan
 from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
 from airsplit.models.cut import Back, Front, cut_in_halves
-from airsplit.models.profiling import make_example_inputs, profile
+from airsplit.models.inputs import make_example_inputs
+from airsplit.models.profiling import profile
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.graph import tensors_in
 

@@ -1,8 +1,9 @@
-"""profile: the three ways to name a model, and every way to get it wrong."""
+"""profile: the three ways to name a model, its shipped profiles, and every mistake."""
 
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +11,29 @@ import torch
 from torch import nn
 
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.models.profiling import profile
-from airsplit.models.zoo.registry import default_input_shape, list_models
-from airsplit.system.profile import load_shipped_profile
+from airsplit.models.profiling import (
+    explain_model,
+    get_profile,
+    profile,
+    write_shipped_profiles,
+)
+from airsplit.models.zoo.registry import (
+    MODELS,
+    SHIPPED,
+    format_profile_name,
+    get_input_spec,
+    list_models,
+)
+from airsplit.system.inputs import InputSpec, parse_input_spec
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 
 def small() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+
+
+def specs(*texts: str) -> tuple[InputSpec, ...]:
+    return tuple(parse_input_spec(text) for text in texts)
 
 
 def run(program: str) -> str:
@@ -26,12 +43,9 @@ def run(program: str) -> str:
     return done.stdout
 
 
-# ---- by name ----
-
-
 @pytest.mark.parametrize("name", list_models())
 def test_a_name_alone_is_its_own_input_size(name: str) -> None:
-    assert profile(name) == profile(name, default_input_shape(name)) == load_shipped_profile(name)
+    assert profile(name) == profile(name, MODELS[name].input_shape) == load_shipped_profile(name)
     assert profile(name).model == name
 
 
@@ -40,8 +54,8 @@ def test_built_in_names_load_no_torch() -> None:
         """
         import sys
         from airsplit.models.profiling import profile
-        from airsplit.models.zoo.registry import model_names
-        for name in model_names():
+        from airsplit.models.zoo.registry import list_models
+        for name in list_models():
             profile(name)
         profile("vgg16", (3, 32, 32))
         profile("alexnet", [3, 227, 227])
@@ -78,9 +92,6 @@ def test_work_on_an_image_grows_with_its_area() -> None:
 def test_an_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(UnknownName, match="model 'vgg61' is not known; did you mean 'vgg16'"):
         profile("vgg61")
-
-
-# ---- by module ----
 
 
 def test_a_module_is_known_by_its_class() -> None:
@@ -123,9 +134,6 @@ def test_a_built_in_model_as_a_module_has_the_profile_of_its_name() -> None:
     from airsplit.models.zoo.registry import build_registered_model
 
     assert profile(build_registered_model("alexnet32"), (3, 32, 32)) == profile("alexnet32")
-
-
-# ---- everything else ----
 
 
 @pytest.mark.parametrize(
@@ -224,3 +232,68 @@ def test_a_profile_says_what_a_sample_was_where_there_are_words_for_it(
 def test_a_built_in_models_profile_says_what_a_sample_is() -> None:
     assert profile("gpt").inputs == ("64:int64",)
     assert profile("vgg16", (3, 32, 32)).inputs == ("3x32x32",)
+
+
+@pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
+def test_a_shipped_profile_equals_a_fresh_count(
+    name: str, shape: tuple[int, ...], arguments: dict[str, Any]
+) -> None:
+    shipped = load_shipped_profile(format_profile_name(name, shape, arguments))
+    assert (
+        explain_model(name, (get_input_spec(name, shape),), arguments)[0].to_json()
+        == shipped.to_json()
+    )
+
+
+def test_all_shipped_profiles_are_written_and_no_others(tmp_path: Path) -> None:
+    files = write_shipped_profiles(tmp_path)
+    assert sorted(file.name.removesuffix(".json") for file in files) == list_shipped_profiles()
+    assert all(Profile.from_json(file.read_text()).model in MODELS for file in files)
+    assert {
+        name
+        for name, shape, arguments in SHIPPED
+        if shape == MODELS[name].input_shape and not arguments
+    } == set(MODELS)
+
+
+def test_shipped_models_need_no_torch() -> None:
+    program = """
+        import sys
+        from airsplit.system.inputs import parse_input_spec
+        from airsplit.models.profiling import get_profile
+        from airsplit.models.zoo.registry import list_models
+        for name in list_models():
+            get_profile(name)
+        get_profile("vgg16", (parse_input_spec("3x32x32"),))
+        get_profile("vgg16", (parse_input_spec("3x224x224:float32"),))
+        get_profile("gpt", (parse_input_spec("64:int64"),))
+        get_profile("gpt", (parse_input_spec("64"),))
+        get_profile("alexnet32", None, {"width": 0.25, "channels": 1})
+        print("torch" in sys.modules)
+        """
+    assert run(program) == "False\n"
+
+
+def test_a_variant_that_does_not_ship_is_counted() -> None:
+    narrow, wide = (
+        get_profile("alexnet32", None, {"channels": 1, "width": width}) for width in (0.25, 0.5)
+    )
+    assert (wide.model, wide.names) == ("alexnet32", narrow.names)
+    assert wide.macs[-1] > 2 * narrow.macs[-1]
+    assert get_profile("gpt", None, {"layers": 2}).macs[-1] < get_profile("gpt").macs[-1]
+
+
+def test_half_as_many_tokens_are_about_half_the_work() -> None:
+    half, whole = get_profile("gpt", specs("32")), get_profile("gpt")
+    assert half.activation_elements[-1] * 2 == whole.activation_elements[-1]
+    assert 0.4 < half.macs[-1] / whole.macs[-1] < 0.5
+
+
+def test_an_explanation_has_the_same_profile_and_a_reason_for_every_missing_cut() -> None:
+    free, none = explain_model("gpt", None, {"layers": 1})
+    tied, refused = explain_model("gpt", None, {"layers": 1, "tied": True})
+    assert free == get_profile("gpt", None, {"layers": 1})
+    assert none == []
+    assert set(free.names) == set(tied.names) | {each.name for each in refused}
+    assert (free.model, tied.model) == ("gpt", "gpt")
+    assert all("tokens.weight" in each.reason for each in refused)

@@ -4,7 +4,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.models.loading import count_profile
 from airsplit.models.splits import find_splits
 from airsplit.models.zoo.alexnet import alexnet, alexnet32
 from airsplit.models.zoo.layers import FlatLinear
-from airsplit.models.zoo.registry import (
-    SHIPPED,
-    build_registered_model,
-    default_input_shape,
-    input_of,
-    list_models,
-    profile_name,
-)
-from airsplit.models.zoo.shipping import write_shipped
+from airsplit.models.zoo.registry import MODELS, build_registered_model, list_models
 from airsplit.models.zoo.vgg import vgg16
-from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
+from airsplit.system.profile import Profile, load_shipped_profile
 
 ALEXNET_NAMES = "conv1 relu1 norm1 pool1 conv2 relu2 norm2 pool2 conv3 relu3 conv4 relu4 conv5 relu5 pool5 fc6 relu6 fc7 relu7 fc8"
 VGG16_NAMES = (
@@ -47,7 +37,7 @@ def count(module: nn.Module, inputs: Any) -> Profile:
 def on_meta(name: str, **arguments: Any) -> Profile:
     with torch.device("meta"):
         module = build_registered_model(name, **arguments)
-    return count(module, torch.empty(1, *default_input_shape(name), device="meta"))
+    return count(module, torch.empty(1, *MODELS[name].input_shape, device="meta"))
 
 
 def layer(module: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -> Profile:
@@ -146,22 +136,6 @@ def test_alexnet_has_the_papers_twenty_layers(name: str) -> None:
 def test_vgg16_has_thirty_six_layers(name: str) -> None:
     assert load_shipped_profile(name).names == tuple(VGG16_NAMES.split())
     assert len(load_shipped_profile(name)) == 36
-
-
-@pytest.mark.parametrize(("name", "shape", "arguments"), SHIPPED)
-def test_shipped_profiles_are_what_is_counted_today(
-    name: str, shape: tuple[int, ...], arguments: dict[str, Any]
-) -> None:
-    fresh = count_profile(name, (input_of(name, shape),), arguments)
-    shipped = load_shipped_profile(profile_name(name, shape, arguments))
-    assert fresh == shipped
-    assert fresh.to_json() == shipped.to_json()
-
-
-def test_shipping_writes_every_file(tmp_path: Path) -> None:
-    files = write_shipped(tmp_path)
-    assert sorted(file.stem for file in files) == list_shipped_profiles()
-    assert all(Profile.from_json(file.read_text()).model for file in files)
 
 
 @pytest.mark.parametrize(("channels", "side", "last"), [(3, 32, 3), (1, 28, 2)])

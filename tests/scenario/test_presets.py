@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 import airsplit as air
-from airsplit.models.loading import get_profile
-from airsplit.models.zoo.registry import input_of, shipped_name
+from airsplit.models.profiling import get_profile
+from airsplit.models.zoo.registry import find_shipped_name, get_input_spec
 from airsplit.scenario.presets import describe, list_presets, preset
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.profile import list_shipped_profiles
@@ -52,12 +52,14 @@ def test_a_preset_plans(name):
 @pytest.mark.parametrize("name", list_presets())
 def test_the_profile_of_a_presets_model_ships(name):
     model = Scenario.load(name).model
-    assert shipped_name(model.name, model.input_shape, model.arguments) in list_shipped_profiles()
+    assert (
+        find_shipped_name(model.name, model.input_shape, model.arguments) in list_shipped_profiles()
+    )
 
 
 def test_the_demo_is_for_the_built_in_digits():
     model = Scenario.load("demo").model
-    assert input_of(model.name, model.input_shape, model.arguments).shape == (1, 32, 32)
+    assert get_input_spec(model.name, model.input_shape, model.arguments).shape == (1, 32, 32)
 
 
 def test_the_papers_numbers_are_written_out():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airsplit.core.randomness import generator
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.runs.record import PER_DEVICE
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ALGORITHMS, TrainingSettings

@@ -111,7 +111,7 @@ class Model:
 
     def profile(self) -> Profile:
         """What it costs at each split."""
-        from airsplit.models.loading import get_profile
+        from airsplit.models.profiling import get_profile
 
         if self.is_file:
             self._require_alone(
@@ -123,7 +123,7 @@ class Model:
 
     def explain(self) -> tuple[Profile, list[IllegalSplit]]:
         """The same, and after which layers it cannot be cut."""
-        from airsplit.models.loading import explain_model
+        from airsplit.models.profiling import explain_model
 
         if self.is_file:
             self._require_alone("--explain")

@@ -84,7 +84,7 @@ def _memory() -> str:
 
 
 def _planner() -> str:
-    from airsplit.models.loading import profile_scenario
+    from airsplit.models.profiling import profile_scenario
     from airsplit.planning.methods import plan
     from airsplit.scenario.scenario import Scenario
 

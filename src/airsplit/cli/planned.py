@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airsplit.cli.arguments import what_is_printed_as_notes
 from airsplit.core.errors import Infeasible
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
 from airsplit.scenario.scenario import Scenario

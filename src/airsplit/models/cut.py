@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
 from airsplit.models.data_flow import DataFlow
-from airsplit.models.profiling import make_example_inputs
+from airsplit.models.inputs import make_example_inputs
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.graph import Call, TensorSpec, get_attribute, run_calls, spent_slots
 from airsplit.models.tracing.values import held_tensors

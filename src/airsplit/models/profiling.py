@@ -1,13 +1,29 @@
-"""profile: the table of splits of any model.  torch is imported only where a model must be looked at."""
+"""The table of splits of any model, given as a module or by name.
+
+torch is imported only when a model is traced: the profiles of the built-in models ship with the
+package. `python -m airsplit.models.profiling` counts those profiles again and writes them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airsplit.core.errors import InvalidValue, show
+from airsplit.core.errors import InvalidValue, require_choice
+from airsplit.core.files import write_text
+from airsplit.models.inputs import describe_inputs, make_example_inputs, make_meta_inputs
+from airsplit.models.loading import Inputs, load_model, require_one_input, resolve_inputs
+from airsplit.models.zoo.registry import (
+    MODELS,
+    SHIPPED,
+    find_shipped_name,
+    format_profile_name,
+    get_input_spec,
+)
 from airsplit.system.inputs import InputSpec, require_shape
-from airsplit.system.profile import Profile
+from airsplit.system.profile import Profile, list_shipped_profiles, load_shipped_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +31,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from airsplit.models.splits import IllegalSplit
+    from airsplit.scenario.scenario import Scenario
+
+SHIPPED_FOLDER = Path(__file__).parent / "zoo" / "profiles"
 
 
 def profile(
@@ -23,15 +42,19 @@ def profile(
     *,
     inputs: Tensor | tuple[Tensor, ...] | None = None,
 ) -> Profile:
-    """What a model costs at each split.
+    """Return the costs of a model at each split.
 
-    model        a built-in name, or a torch.nn.Module, which is neither run nor changed
-    input_shape  the shape of one sample, without the batch axis; not needed for a built-in model
-    inputs       instead, for a module: a tensor, or a tuple of tensors, with a batch axis; any dtype, meta allowed
+    Args:
+        model: A built-in name, or a torch.nn.Module, which is neither run nor changed.
+        input_shape: Shape of one sample, without the batch axis. Optional for a built-in model.
+        inputs: For a module, instead of a shape: a tensor, or a tuple of tensors, with a batch
+            axis; of any dtype, on any device including meta.
 
     >>> alexnet = profile("alexnet")
-    >>> len(alexnet), alexnet.names[3], int(alexnet.activation_elements[3]), int(alexnet.matmul_macs[-1])
-    (20, 'pool1', 69984, 1135256096)
+    >>> len(alexnet), alexnet.names[3], int(alexnet.activation_elements[3])
+    (20, 'pool1', 69984)
+    >>> int(alexnet.matmul_macs[-1])
+    1135256096
     """
     if not isinstance(model, str):
         return explain(model, input_shape, inputs=inputs)[0]
@@ -39,12 +62,9 @@ def profile(
         raise InvalidValue(
             f"inputs belong to a module, got them with the name {model!r}; give input_shape instead"
         )
-    from airsplit.models.loading import get_profile
-
-    return get_profile(
-        model,
-        None if input_shape is None else (InputSpec(require_shape("input_shape", input_shape)),),
-    )
+    if input_shape is None:
+        return get_profile(model)
+    return get_profile(model, (InputSpec(require_shape("input_shape", input_shape)),))
 
 
 def explain(
@@ -53,51 +73,78 @@ def explain(
     *,
     inputs: Tensor | tuple[Tensor, ...] | None = None,
 ) -> tuple[Profile, list[IllegalSplit]]:
-    """A module's profile, and the places where it cannot be cut, each with the reason."""
-    samples = make_example_inputs(model, input_shape, inputs)
-    from airsplit.models.inputs import specs
+    """Return a module's profile, and the places where it cannot be cut, each with the reason."""
     from airsplit.models.splits import find_splits
 
-    found = find_splits(model, samples)
-    return replace(found.profile(), inputs=specs(samples, model)), found.illegal_splits
+    examples = make_example_inputs(model, input_shape, inputs)
+    splits = find_splits(model, examples)
+    return replace(splits.profile(), inputs=describe_inputs(examples, model)), splits.illegal_splits
 
 
-def make_example_inputs(
-    module: object, input_shape: Sequence[int] | None, inputs: Any
-) -> tuple[Tensor, ...]:
-    """The inputs to look at a module with, each with a batch axis."""
-    from torch import Tensor, nn
+def get_profile(
+    name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
+) -> Profile:
+    """Return the profile of a named model. Needs no torch if it ships with the package.
 
-    from airsplit.models.inputs import recorded_inputs, samples
+    Args:
+        name: A built-in model, or "package.module:factory".
+        inputs: Inputs of the model; optional for a built-in one.
+        arguments: Arguments of the factory.
 
-    shape = None if input_shape is None else require_shape("input_shape", input_shape)
-    if not isinstance(module, nn.Module):
-        if isinstance(module, str):
-            way = "build it first, a built-in one with airsplit.models.zoo.registry.build_registered_model"
-            raise InvalidValue(
-                f"model must be a torch.nn.Module here, got the name {show(module)}; {way}"
-            )
-        raise InvalidValue(
-            f"model must be the name of a built-in model or a torch.nn.Module, got {show(module)}"
-        )
-    recorded = recorded_inputs(module)
-    if shape is None and inputs is None and recorded is not None:
-        return samples(recorded, module)
-    if (shape is None) == (inputs is None):
-        got = "neither" if inputs is None else "both"
-        raise InvalidValue(
-            f"a module needs input_shape or inputs, got {got}; write e.g. input_shape=(3, 32, 32)"
-        )
-    if shape is not None:
-        dtype = recorded[0].dtype if recorded is not None and len(recorded) == 1 else ""
-        return samples((InputSpec(shape, dtype),), module)
-    tensors = (inputs,) if isinstance(inputs, Tensor) else inputs
-    if (
-        not isinstance(tensors, tuple | list)
-        or not tensors
-        or not all(isinstance(tensor, Tensor) for tensor in tensors)
-    ):
-        raise InvalidValue(
-            f"inputs must be a tensor or a tuple of tensors with a batch axis, got {show(inputs)}"
-        )
-    return tuple(tensors)
+    >>> get_profile("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
+    'pool1'
+    """
+    shipped = _find_shipped(name, inputs, arguments or {})
+    if shipped is not None:
+        return load_shipped_profile(shipped)
+    return explain_model(name, inputs, arguments)[0]
+
+
+def explain_model(
+    name: str, inputs: Inputs | None = None, arguments: Mapping[str, Any] | None = None
+) -> tuple[Profile, list[IllegalSplit]]:
+    """Trace a named model, even if its profile ships; otherwise like `explain`."""
+    module = load_model(name, inputs=inputs, arguments=arguments)
+    examples = make_meta_inputs(resolve_inputs(name, module, inputs), module)
+    counted, illegal = explain(module, inputs=examples)
+    return replace(counted, model=name), illegal
+
+
+def profile_scenario(scenario: Scenario) -> Profile:
+    """Return the profile of a scenario's model, and check that it is the scenario's own."""
+    settings = scenario.model
+    counted = get_profile(settings.name, settings.input_specs(), settings.arguments)
+    scenario.require_model(counted)
+    return counted
+
+
+def write_shipped_profiles(folder: Path = SHIPPED_FOLDER) -> list[Path]:
+    """Count all profiles that ship with the package, and write them to a folder."""
+    files = []
+    for name, shape, arguments in SHIPPED:
+        counted, _ = explain_model(name, (get_input_spec(name, shape),), arguments)
+        file = folder / f"{format_profile_name(name, shape, arguments)}.json"
+        write_text(file, counted.to_json() + "\n")
+        files.append(file)
+    return files
+
+
+def _find_shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> str | None:
+    """Return the name of the shipped profile of this model; None if it must be counted."""
+    if ":" in name or "input_shape" in arguments:
+        return None
+    require_choice("model", name, MODELS)
+
+    shape = None
+    if inputs is not None:
+        spec = require_one_input(name, inputs)
+        if spec.dtype not in ("", MODELS[name].dtype or "float32"):
+            return None
+        shape = spec.shape
+    shipped = find_shipped_name(name, shape, arguments)
+    return shipped if shipped in list_shipped_profiles() else None
+
+
+if __name__ == "__main__":
+    for written in write_shipped_profiles():
+        print(written.name)

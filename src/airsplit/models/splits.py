@@ -22,7 +22,7 @@ from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
 from airsplit.models.costs import CostCounter
 from airsplit.models.data_flow import DataFlow
-from airsplit.models.inputs import input_names
+from airsplit.models.inputs import get_input_names
 from airsplit.models.tracing.batching import LARGE_BATCH, for_any_batch
 from airsplit.models.tracing.graph import ALONE, FIRST_BATCH, Graph
 from airsplit.models.tracing.isolation import LOCK, Caches
@@ -138,7 +138,7 @@ class ModelSplits:
             return np.array(sums, dtype=np.int64)[at]
 
         kept = self.training.kept_elements()
-        names = input_names(self.model, flow.graph.input_count)
+        names = get_input_names(self.model, flow.graph.input_count)
         raw = self.evaluation.raw_data | self.training.raw_data
         # A mode in which an input crosses is enough: the server sees it then.
         crossing_inputs = [

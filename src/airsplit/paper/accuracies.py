@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from airsplit.core.arrays import Floats
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.paper import jobs
 from airsplit.paper.jobs import PARTITIONS, Done, Job
 from airsplit.paper.sweeps import Progress, Scale

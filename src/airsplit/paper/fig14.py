@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from airsplit.core.arrays import Floats
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.paper.accuracies import DEVICES, Case, Study, round_ends, study_of
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.jobs import FRONTS_EVERY, PARTITIONS

@@ -12,7 +12,7 @@ import numpy as np
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import InvalidValue, require_integer, show
 from airsplit.core.formatting import format_seconds
-from airsplit.models.loading import profile_scenario
+from airsplit.models.profiling import profile_scenario
 from airsplit.planning.plan import Plan
 from airsplit.runs.history import TIMES
 from airsplit.runs.record import PER_DEVICE

@@ -14,8 +14,8 @@ from airsplit.core.arrays import Ints
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.data.datasets import Dataset, Samples, Tensors, load_dataset
 from airsplit.data.partition import partition_samples
-from airsplit.models.inputs import samples
-from airsplit.models.loading import load, resolve_inputs
+from airsplit.models.inputs import make_meta_inputs
+from airsplit.models.loading import load_model, resolve_inputs
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ModelSettings, TrainingSettings
@@ -62,14 +62,14 @@ def inputs_to(scenario: Scenario, model: nn.Module) -> tuple[InputSpec, ...]:
     specs = resolve_inputs(scenario.model.name, model, scenario.model.input_specs())
     return tuple(
         replace(spec, dtype=str(made.dtype).removeprefix("torch."))
-        for spec, made in zip(specs, samples(specs, model), strict=True)
+        for spec, made in zip(specs, make_meta_inputs(specs, model), strict=True)
     )
 
 
 def _outlined(settings: ModelSettings, seed: int) -> ModelSplits:
     specs = settings.input_specs()
     with seeded(seed, "model"):
-        model = load(settings.name, inputs=specs, arguments=settings.arguments, device=None)
+        model = load_model(settings.name, inputs=specs, arguments=settings.arguments, device=None)
     if settings.weights is not None:
         load_weights(model, settings.weights)
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -77,7 +77,7 @@ def _outlined(settings: ModelSettings, seed: int) -> ModelSplits:
             f"model {settings.name!r} must have a parameter to train, got none that requires a gradient"
         )
     model.train()
-    return find_splits(model, samples(resolve_inputs(settings.name, model, specs), model))
+    return find_splits(model, make_meta_inputs(resolve_inputs(settings.name, model, specs), model))
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""Layers of the plain networks begin with He et al.'s weights."""
+"""Building blocks of the plain networks: initial weights."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from airsplit.models.zoo.layers import Stack
 
 
-@pytest.mark.parametrize(("layer", "fan_in"), [("conv1", 3 * 5 * 5), ("fc2", 64 * 4 * 4)])
+@pytest.mark.parametrize(("name", "fan_in"), [("conv1", 3 * 5 * 5), ("fc2", 64 * 4 * 4)])
 def test_initial_weights_are_uniform_with_variance_2_over_fan_in_and_biases_are_zero(
-    layer: str, fan_in: int
+    name: str, fan_in: int
 ) -> None:
     stack = Stack("tiny", (3, 8, 8))
     stack.conv("1", filters=64, kernel=5)
     stack.fc("2", features=32)
-    made = stack.sequential().get_submodule(layer)
+    layer = stack.layers.get_submodule(name)
 
-    weight = made.get_parameter("weight")
+    weight = layer.get_parameter("weight")
     assert weight.abs().max() <= math.sqrt(6 / fan_in)
     assert weight.var().item() == pytest.approx(2 / fan_in, rel=0.1)
-    assert torch.equal(made.get_parameter("bias"), torch.zeros(len(weight)))
+    assert torch.equal(layer.get_parameter("bias"), torch.zeros(len(weight)))

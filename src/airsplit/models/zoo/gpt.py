@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue, require_integer, show
-from airsplit.models.zoo.shapes import GPT_INPUT
+from airsplit.models.zoo.registry import GPT_INPUT
 from airsplit.models.zoo.transformer import Block, require_blocks
 from airsplit.system.inputs import require_shape
 
@@ -27,8 +27,8 @@ class GPT(nn.Module):
         tied: bool,
     ) -> None:
         super().__init__()
-        self.tokens = _embedding(vocabulary, width)
-        self.positions = _embedding(context, width)
+        self.tokens = _build_embedding(vocabulary, width)
+        self.positions = _build_embedding(context, width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.Sequential(
             *(Block(width, heads, dropout, causal=True) for _ in range(layers))
@@ -54,7 +54,9 @@ def gpt(
     dropout: float = 0.0,
     tied: bool = False,
 ) -> GPT:
-    """A GPT-2-style decoder for up to `input_shape[0]` tokens; `tied` makes the head and the token embedding one weight.
+    """Build a GPT-2-style decoder for up to `input_shape[0]` tokens.
+
+    If `tied`, the head and the token embedding share one weight.
 
     >>> gpt(width=12, layers=2)(torch.zeros(3, 10, dtype=torch.int64)).shape
     torch.Size([3, 10, 256])
@@ -62,7 +64,8 @@ def gpt(
     shape = require_shape("gpt.input_shape", input_shape)
     if len(shape) != 1:
         raise InvalidValue(
-            f"gpt.input_shape must be the longest context alone, got {show(input_shape)}; write e.g. (64,)"
+            f"gpt.input_shape must be the longest context alone, got {show(input_shape)}; "
+            "write e.g. (64,)"
         )
     vocabulary = require_integer("gpt.vocabulary", vocabulary, low=1)
     width, layers, heads, dropout = require_blocks("gpt", width, layers, heads, dropout)
@@ -71,7 +74,8 @@ def gpt(
     return GPT(shape[0], vocabulary, width, layers, heads, dropout, tied)
 
 
-def _embedding(rows: int, width: int) -> nn.Embedding:
-    """Starts at N(0, 0.02²) as in GPT-2: from torch's own N(0, 1), a tied head would start out wrong and sure of it."""
+def _build_embedding(rows: int, width: int) -> nn.Embedding:
+    """Return an embedding with weights from N(0, 0.02²), as in GPT-2."""
+    # From torch's own N(0, 1), a tied head would start out wrong and sure of it.
     weight = nn.init.trunc_normal_(torch.empty(rows, width), std=0.02)
     return nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call, no-any-return]

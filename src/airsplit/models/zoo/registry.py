@@ -1,4 +1,4 @@
-"""The built-in models by name.  No torch here: a factory is imported when its model is built."""
+"""The built-in models by name. No torch here: a factory is imported when its model is built."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import InvalidValue, require_choice, require_integer, unknown_name
-from airsplit.models.zoo.shapes import (
-    ALEXNET32_INPUT,
-    ALEXNET_INPUT,
-    GPT_INPUT,
-    RESNET20_INPUT,
-    VGG16_INPUT,
-    VIT_INPUT,
-)
 from airsplit.system.inputs import InputSpec, Shape, format_shape, require_shape
 
 if TYPE_CHECKING:
     from torch import nn
 
+# Shapes of one sample, also the defaults of the factories, which cannot be imported here.
+ALEXNET_INPUT: Shape = (3, 227, 227)
+ALEXNET32_INPUT: Shape = (3, 32, 32)
+GPT_INPUT: Shape = (64,)
+RESNET20_INPUT: Shape = (3, 32, 32)
+VGG16_INPUT: Shape = (3, 224, 224)
+VIT_INPUT: Shape = (3, 32, 32)
+
 
 @dataclass(frozen=True)
-class Entry:
-    """Where a model's factory is, and one sample unless another is asked for.
+class ModelEntry:
+    """A model's factory and its default input.
 
-    input_shape  its sizes, without the batch axis
-    dtype        its type; "" for the floating type of the weights
-    axes         arguments that say one of these sizes: argument → axis
+    Attributes:
+        module: Module of the factory.
+        input_shape: Default shape of one sample, without the batch axis.
+        dtype: Type of the input; "" for the floating type of the weights.
+        axes: Arguments that set one of the sizes: argument → axis.
     """
 
     module: str
@@ -40,17 +42,18 @@ class Entry:
 
 
 MODELS = {
-    "alexnet": Entry("airsplit.models.zoo.alexnet", "alexnet", ALEXNET_INPUT),
-    "alexnet32": Entry(
+    "alexnet": ModelEntry("airsplit.models.zoo.alexnet", "alexnet", ALEXNET_INPUT),
+    "alexnet32": ModelEntry(
         "airsplit.models.zoo.alexnet", "alexnet32", ALEXNET32_INPUT, axes={"channels": 0}
     ),
-    "gpt": Entry("airsplit.models.zoo.gpt", "gpt", GPT_INPUT, dtype="int64"),
-    "resnet20": Entry("airsplit.models.zoo.resnet", "resnet20", RESNET20_INPUT),
-    "vgg16": Entry("airsplit.models.zoo.vgg", "vgg16", VGG16_INPUT),
-    "vit": Entry("airsplit.models.zoo.vit", "vit", VIT_INPUT),
+    "gpt": ModelEntry("airsplit.models.zoo.gpt", "gpt", GPT_INPUT, dtype="int64"),
+    "resnet20": ModelEntry("airsplit.models.zoo.resnet", "resnet20", RESNET20_INPUT),
+    "vgg16": ModelEntry("airsplit.models.zoo.vgg", "vgg16", VGG16_INPUT),
+    "vit": ModelEntry("airsplit.models.zoo.vit", "vit", VIT_INPUT),
 }
 
-# name, input shape, arguments: every model as it is, VGG16 for small images, and the model of the preset "demo"
+# Name, input shape and arguments of the profiles that ship: every model with its defaults, VGG16
+# for small images, and the model of the preset "demo".
 SHIPPED: tuple[tuple[str, Shape, Mapping[str, Any]], ...] = (
     *((name, entry.input_shape, {}) for name, entry in MODELS.items()),
     ("vgg16", (3, 32, 32), {}),
@@ -59,105 +62,114 @@ SHIPPED: tuple[tuple[str, Shape, Mapping[str, Any]], ...] = (
 
 
 def list_models() -> list[str]:
-    """
+    """Return the names of the built-in models, sorted.
+
     >>> list_models()
     ['alexnet', 'alexnet32', 'gpt', 'resnet20', 'vgg16', 'vit']
     """
     return sorted(MODELS)
 
 
-def default_input_shape(name: str) -> Shape:
-    """
-    >>> default_input_shape("vgg16")
-    (3, 224, 224)
-    """
-    return _entry(name).input_shape
-
-
-def input_of(
-    name: str, input_shape: Sequence[int] | None = None, arguments: Mapping[str, Any] | None = None
-) -> InputSpec:
-    """The one input of a built-in model that is built with these arguments.
-
-    >>> input_of("gpt"), input_of("alexnet32", arguments={"channels": 1}).shape
-    (InputSpec(shape=(64,), dtype='int64'), (1, 32, 32))
-    """
-    entry = _entry(name)
-    if input_shape is not None:
-        shape = require_shape("input_shape", input_shape)
-        for argument, axis in entry.axes.items():
-            said = _size((arguments or {}).get(argument))
-            if said is not None and axis < len(shape) and said != shape[axis]:
-                takes = f"the input is {format_shape(shape)}"
-                raise InvalidValue(
-                    f"{name} argument {argument} must be {shape[axis]}, because {takes}, got {said}; change one of them"
-                )
-        return InputSpec(shape, entry.dtype)
-    sizes = list(entry.input_shape)
-    for argument, axis in entry.axes.items():
-        sizes[axis] = (
-            _size((arguments or {}).get(argument)) or sizes[axis]
-        )  # what is no size is the factory's to refuse
-    return InputSpec(tuple(sizes), entry.dtype)
-
-
 def build_registered_model(
     name: str, /, input_shape: Sequence[int] | None = None, **arguments: Any
 ) -> nn.Module:
-    """A built-in model with fresh weights, on torch's default device; its attribute `input_spec` says what it takes.
+    """Build a model with fresh weights on torch's default device.
+
+    Its attribute `input_spec` declares its input.
 
     >>> model = build_registered_model("alexnet32", width=0.1)
     >>> len(model), model.input_spec
     (20, InputSpec(shape=(3, 32, 32), dtype=''))
     """
-    entry = _entry(name)
+    entry = _get_entry(name)
     factory = getattr(importlib.import_module(entry.module), entry.factory)
     known = inspect.signature(factory).parameters
     for argument in arguments:
         if argument not in known:
             raise unknown_name(f"{name} argument", argument, known)
-    shape = (
-        {} if input_shape is None else {"input_shape": require_shape("input_shape", input_shape)}
-    )
-    module: nn.Module = factory(**shape, **arguments)
-    vars(module)["input_spec"] = input_of(name, input_shape, arguments)
+
+    if input_shape is None:
+        module: nn.Module = factory(**arguments)
+    else:
+        module = factory(input_shape=require_shape("input_shape", input_shape), **arguments)
+    # torch types the attributes of a module as tensors and modules only.
+    vars(module)["input_spec"] = get_input_spec(name, input_shape, arguments)
     return module
 
 
-def profile_name(name: str, input_shape: Shape, arguments: Mapping[str, Any] | None = None) -> str:
-    """What the profile of a model is called among those that ship: its name, and where it is unusual its input and arguments.
+def get_input_spec(
+    name: str, input_shape: Sequence[int] | None = None, arguments: Mapping[str, Any] | None = None
+) -> InputSpec:
+    """Return the input of a model that is built with these arguments.
 
-    >>> profile_name("vgg16", (3, 224, 224)), profile_name("vgg16", (3, 32, 32))
+    >>> get_input_spec("gpt")
+    InputSpec(shape=(64,), dtype='int64')
+    >>> get_input_spec("alexnet32", arguments={"channels": 1}).shape
+    (1, 32, 32)
+    """
+    entry = _get_entry(name)
+    arguments = arguments or {}
+    if input_shape is None:
+        sizes = list(entry.input_shape)
+        for argument, axis in entry.axes.items():
+            # A value that is not a size stays here for the factory to reject.
+            sizes[axis] = _parse_size(arguments.get(argument)) or sizes[axis]
+        return InputSpec(tuple(sizes), entry.dtype)
+
+    shape = require_shape("input_shape", input_shape)
+    for argument, axis in entry.axes.items():
+        size = _parse_size(arguments.get(argument))
+        if size is not None and axis < len(shape) and size != shape[axis]:
+            raise InvalidValue(
+                f"{name} argument {argument} must be {shape[axis]}, because the input is "
+                f"{format_shape(shape)}, got {size}; change one of them"
+            )
+    return InputSpec(shape, entry.dtype)
+
+
+def format_profile_name(
+    name: str, input_shape: Shape, arguments: Mapping[str, Any] | None = None
+) -> str:
+    """Return the file name of a shipped profile: the model, then what differs from its defaults.
+
+    >>> format_profile_name("vgg16", (3, 224, 224)), format_profile_name("vgg16", (3, 32, 32))
     ('vgg16', 'vgg16-3x32x32')
-    >>> profile_name("alexnet32", (1, 32, 32), {"width": 0.25})
+    >>> format_profile_name("alexnet32", (1, 32, 32), {"width": 0.25})
     'alexnet32-1x32x32-width0.25'
     """
-    shape = [] if input_shape == default_input_shape(name) else [format_shape(input_shape)]
-    return "-".join(
-        [name, *shape, *(f"{key}{value}" for key, value in sorted((arguments or {}).items()))]
-    )
+    parts = [name]
+    if input_shape != _get_entry(name).input_shape:
+        parts.append(format_shape(input_shape))
+    parts += [f"{key}{value}" for key, value in sorted((arguments or {}).items())]
+    return "-".join(parts)
 
 
-def shipped_name(
+def find_shipped_name(
     name: str, input_shape: Sequence[int] | None, arguments: Mapping[str, Any]
 ) -> str | None:
-    """The name of the profile that ships for a model with these arguments; None where it must be counted.
+    """Return the name of the profile that ships for these arguments; None if there is none.
 
-    >>> shipped_name("alexnet32", None, {"channels": 1, "width": 0.25}), shipped_name("alexnet32", None, {"width": 0.5})
-    ('alexnet32-1x32x32-width0.25', None)
+    >>> find_shipped_name("alexnet32", None, {"channels": 1, "width": 0.25})
+    'alexnet32-1x32x32-width0.25'
+    >>> find_shipped_name("alexnet32", None, {"width": 0.5})
     """
-    shape, axes = input_of(name, input_shape, arguments).shape, _entry(name).axes
-    said = {key for key, axis in axes.items() if _size(arguments.get(key)) == shape[axis]}
-    rest = {key: value for key, value in arguments.items() if key not in said}
-    return profile_name(name, shape, rest) if (name, shape, rest) in SHIPPED else None
+    shape = get_input_spec(name, input_shape, arguments).shape
+    axes = _get_entry(name).axes
+    # An argument that only repeats a size of the shape does not make another model.
+    others = {
+        key: value
+        for key, value in arguments.items()
+        if key not in axes or _parse_size(value) != shape[axes[key]]
+    }
+    return format_profile_name(name, shape, others) if (name, shape, others) in SHIPPED else None
 
 
-def _entry(name: str) -> Entry:
+def _get_entry(name: str) -> ModelEntry:
     return MODELS[require_choice("model", name, MODELS)]
 
 
-def _size(value: object) -> int | None:
-    """A whole number >= 1, or None."""
+def _parse_size(value: object) -> int | None:
+    """Return a whole number >= 1 as an int; None for anything else."""
     try:
         return require_integer("size", value, low=1)
     except InvalidValue:

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue, require_integer
-from airsplit.models.zoo.shapes import RESNET20_INPUT, require_image_shape
+from airsplit.models.zoo.layers import require_image_shape
+from airsplit.models.zoo.registry import RESNET20_INPUT
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions added to their input, which is projected by a 1 x 1 convolution where the shapes differ.
+    """Two 3 x 3 convolutions added to their input.
+
+    If the shapes differ, a 1 x 1 convolution projects the input first.
 
     >>> import torch
     >>> BasicBlock(4, 8, stride=2)(torch.zeros(1, 4, 6, 6)).shape
@@ -45,32 +48,32 @@ def resnet20(
     layers: int = 20,
     width: int = 16,
 ) -> nn.Sequential:
-    """The CIFAR ResNet of 6n + 2 layers: three stages of n blocks, `width`, 2 and 4 times `width` wide.
+    """Build the CIFAR ResNet of 6n + 2 layers: three stages of n blocks.
 
-    Where a stage begins, the shortcut is a 1 x 1 projection with its own normalization, instead of the paper's padding with zeros.
+    The stages have `width`, 2 `width` and 4 `width` filters. The first shortcut of the second and
+    third is a 1 x 1 projection with its own normalization; the paper pads with zeros instead.
 
     >>> import torch
     >>> resnet20(width=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
     channels, *_ = require_image_shape("resnet20.input_shape", input_shape)
-    classes, width = (
-        require_integer("resnet20.classes", classes, low=1),
-        require_integer("resnet20.width", width, low=1),
-    )
-    blocks, rest = divmod(require_integer("resnet20.layers", layers, low=8) - 2, 6)
-    if rest:
+    classes = require_integer("resnet20.classes", classes, low=1)
+    width = require_integer("resnet20.width", width, low=1)
+    blocks, remainder = divmod(require_integer("resnet20.layers", layers, low=8) - 2, 6)
+    if remainder:
         raise InvalidValue(
-            f"resnet20.layers must be 6n + 2, got {layers}; take e.g. {6 * blocks + 2} or {6 * blocks + 8}"
+            f"resnet20.layers must be 6n + 2, got {layers}; "
+            f"take e.g. {6 * blocks + 2} or {6 * blocks + 8}"
         )
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, width, 3, padding=1, bias=False),
             bn1=nn.BatchNorm2d(width),
             relu=nn.ReLU(),
-            stage1=_stage(blocks, width, width, stride=1),
-            stage2=_stage(blocks, width, 2 * width, stride=2),
-            stage3=_stage(blocks, 2 * width, 4 * width, stride=2),
+            stage1=_build_stage(blocks, width, width, stride=1),
+            stage2=_build_stage(blocks, width, 2 * width, stride=2),
+            stage3=_build_stage(blocks, 2 * width, 4 * width, stride=2),
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             fc=nn.Linear(4 * width, classes),
@@ -78,8 +81,8 @@ def resnet20(
     )
 
 
-def _stage(blocks: int, channels: int, filters: int, stride: int) -> nn.Sequential:
-    """Blocks of equal width, of which the first one takes the step in width and resolution."""
+def _build_stage(blocks: int, channels: int, filters: int, stride: int) -> nn.Sequential:
+    """Return blocks of equal width; the first one changes width and resolution."""
     return nn.Sequential(
         BasicBlock(channels, filters, stride),
         *(BasicBlock(filters, filters) for _ in range(blocks - 1)),

@@ -1,4 +1,7 @@
-"""Local response normalization: on a CPU seven times as fast as torch's, which pools in five dimensions."""
+"""Local response normalization, on a CPU seven times as fast as torch's.
+
+torch pools over channels in five dimensions; here shifted copies are added up.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,20 @@ class ResponseNorm(nn.LocalResponseNorm):
 
 
 class _Normalize(torch.autograd.Function):
-    """With its gradient by hand: g / d^β - 2αβ/n · x · Σ (g x / d^(β+1)) over the windows that a channel is in.
+    """The normalization with its gradient by hand.
 
-    axis   that of the channels
+    Gradient: g / d^β - 2αβ/n · x · Σ (g x / d^(β+1)), summed over the windows that contain a
+    channel.
     """
 
     @staticmethod
     def forward(x: Tensor, size: int, alpha: float, beta: float, k: float, axis: int) -> Results:
         inverse = _windows(x * x, size, size // 2, axis).mul_(alpha / size).add_(k).reciprocal_()
-        # d^-¾ by square roots, which are quicker than a power on a CPU
-        by_roots = beta == 0.75 and not x.is_cuda
-        scale = inverse.sqrt().mul_(inverse.sqrt().sqrt_()) if by_roots else inverse**beta
+        if beta == 0.75 and not x.is_cuda:
+            # d^-¾ = d^-½ · d^-¼: on a CPU, square roots are faster than a power.
+            scale = inverse.sqrt().mul_(inverse.sqrt().sqrt_())
+        else:
+            scale = inverse**beta
         return x * scale, inverse, scale
 
     @staticmethod
@@ -47,15 +53,18 @@ class _Normalize(torch.autograd.Function):
         _, inverse, scale = output
         ctx.mark_non_differentiable(inverse, scale)
         ctx.save_for_backward(x, inverse, scale)
-        ctx.size, ctx.factor, ctx.axis = size, 2 * alpha * beta / size, axis
+        ctx.size = size
+        ctx.factor = 2 * alpha * beta / size
+        ctx.axis = axis
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         x, inverse, scale = ctx.saved_tensors
         direct = gradient * scale
-        spread = _windows((direct * x).mul_(inverse), ctx.size, (ctx.size - 1) // 2, ctx.axis)
-        return torch.addcmul(direct, spread, x, value=-ctx.factor), None, None, None, None, None
+        # The windows that contain a channel: the mirrored window, which differs if size is even.
+        indirect = _windows((direct * x).mul_(inverse), ctx.size, (ctx.size - 1) // 2, ctx.axis)
+        return torch.addcmul(direct, indirect, x, value=-ctx.factor), None, None, None, None, None
 
     @staticmethod
     def vmap(
@@ -64,23 +73,25 @@ class _Normalize(torch.autograd.Function):
         x: Tensor,
         *options: Any,
     ) -> tuple[Results, tuple[int, int, int]]:
-        """Of many models at once: the same, with one axis more."""
+        """Normalize for a batch of models: the channels move one axis to the right."""
         *others, axis = options
-        made: Results = _Normalize.apply(x.movedim(in_dims[0] or 0, 0), *others, axis + 1)  # type: ignore[no-untyped-call]
-        return made, (0, 0, 0)
+        batched = x.movedim(in_dims[0] or 0, 0)
+        results: Results = _Normalize.apply(batched, *others, axis + 1)  # type: ignore[no-untyped-call]
+        return results, (0, 0, 0)
 
 
 def _windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
-    """For each channel the sum over a window of `size` channels, of which so many are before it.
+    """Return for each channel the sum over a window of `size` channels, `before` of them before it.
 
     >>> _windows(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1)
     tensor([[  11.,  111., 1110., 1100.]])
     """
-    if (
-        x.is_cuda and get_proxy_mode() is None
-    ):  # what is recorded to be compiled becomes one pass over memory; this takes two
-        return _by_product(x, size, before, axis)
-    total, channels = x.clone(), x.shape[axis]
+    # While torch records a graph to compile it, the loop below becomes one pass over memory; the
+    # product takes two.
+    if x.is_cuda and get_proxy_mode() is None:
+        return _windows_by_product(x, size, before, axis)
+    total = x.clone()
+    channels = x.shape[axis]
     for shift in range(1, min(before, channels - 1) + 1):
         total.narrow(axis, shift, channels - shift).add_(x.narrow(axis, 0, channels - shift))
     for shift in range(1, min(size - 1 - before, channels - 1) + 1):
@@ -88,25 +99,30 @@ def _windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
     return total
 
 
-def _by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
-    """The same as a product with a matrix of ones around its diagonal, in whatever order the numbers lie in memory.
+def _windows_by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
+    """Return the same sums, as a product with a matrix of ones around its diagonal.
 
-    >>> _by_product(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1, 1)
+    >>> _windows_by_product(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1, 1)
     tensor([[  11.,  111., 1110., 1100.]])
     """
     band = _band(x.shape[axis], size, before, x.dtype, x.device)
     strides = x.stride()
     order = sorted(range(x.dim()), key=lambda dim: (-strides[dim], dim))
-    laid_out, at = x.permute(order), order.index(axis)
-    rows = laid_out.reshape(math.prod(laid_out.shape[:at]), x.shape[axis], -1)
-    made = rows.squeeze(-1) @ band.T if at == x.dim() - 1 else band @ rows
-    return made.reshape(laid_out.shape).permute([order.index(dim) for dim in range(x.dim())])
+    # In memory order, so that reshape copies nothing for channels first or channels last.
+    in_memory = x.permute(order)
+    position = order.index(axis)
+    rows = in_memory.reshape(math.prod(in_memory.shape[:position]), x.shape[axis], -1)
+    if position == x.dim() - 1:
+        sums = rows.squeeze(-1) @ band.T
+    else:
+        sums = band @ rows
+    return sums.reshape(in_memory.shape).permute([order.index(dim) for dim in range(x.dim())])
 
 
 @lru_cache(maxsize=64)
 def _band(
     channels: int, size: int, before: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """For each channel a row with ones where its window is."""
+    """Return a matrix with a row for each channel: ones inside its window."""
     offset = torch.arange(channels)[None, :] - torch.arange(channels)[:, None]
     return ((offset >= -before) & (offset <= size - 1 - before)).to(device, dtype)

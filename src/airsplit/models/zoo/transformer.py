@@ -1,4 +1,4 @@
-"""What the transformers are made of: Attention, and Block, which adds it and a small MLP to what passes through."""
+"""Building blocks of the transformers: Attention, and Block, with residual attention and MLP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airsplit.core.errors import InvalidValue, require_integer, require_number
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over (batch, time, width); a causal one sees only the present and the past.
+    """Multi-head self-attention over (batch, time, width); if causal, without the future.
 
     >>> import torch
     >>> Attention(width=12, heads=3)(torch.zeros(2, 5, 12)).shape
@@ -20,7 +20,9 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, causal: bool = False) -> None:
         super().__init__()
-        self.heads, self.dropout, self.causal = heads, dropout, causal
+        self.heads = heads
+        self.dropout = dropout
+        self.causal = causal
         self.qkv = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
 
@@ -34,7 +36,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP of four times the width, each behind its normalization and added to its input.
+    """A pre-norm block: attention, then an MLP of four times the width, each added to its input.
 
     >>> import torch
     >>> Block(width=12, heads=3, causal=True)(torch.zeros(2, 5, 12)).shape
@@ -60,18 +62,18 @@ class Block(nn.Module):
 def require_blocks(
     model: str, width: object, layers: object, heads: object, dropout: object
 ) -> tuple[int, int, int, float]:
-    """The four numbers that say how a model's blocks are built, checked.
+    """Return width, layers, heads and dropout of a model's blocks, checked.
 
     >>> require_blocks("gpt", 128, 4, 4, 0)
     (128, 4, 4, 0.0)
     """
-    width, heads = (
-        require_integer(f"{model}.width", width, low=1),
-        require_integer(f"{model}.heads", heads, low=1),
-    )
+    width = require_integer(f"{model}.width", width, low=1)
+    heads = require_integer(f"{model}.heads", heads, low=1)
     if width % heads:
         raise InvalidValue(
-            f"{model}.heads must divide {model}.width, {width}, got {heads}; take e.g. {math.gcd(width, heads)}"
+            f"{model}.heads must divide {model}.width, {width}, got {heads}; "
+            f"take e.g. {math.gcd(width, heads)}"
         )
     layers = require_integer(f"{model}.layers", layers, low=1)
-    return width, layers, heads, require_number(f"{model}.dropout", dropout, low=0, below=1)
+    dropout = require_number(f"{model}.dropout", dropout, low=0, below=1)
+    return width, layers, heads, dropout

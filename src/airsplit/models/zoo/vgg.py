@@ -8,10 +8,10 @@ from torch import nn
 
 from airsplit.core.errors import require_integer
 from airsplit.models.zoo.layers import Stack
-from airsplit.models.zoo.shapes import VGG16_INPUT
+from airsplit.models.zoo.registry import VGG16_INPUT
 
+# Filters and number of the 3 x 3 convolutions before each pooling.
 _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Filters and number of the 3 x 3 convolutions before each pooling."""
 
 
 def vgg16(input_shape: Sequence[int] = VGG16_INPUT, classes: int = 1000) -> nn.Sequential:
@@ -31,4 +31,4 @@ def vgg16(input_shape: Sequence[int] = VGG16_INPUT, classes: int = 1000) -> nn.S
     stack.fc("6", 4096)
     stack.fc("7", 4096)
     stack.fc("8", require_integer("vgg16.classes", classes, low=1), last=True)
-    return stack.sequential()
+    return stack.layers

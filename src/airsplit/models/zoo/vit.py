@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue, require_integer
-from airsplit.models.zoo.shapes import VIT_INPUT, require_image_shape
+from airsplit.models.zoo.layers import require_image_shape
+from airsplit.models.zoo.registry import VIT_INPUT
 from airsplit.models.zoo.transformer import Block, require_blocks
 
 
 class ViT(nn.Module):
-    """Images (batch, channels, height, width) to logits (batch, classes), read off a class token put before the patches."""
+    """Images (batch, channels, height, width) to logits (batch, classes).
+
+    The logits are read off a class token that is put before the patches.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
+        # (batch, width, rows, columns) -> (batch, patches, width)
         x = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
         x = self.blocks(self.dropout(x + self.positions))
@@ -55,30 +60,20 @@ def vit(
     heads: int = 3,
     dropout: float = 0.0,
 ) -> ViT:
-    """A vision transformer with learned positions that sees the image in squares of `patch` x `patch` pixels.
+    """Build a vision transformer with learned positions over patches of `patch` x `patch` pixels.
 
     >>> model = vit(width=12, layers=2)
     >>> model.positions.shape, model(torch.zeros(2, 3, 32, 32)).shape
     (torch.Size([1, 65, 12]), torch.Size([2, 10]))
     """
-    channels, height, breadth = require_image_shape("vit.input_shape", input_shape)
-    classes, patch = (
-        require_integer("vit.classes", classes, low=1),
-        require_integer("vit.patch", patch, low=1),
-    )
-    if height % patch or breadth % patch:
-        fits = math.gcd(height, breadth, patch)
+    channels, image_height, image_width = require_image_shape("vit.input_shape", input_shape)
+    classes = require_integer("vit.classes", classes, low=1)
+    patch = require_integer("vit.patch", patch, low=1)
+    if image_height % patch or image_width % patch:
         raise InvalidValue(
-            f"vit.patch must divide both sides of the image, {height} and {breadth}, got {patch}; take e.g. {fits}"
+            f"vit.patch must divide both sides of the image, {image_height} and {image_width}, "
+            f"got {patch}; take e.g. {math.gcd(image_height, image_width, patch)}"
         )
     width, layers, heads, dropout = require_blocks("vit", width, layers, heads, dropout)
-    return ViT(
-        channels,
-        (height // patch) * (breadth // patch),
-        classes,
-        patch,
-        width,
-        layers,
-        heads,
-        dropout,
-    )
+    patches = (image_height // patch) * (image_width // patch)
+    return ViT(channels, patches, classes, patch, width, layers, heads, dropout)
