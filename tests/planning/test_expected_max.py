@@ -18,9 +18,10 @@ from airsplit import Cell, Clock, Fleet, Profile, plan
 from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import expected_max
 from airsplit.planning import newton_shares as polishing
+from airsplit.planning.blocks import round_to_blocks
 from airsplit.planning.newton_shares import polish_shares
+from airsplit.planning.problem import Problem
 from airsplit.planning.search import risk_levels
-from airsplit.planning.whole_blocks import to_whole_blocks
 from airsplit.system.latency import Fluctuation, LatencyLaw
 from airsplit.system.radio import TransmitTime
 from planning.problems import (
@@ -402,6 +403,18 @@ def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> N
         assert found.objective_s == pytest.approx(best, rel=1e-9)
 
 
+def rounded(problem: Problem, rows: Ints, shares: Floats) -> Floats:
+    """Return shares rounded to the blocks of the problem's cell."""
+    assert problem.blocks is not None
+    return round_to_blocks(
+        shares,
+        problem.blocks,
+        air_s=lambda b: problem.transmit_s(rows, b),
+        law=lambda b: problem.law(rows, b),
+        objective_s=problem.objective_s,
+    )
+
+
 def test_as_many_blocks_as_devices_are_one_for_each() -> None:
     """Shares that differ by a thousand round to more blocks than there are."""
     fleet = Fleet(
@@ -413,19 +426,18 @@ def test_as_many_blocks_as_devices_are_one_for_each() -> None:
     case = Case(make_profile([10**6, 10**6], [1000, 10]), fleet)
     assert case.plan("expected-max").shares * 3 == pytest.approx(np.ones(3), rel=1e-9)
     rows, uneven = np.zeros(3, dtype=np.int64), np.array([0.998, 0.001, 0.001])
-    assert to_whole_blocks(case.problem(), rows, uneven) * 3 == pytest.approx(np.ones(3), rel=1e-9)
+    assert rounded(case.problem(), rows, uneven) * 3 == pytest.approx(np.ones(3), rel=1e-9)
 
 
 def test_blocks_are_exchanged_one_by_one_and_at_most_two_for_each_device() -> None:
     """Two equal devices would have fifty each; four exchanges from 99 and 1 come to 95 and 5."""
     case = Case(make_profile([10**6, 10**6], [1000, 10]), pair(cell=Cell(resource_blocks=100)))
     rows = np.zeros(2, dtype=np.int64)
-    assert to_whole_blocks(case.problem(), rows, np.array([0.99, 0.01])) * 100 == pytest.approx(
-        [95, 5], rel=1e-9
-    )
-    assert to_whole_blocks(case.problem(), rows, np.array([0.52, 0.48])) * 100 == pytest.approx(
-        [50, 50], rel=1e-9
-    )
+    problem = case.problem()
+    far = rounded(problem, rows, np.array([0.99, 0.01]))
+    near = rounded(problem, rows, np.array([0.52, 0.48]))
+    assert far * 100 == pytest.approx([95, 5], rel=1e-9)
+    assert near * 100 == pytest.approx([50, 50], rel=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])

@@ -11,7 +11,6 @@ from hypothesis import given
 from airsplit import Cell, Clock, Fleet, Plan, plan
 from airsplit.planning import paper_algorithms as alternating
 from airsplit.planning.paper_algorithms import alternate, most_probable_rows
-from airsplit.planning.shares import best_shares
 from planning.problems import ALEXNET, Case, Reference, cases, examples, make_profile
 
 
@@ -64,7 +63,7 @@ def test_a_cycle_comes_back_to_the_rows_that_it_began_with() -> None:
     shares, visited, latencies = np.full(20, 1 / 20), [], []
     for _ in range(len(found.history) + 1):
         rows = most_probable_rows(problem, shares)
-        shares = best_shares(problem, rows, 1.0)
+        shares = problem.best_shares(rows + 1)
         visited.append(rows.tolist())
         latencies.append(problem.worst_s(rows, shares, 1.0))
     assert latencies[:-1] == pytest.approx(list(found.history), rel=1e-12)

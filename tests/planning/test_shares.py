@@ -14,7 +14,7 @@ from airsplit import Cell, Fleet
 from airsplit.core.arrays import Floats
 from airsplit.planning.shares import Allocation, allocate_shares, within_budget
 from airsplit.system.radio import Direction, Link
-from planning.problems import ALEXNET, Case, columns, examples, powers
+from planning.problems import ALEXNET, Case, cases, columns, examples, powers
 
 
 def by_cvxpy(
@@ -233,3 +233,13 @@ def test_air_time_that_drowns_in_the_rounding_of_the_busy_time_is_still_shared(
     assert np.isfinite(done.shares).all()
     assert (done.shares > 0).all()
     assert max(in_every_order(done.shares)) <= 1.0
+
+
+@examples(40)
+@given(cases())
+def test_a_problem_offers_the_best_shares_for_splits_that_count_from_one(case: Case) -> None:
+    splits = case.plan("exact").splits
+    found = case.problem().best_shares(splits)
+    expected = case.plan("fixed", split=splits.tolist())
+    assert found.tolist() == expected.shares.tolist()
+    assert expected.objective_s == pytest.approx(case.plan("exact").objective_s, rel=1e-9)

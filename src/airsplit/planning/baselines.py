@@ -14,7 +14,7 @@ from airsplit.core.randomness import generator
 from airsplit.planning.blocks import shares_of_blocks
 from airsplit.planning.exact import best_at_shares
 from airsplit.planning.problem import Problem
-from airsplit.planning.shares import best_shares, within_budget
+from airsplit.planning.shares import within_budget
 
 MOST_COMBINATIONS = 200_000
 
@@ -32,7 +32,7 @@ def fixed(problem: Problem) -> tuple[Ints, Floats]:
         raise InvalidValue(
             'split must be given for the method "fixed": one for all or one for each device, numbers or names'
         )
-    return problem.split, best_shares(problem, problem.split, 1.0)
+    return problem.split, problem.allocate(problem.split, 1.0)
 
 
 def random(problem: Problem) -> tuple[Ints, Floats]:
@@ -40,7 +40,7 @@ def random(problem: Problem) -> tuple[Ints, Floats]:
     span = np.searchsorted(problem.choices, problem.deepest, side="right")
     u = generator(problem.seed, "random splits").random(problem.devices)
     rows = problem.choices[np.minimum((u * span).astype(np.int64), span - 1)]
-    return rows, best_shares(problem, rows, 1.0)
+    return rows, problem.allocate(rows, 1.0)
 
 
 def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
@@ -66,7 +66,7 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
 def _share_vectors(problem: Problem, rows: Ints) -> Iterator[Floats]:
     N, K = problem.blocks, problem.devices
     if N is None:
-        yield best_shares(problem, rows, problem.risk)
+        yield problem.allocate(rows, problem.risk)
         return
     for ends in itertools.combinations(range(1, N), K - 1):
         yield shares_of_blocks(np.diff(np.array([0, *ends, N])), N)

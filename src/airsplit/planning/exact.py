@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
-from airsplit.planning.blocks import allocate_blocks
+from airsplit.planning.blocks import bracket_finish, share_out_blocks
 from airsplit.planning.problem import Problem
 from airsplit.planning.shares import allocate_shares
 
@@ -48,10 +48,20 @@ def solve(problem: Problem, risk: float) -> Solution:
         rows = better
     lower = proven_lower(problem, risk, tau)
     if problem.blocks is not None:
-        rows, shares, lower = allocate_blocks(
-            lambda t: needed_shares(problem, risk, t), problem, risk, lower
-        )
+        rows, shares, lower = _in_blocks(problem, risk, problem.blocks, lower)
     return Solution(rows, shares, lower, tuple(history))
+
+
+def _in_blocks(
+    problem: Problem, risk: float, blocks: int, lower_s: float
+) -> tuple[Ints, Floats, float]:
+    """Return rows, shares and a proven lower bound of the best plan in whole blocks."""
+    low, high = bracket_finish(lambda t: needed_shares(problem, risk, t)[0], blocks, lower_s)
+    needed, rows = needed_shares(problem, risk, high)
+    up, down, busy_s = problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, risk)
+    shares = share_out_blocks(problem.link, up, down, busy_s, needed, blocks)
+    # A device alone gets every block: its optimum is that of a band that divides at will.
+    return rows, shares, low if problem.devices > 1 else lower_s
 
 
 def approach(problem: Problem, risk: float) -> tuple[Ints, float]:

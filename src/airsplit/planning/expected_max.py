@@ -8,6 +8,7 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import exact
+from airsplit.planning.blocks import round_to_blocks
 from airsplit.planning.branch_and_bound import Candidate, Node, Objective, branch_and_bound
 from airsplit.planning.newton_shares import MOST_TO_POLISH
 from airsplit.planning.options import SplitTable
@@ -22,7 +23,6 @@ from airsplit.planning.search import (
     starting_candidates,
 )
 from airsplit.planning.shares import within_budget
-from airsplit.planning.whole_blocks import to_whole_blocks
 
 TARGET = 1e-3
 """The gap at which branch and bound is content."""
@@ -49,7 +49,14 @@ def minimize_max(problem: Problem) -> ProvenProposal:
         best, bound, how, history = search(problem, table, rivals)
     value, rows, shares = best.value_s, table.rows_of(best.choice), within_budget(best.shares)
     if problem.blocks is not None:
-        options = [(rows, to_whole_blocks(problem, rows, shares)), *rivals.plans]
+        rounded = round_to_blocks(
+            shares,
+            problem.blocks,
+            air_s=lambda b: problem.transmit_s(rows, b),
+            law=lambda b: problem.law(rows, b),
+            objective_s=problem.objective_s,
+        )
+        options = [(rows, rounded), *rivals.plans]
         value, rows, shares = min(
             ((problem.max_s(*option), *option) for option in options), key=lambda option: option[0]
         )

@@ -11,7 +11,6 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
-from airsplit.planning.shares import best_shares
 from airsplit.planning.stopping import backward_induction
 
 _DEVICES_AT_ONCE = 1 << 14
@@ -40,7 +39,7 @@ def alternate(problem: Problem) -> Alternation:
         if key in seen:
             return Alternation(kept_rows, kept_shares, tuple(history), turn - seen[key])
         seen[key] = turn
-        shares = best_shares(problem, rows, 1.0)
+        shares = problem.allocate(rows, 1.0)
         history.append(problem.worst_s(rows, shares, 1.0))
         if history[-1] <= min(history):
             kept_rows, kept_shares = rows, shares

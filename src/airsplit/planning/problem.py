@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import Infeasible, InvalidValue, require_integer, require_number, show
+from airsplit.planning.blocks import allocate
 from airsplit.planning.pruning import lower_hull, pareto_front
 from airsplit.system.clock import Clock
 from airsplit.system.compute import mean_compute_s
@@ -175,6 +176,15 @@ class Problem:
             self.work[np.asarray(splits) - 1], self.fleet.seconds_per_mac, self.fleet.fluctuation
         )
 
+    def best_shares(self, splits: Ints) -> Floats:
+        """Return the shares that minimize max_k E[τ_k] for given splits, which count from one."""
+        return self.allocate(np.asarray(splits) - 1, 1.0)
+
+    def allocate(self, rows: Ints, risk: float) -> Floats:
+        """Return the shares that minimize max_k (x_k + s β_k), in whole blocks if the band has them."""
+        up, down = self.up_bits[rows], self.down_bits[rows]
+        return allocate(self.link, up, down, self.busy_s(rows, risk), self.blocks)
+
     def law(self, rows: Ints, shares: Floats) -> LatencyLaw:
         """The law of an iteration's latency under a plan."""
         shift = (
@@ -191,7 +201,10 @@ class Problem:
 
     def max_s(self, rows: Ints, shares: Floats) -> float:
         """E[max_k τ_k] of a plan, or the quantile of max_k τ_k that was asked for: the objective of `expected-max`."""
-        law = self.law(rows, shares)
+        return self.objective_s(self.law(rows, shares))
+
+    def objective_s(self, law: LatencyLaw) -> float:
+        """Return E[max_k τ_k] of a law, or the quantile of max_k τ_k that was asked for."""
         return law.expected_max_s if self.quantile is None else law.max_quantile_s(self.quantile)
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airsplit.core.arrays import Floats, Ints
-from airsplit.planning.blocks import allocate_blocks, rounding_room
-from airsplit.planning.problem import Problem
+from airsplit.core.arrays import Floats
 from airsplit.system.radio import Link
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -117,6 +115,11 @@ class _ProportionalBand:
             return np.reciprocal(spare, out=spare)
 
 
+def rounding_room(devices: int) -> float:
+    """Return the largest sum of K shares that stays at most one in any order of summation."""
+    return 1 - 2 * devices * float(np.finfo(np.float64).eps)
+
+
 def within_budget(shares: Floats) -> Floats:
     """Scale shares to use the whole band, and sum to at most one in whatever order they are added up.
 
@@ -124,14 +127,3 @@ def within_budget(shares: Floats) -> Floats:
     True
     """
     return shares * (rounding_room(len(shares)) / float(shares.sum()))
-
-
-def best_shares(problem: Problem, rows: Ints, risk: float) -> Floats:
-    """The shares that minimize max_k (x_k + s β_k) for given rows, in whole blocks where the band comes in blocks."""
-    up, down, busy = problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, risk)
-    done = allocate_shares(problem.link, up, down, busy)
-    if problem.blocks is None:
-        return done.shares
-    return allocate_blocks(
-        lambda tau: (problem.link.share(up, down, tau - busy), rows), problem, risk, done.finish_s
-    )[1]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.randomness import generator
 from airsplit.core.units import bits_to_bytes, dbm_to_watts
-from airsplit.planning.blocks import blocks_needed, shares_of_blocks
-from airsplit.planning.shares import allocate_shares
+from airsplit.planning.blocks import allocate
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
@@ -114,12 +113,8 @@ def whole_charges(terms: Terms) -> Charges:
     work = np.full(K, terms.batch_size * clock.work(terms.profile)[-1])
     bits = np.full(K, float(terms.profile.parameters.sum()) * terms.element_bits)
     mean_s = clock.iterations_per_round * work * (fleet.seconds_per_mac + 1 / fleet.fluctuation)
-    link, blocks = fleet.link(downlink=clock.downlink), fleet.cell.resource_blocks
-    shares = (
-        allocate_shares(link, bits, bits, mean_s).shares
-        if blocks is None
-        else _whole_blocks(link, bits, mean_s, blocks)
-    )
+    link = fleet.link(downlink=clock.downlink)
+    shares = allocate(link, bits, bits, mean_s, fleet.cell.resource_blocks)
     return Charges(work, nothing, nothing, bits, bits, shares, nothing, "round")
 
 
@@ -146,24 +141,6 @@ CHARGES: dict[str, Callable[[Terms], Charges]] = {
     "splitfed-v2": splitfed_charges,
 }
 """What a round of each algorithm asks of the devices."""
-
-
-def _whole_blocks(link: Link, bits: Floats, busy_s: Floats, blocks: int) -> Floats:
-    """Shares in whole blocks: what each device needs for the earliest finish, and what is left to whoever would be last."""
-
-    def needed(finish_s: float) -> Floats:
-        return blocks_needed(link.share(bits, bits, finish_s - busy_s), blocks)
-
-    low = high = allocate_shares(link, bits, bits, busy_s).finish_s
-    while needed(high).sum() > blocks:
-        low, high = high, 2 * high
-    while high - low > 1e-13 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if needed(middle).sum() > blocks else (low, middle)
-    counts = needed(high).astype(np.int64)
-    for _ in range(blocks - int(counts.sum())):
-        counts[int((busy_s + link.seconds(bits, bits, counts / blocks)).argmax())] += 1
-    return shares_of_blocks(counts, blocks)
 
 
 def draw_fluctuations(seed: int, round_number: int, iterations: int, devices: int) -> Floats:
