@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from airsplit.core import palette
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.serving import Dashboard
 from airsplit.runs.folder import RunFolder
@@ -55,7 +56,14 @@ def cookie_of(dashboard: Dashboard) -> str:
 # ---- what it hands out ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "path",
-    ["/", "/runs", "/static/playground.js", "/static/vendor/echarts.mjs", "/static/style.css"],
+    [
+        "/",
+        "/runs",
+        "/static/playground.js",
+        "/static/vendor/echarts.mjs",
+        "/static/style.css",
+        "/palette.css",
+    ],
 )
 def test_pages_are_there_and_may_not_run_what_is_written_into_them(
     local: Dashboard, path: str
@@ -67,6 +75,16 @@ def test_pages_are_there_and_may_not_run_what_is_written_into_them(
     assert "unsafe" not in policy
     assert found.headers["x-content-type-options"] == "nosniff"
     assert b"<script>" not in found.body or path.endswith(".mjs")
+
+
+def test_static_files_use_only_colors_that_the_palette_declares(local: Dashboard) -> None:
+    declared = set(re.findall(r"--([\w-]+):", request(local, "/palette.css").body.decode()))
+    assert palette.DASHBOARD_LIGHT.keys() == palette.DASHBOARD_DARK.keys()
+    assert declared == palette.DASHBOARD_LIGHT.keys() | palette.DASHBOARD_ROLES.keys()
+    for name in ("style.css", "common.js", "runs.js", "playground.js", "runs.html"):
+        text = request(local, f"/static/{name}").body.decode()
+        assert set(re.findall(r"var\(--([\w-]+)\)", text)) - {"row", "bar", "of-run"} <= declared
+        assert not re.search(r"#[0-9a-fA-F]{6}\b", text)
 
 
 def test_modules_come_as_javascript(local: Dashboard) -> None:

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from airsplit.core.arrays import Ints
+from airsplit.core.palette import CLASSES
 from airsplit.data.image_sets import CLOTHES, DIGITS, THINGS
 from airsplit.data.partition import KINDS, count_labels, partition
 from airsplit.plots import style
 from airsplit.plots.files import save_picture
-from airsplit.plots.labels import COLORS, MOST_BARS, MOST_COLUMNS, draw_labels
+from airsplit.plots.labels import MOST_BARS, MOST_COLUMNS, draw_labels
 
 LABELS = np.random.default_rng(0).integers(0, 10, 3000)
 
@@ -112,9 +113,9 @@ def test_more_classes_than_colors_are_a_heat_map() -> None:
 
 
 def test_colors_are_ten_that_differ_from_one_another_and_from_paper() -> None:
-    points = np.array([to_rgb(color) for color in (*COLORS, "white")])
+    points = np.array([to_rgb(color) for color in (*CLASSES, "white")])
     apart = np.linalg.norm(points[:, None] - points, axis=2) + np.eye(len(points))
-    assert len(COLORS) == 10
+    assert len(CLASSES) == 10
     assert apart.min() > 0.2
 
 

@@ -11,10 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from airsplit.core import palette
 from airsplit.core.errors import FileProblem
-from airsplit.plots import style
-from airsplit.report.page import write_report
-from airsplit.report.style_sheet import STYLE
+from airsplit.report.page import read_style_sheet, write_report
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.settings import ALGORITHMS
 from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
@@ -95,10 +94,25 @@ def test_names_from_users_are_only_text(tmp_path: Path) -> None:
     assert "$x_1$ &amp; co�" in page
 
 
-def test_the_colors_are_those_of_the_figures() -> None:
+def test_the_page_declares_the_colors_of_the_palette_for_light_and_dark() -> None:
+    css = read_style_sheet()
+    for colors in (palette.LIGHT, palette.DARK):
+        for name, color in colors.items():
+            assert f"--{name}: {color};" in css
     for name in ("BLUE", "ORANGE", "GREEN", "RED", "INK"):
-        assert f"--{name.lower()}: {getattr(style, name)};" in STYLE
-    assert f"--blue: {style.SKY};" in STYLE  # where the paper is dark
+        assert f"--{name.lower()}: {getattr(palette, name)};" in css
+    assert f"--blue: {palette.SKY};" in css  # on a dark screen
+
+
+def test_the_style_sheet_uses_only_colors_that_the_palette_declares() -> None:
+    css = read_style_sheet()
+    assert palette.LIGHT.keys() == palette.DARK.keys()
+    assert set(palette.ROLES.values()) <= palette.LIGHT.keys()
+    used = set(re.findall(r"var\(--([\w-]+)\)", css))
+    assert used <= palette.LIGHT.keys() | palette.ROLES.keys()
+    rules = css.partition("/* A report")[2]
+    assert rules
+    assert not re.search(r"#[0-9a-fA-F]{3,6}\b", rules)
 
 
 def test_neither_torch_nor_matplotlib_is_loaded(tmp_path: Path) -> None:
@@ -480,7 +494,7 @@ def test_the_plan_is_a_picture_of_cuts_shares_and_times(tmp_path: Path) -> None:
     )
     picture = page[page.index('class="plan"') :]
     assert (
-        '<rect x="0" y="0" width="250" height="10" class="fill own" />' in picture
+        '<rect x="0" y="0" width="250" height="10" class="fill device-side" />' in picture
     )  # cut after 4 of 16 layers
     assert "share, up to 33.3 %" in picture
     assert "time, up to 0.375 s" in picture

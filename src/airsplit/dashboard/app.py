@@ -23,6 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from airsplit.core import palette
 from airsplit.core.errors import AirsplitError, FileProblem
 from airsplit.core.parsing import parse_json
 from airsplit.dashboard import playground
@@ -64,10 +65,17 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
     async def offered(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse(await run_in_threadpool(playground.offered))
 
+    async def palette_css(request: Request) -> Response:  # noqa: ARG001
+        css = palette.format_css(
+            palette.DASHBOARD_LIGHT, palette.DASHBOARD_DARK, palette.DASHBOARD_ROLES
+        )
+        return Response(css, media_type="text/css")
+
     planning = asyncio.Semaphore(PLANS_AT_A_TIME)
     routes = [
         Route("/", _page("playground.html")),
         Route("/runs", _page("runs.html")),
+        Route("/palette.css", palette_css),
         Route("/api/offered", offered),
         Route("/api/plan", _answering(playground.planned, planning), methods=["POST"]),
         Route("/api/runs", overview),

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, sfl_round
 from airsplit.paper.sweeps import Pace, Progress, Scale, band, over_fleets, picked, settings
@@ -22,7 +23,7 @@ from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, load_shipped_profile
 
 LIMITS = {"alexnet": 8, "vgg16": 6, "vgg16-3x32x32": 6}
-SCHEMES = {"sfl": ("SFL", style.BLUE), "fedavg": ("FedAvg", style.ORANGE)}
+SCHEMES = {"sfl": ("SFL", palette.BLUE), "fedavg": ("FedAvg", palette.ORANGE)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _draw_times(axes: Axes, entry: dict[str, Any], count: int) -> None:
         )
         axes.bar(x, compute_s, width=0.36, color=color)
         axes.bar(x, transmit_s, width=0.36, bottom=compute_s, color=color, alpha=0.45, linewidth=0)
-        _whiskers(axes, x, entry[scheme]["total_s"], style.INK, marker="_")
+        _whiskers(axes, x, entry[scheme]["total_s"], palette.INK, marker="_")
     axes.grid(visible=False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(style.plain))
     axes.set_ylabel("round [s]")

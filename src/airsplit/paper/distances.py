@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.paper import wording
 from airsplit.paper.declaration import Data, Figure
@@ -34,7 +35,7 @@ DISTANCES_M = (10, 25, 50, 100, 150, 200, 300, 400, 600, 800)
 PACES: tuple[Pace, ...] = (0.2e-9, 0.5e-9, 1e-9, UNIFORM_PACE)
 TICKS_M = (10, 25, 50, 100, 200, 400, 800)
 METHODS = ("paper", "exact")
-COLORS = (style.BLUE, style.GREEN, style.RED, style.INK)
+COLORS = (palette.BLUE, palette.GREEN, palette.RED, palette.INK)
 
 
 def distance_figure(number: int, model: str, max_split: int) -> Figure:
@@ -142,11 +143,13 @@ def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> No
     ]
     figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
     kinds = [
-        Line2D([], [], color=style.FAINT, label="largest mean, max E[τ]"),
-        Line2D([], [], color=style.FAINT, label="mean of the largest, E[max τ]", **style.DOTTED),
+        Line2D([], [], color=palette.FAINT, label="largest mean, max E[τ]"),
+        Line2D([], [], color=palette.FAINT, label="mean of the largest, E[max τ]", **style.DOTTED),
     ]
     if with_rings:
-        kinds.append(Line2D([], [], color=style.FAINT, label="the paper's algorithm", **style.RING))
+        kinds.append(
+            Line2D([], [], color=palette.FAINT, label="the paper's algorithm", **style.RING)
+        )
     below.legend(handles=kinds, loc="upper left")
 
 

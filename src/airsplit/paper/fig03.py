@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure as Canvas
 
+from airsplit.core import palette
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import Progress, Scale
@@ -13,11 +14,11 @@ from airsplit.system.profile import load_shipped_profile
 
 # The color and the marker of each kind of layer.
 KINDS = {
-    "conv": (style.BLUE, "o"),
-    "relu": (style.SKY, "s"),
-    "norm": (style.PURPLE, "D"),
-    "pool": (style.GREEN, "^"),
-    "fc": (style.ORANGE, "v"),
+    "conv": (palette.BLUE, "o"),
+    "relu": (palette.SKY, "s"),
+    "norm": (palette.PURPLE, "D"),
+    "pool": (palette.GREEN, "^"),
+    "fc": (palette.ORANGE, "v"),
 }
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
+from airsplit.core import palette
 from airsplit.core.arrays import Ints
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
@@ -36,7 +37,7 @@ LIMITS: dict[str, tuple[int | None, ...]] = {
 }
 METHODS = ("paper", "exact")
 METHOD_NAMES = {"paper": "paper's algorithm", "exact": "exact"}
-COLORS = (style.INK, style.RED, style.GREEN, style.BLUE)
+COLORS = (palette.INK, palette.RED, palette.GREEN, palette.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
@@ -119,11 +120,11 @@ def draw(data: Data) -> Canvas:
     for cell, panel in zip(axes[0], data["panels"][:: len(METHODS)], strict=True):
         style.legend_above(cell, style.MODEL_NAMES[panel["model"]])
     kinds = [
-        Line2D([], [], color=style.FAINT, label="planned within L̂"),
+        Line2D([], [], color=palette.FAINT, label="planned within L̂"),
         Line2D(
             [],
             [],
-            color=style.FAINT,
+            color=palette.FAINT,
             label="planned without a limit, then cut off at L̂",
             **style.DOTTED,
         ),

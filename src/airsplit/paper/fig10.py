@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from airsplit.core import palette
 from airsplit.paper.accuracies import DEVICES, Case, curve, difference, study_of
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.jobs import PARTITIONS
@@ -16,7 +17,7 @@ from airsplit.paper.wording import length_of_training, means_text, tested_text
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 
-COLORS = {4: style.BLUE, 10: style.ORANGE, 15: style.RED}
+COLORS = {4: palette.BLUE, 10: palette.ORANGE, 15: palette.RED}
 
 
 def compute(scale: Scale, progress: Progress) -> Data:

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, split_round
 from airsplit.paper.sweeps import UNIFORM_PACE, Progress, Scale, band, over_fleets, settings
@@ -17,7 +18,7 @@ from airsplit.system.profile import Profile, load_shipped_profile
 
 MODELS = ("alexnet", "vgg16")
 DISTANCES_M = (50, 200, 400)
-COLORS = (style.BLUE, style.GREEN, style.RED)
+COLORS = (palette.BLUE, palette.GREEN, palette.RED)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:

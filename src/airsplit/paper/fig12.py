@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
+from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
     BATCH_SIZE,
@@ -28,7 +29,7 @@ LIMITS: dict[str, tuple[int | None, ...]] = {
     "alexnet": (8, 12, 15, None),
     "vgg16": (6, 10, 17, None),
 }
-COLORS = (style.BLUE, style.GREEN, style.RED, style.INK)
+COLORS = (palette.BLUE, palette.GREEN, palette.RED, palette.INK)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
+from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
     BATCH_SIZE,
@@ -29,7 +30,7 @@ CASES: tuple[tuple[str, int | None], ...] = (
     ("alexnet", None),
     ("vgg16", None),
 )
-METHODS = {"paper": style.RED, "exact": style.BLUE, "expected-max": style.INK}
+METHODS = {"paper": palette.RED, "exact": palette.BLUE, "expected-max": palette.INK}
 METHOD_NAMES = {"paper": "the paper's algorithm", "exact": "exact", "expected-max": "expected-max"}
 
 

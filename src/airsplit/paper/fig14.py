@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.models.profiling import profile_scenario
 from airsplit.paper.accuracies import DEVICES, Case, Study, round_ends, study_of
@@ -27,14 +28,14 @@ from airsplit.runs.seeds import Trials
 
 DISTANCES_M = (400.0, 800.0)
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "sfl": ("SFL", style.BLUE, {"algorithm": "sfl"}),
+    "sfl": ("SFL", palette.BLUE, {"algorithm": "sfl"}),
     "averaged": (
         f"SFL, fronts averaged every {FRONTS_EVERY} rounds",
-        style.GREEN,
+        palette.GREEN,
         {"algorithm": "sfl", "average_fronts_every": FRONTS_EVERY},
     ),
-    "splitfed": ("SplitFed V1", style.PURPLE, {"algorithm": "splitfed-v1"}),
-    "fedavg": ("FedAvg", style.ORANGE, {"algorithm": "fedavg"}),
+    "splitfed": ("SplitFed V1", palette.PURPLE, {"algorithm": "splitfed-v1"}),
+    "fedavg": ("FedAvg", palette.ORANGE, {"algorithm": "fedavg"}),
 }
 """Ways to train: title, color, and what they are."""
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
@@ -21,7 +22,11 @@ TITLES = {
     "splitfed-v2": "SplitFed V2",
 }
 COLORS = dict(
-    zip(TITLES, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.RED), strict=True)
+    zip(
+        TITLES,
+        (palette.BLUE, palette.ORANGE, palette.GREEN, palette.PURPLE, palette.RED),
+        strict=True,
+    )
 )
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
@@ -39,7 +44,7 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
             _curve(by_time, times.mean(axis=0), unit * values, algorithm)
         for cell in (by_round, by_time):
             if target is not None:
-                cell.axhline(unit * target, color=style.FAINT, linewidth=0.6, linestyle=":")
+                cell.axhline(unit * target, color=palette.FAINT, linewidth=0.6, linestyle=":")
             cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
         by_round.set_xlabel("round")
         by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -54,5 +59,5 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
 def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
-    color, title = COLORS.get(algorithm, style.INK), TITLES.get(algorithm, algorithm)
+    color, title = COLORS.get(algorithm, palette.INK), TITLES.get(algorithm, algorithm)
     style.ranged(axes, x, values, color, label=title, marker=marker, **options)

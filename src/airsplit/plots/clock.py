@@ -11,22 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_seconds
+from airsplit.core.palette import TIMES
 from airsplit.plots import style
 
 WIDTH_IN, HEIGHT_IN = 5.6, 2.6
 MOST_BARS = 40  # devices; where there are more, neighbors are averaged
 MOST_NUMBERS = 20  # devices whose bars are all numbered
 MOST_NAMES = 6  # devices whose bars have names
-WAITING, ABSENT = "#cdd2d6", "#f1f2f3"
-COLORS = {
-    "compute": style.BLUE,
-    "transmit": style.ORANGE,
-    "server": style.GREEN,
-    "idle": WAITING,
-    "absent": ABSENT,
-}
 BARS, BAND = "#9cc3de", "#eef4f9"
 
 
@@ -66,13 +60,13 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     )
     axis.stairs(counts, edges_s / unit_s, fill=True, color=BARS, edgecolor="white", linewidth=0.3)
     axis.axvline(
-        mean_s / unit_s, color=style.BLUE, linewidth=1.2, label=f"mean, {format_seconds(mean_s)}"
+        mean_s / unit_s, color=palette.BLUE, linewidth=1.2, label=f"mean, {format_seconds(mean_s)}"
     )
     if planned is not None:
         name, planned_s = planned
         axis.axvline(
             planned_s / unit_s,
-            color=style.RED,
+            color=palette.RED,
             linewidth=1.2,
             linestyle=(0, (3, 1.5)),
             label=f"{name}, {format_seconds(planned_s)}",
@@ -123,7 +117,7 @@ def _draw_shares(
     below = np.zeros(len(edges) - 1)
     for kind, (word, share) in shares.items():
         above = below + 100 * _averaged(share[order], edges)
-        _bars(axis, below, above, edges, label=word, color=COLORS[kind])
+        _bars(axis, below, above, edges, label=word, color=TIMES[kind])
         below = above
     axis.set_xlim(edges[0], edges[-1])
     axis.set_ylim(0, 100)

@@ -11,26 +11,17 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats, Ints
+from airsplit.core.palette import CLASSES
 from airsplit.plots import style
 
-# Petroff's ten colors, chosen to be told apart with every kind of color vision (arXiv:2107.02270)
-COLORS = (
-    "#3f90da",
-    "#ffa90e",
-    "#bd1f01",
-    "#94a4a2",
-    "#832db6",
-    "#a96b59",
-    "#e76300",
-    "#b9ac70",
-    "#717581",
-    "#92dadd",
-)
 MOST_BARS = 40  # devices
 MOST_NAMES = 30  # classes that are named in a heat map
 MOST_COLUMNS = 1000  # of a heat map: where there are more devices, neighbors are averaged
-SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", "#c7dcec", style.BLUE, "#08263c"])
+SHADES = LinearSegmentedColormap.from_list(
+    "shares", ["#ffffff", "#c7dcec", palette.BLUE, "#08263c"]
+)
 SHARES = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)  # of the color bar
 
 _BAR_IN, _HEAT_IN = 0.125, 0.15  # height of a bar, and of a row of the heat map
@@ -42,7 +33,7 @@ def draw_labels(counts: Ints, names: Sequence[str], title: str, caption: str) ->
     Up to 40 devices and ten classes are stacked bars; more are columns of a heat map, sorted by the label that a device
     holds most of.
     """
-    bars = len(counts) <= MOST_BARS and len(names) <= len(COLORS)
+    bars = len(counts) <= MOST_BARS and len(names) <= len(CLASSES)
     with style.look():
         height_in = 1.15 + (
             _BAR_IN * len(counts) if bars else _HEAT_IN * min(max(len(names), 8), MOST_NAMES) + 0.15
@@ -61,7 +52,7 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
         left = ends[:, label] - counts[:, label]
         bar: dict[str, Any] = {
             "height": 0.84,
-            "color": COLORS[label],
+            "color": CLASSES[label],
             "edgecolor": "white",
             "linewidth": 0.3,
         }

@@ -13,6 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.planning.pruning import pareto_front
@@ -98,7 +99,7 @@ def _draw_each(axis: Axes, profile: Profile) -> None:
     squares: dict[str, Any] = {
         "linestyle": "none",
         "marker": "s",
-        "color": style.INK,
+        "color": palette.INK,
         "clip_on": False,
     }
     axis.plot(
@@ -125,7 +126,7 @@ def _draw_sent(axis: Axes, profile: Profile, front: Ints) -> None:
         splits,
         [*data[front], data[front[-1]]],
         where="post",
-        color=style.BLUE,
+        color=palette.BLUE,
         linewidth=0.8,
         alpha=0.6,
         zorder=2.5,
@@ -143,7 +144,7 @@ def _draw_splits(axis: Axes, values: Floats, front: Ints) -> None:
         front + 1,
         values[front],
         label=ON_FRONT,
-        color=style.BLUE,
+        color=palette.BLUE,
         markersize=size + 0.6,
         zorder=3,
         **dots,
@@ -209,7 +210,7 @@ def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
     line = {
         "arrowstyle": "-",
         "linewidth": 0.4,
-        "color": style.FAINT,
+        "color": palette.FAINT,
         "shrinkA": 0,
         "shrinkB": 0,
         "relpos": (0.5, 1),
@@ -223,7 +224,7 @@ def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
             "fontsize": _NAME_PT,
             "parse_math": False,
         }
-        text["color"] = style.BLUE if row in front else style.FAINT
+        text["color"] = palette.BLUE if row in front else palette.FAINT
         where: dict[str, Any] = {
             "xycoords": axis.get_xaxis_transform(),
             "textcoords": below,

@@ -17,6 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
+from airsplit.core.palette import FAINT, INK
+
 # the kinds of file, and what must be left out of each for it to be the same every day
 KINDS: dict[str, dict[str, None]] = {
     "png": {},
@@ -26,17 +28,6 @@ KINDS: dict[str, dict[str, None]] = {
 
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
-
-# Okabe and Ito's palette, told apart with every kind of color vision, without its yellow
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-)
-INK, FAINT = "#222222", "#6b6b6b"
 
 DOTTED: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9}
 RING: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}

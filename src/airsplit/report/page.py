@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
+from airsplit.core import palette
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
 from airsplit.report.devices import participation, time_spent
@@ -12,7 +15,6 @@ from airsplit.report.learning import learning
 from airsplit.report.markup import Html, tag, together
 from airsplit.report.overview import result, setup, title
 from airsplit.report.plan_section import measured, new_plans, the_plan
-from airsplit.report.style_sheet import STYLE
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import History
 from airsplit.runs.provenance import VERSION
@@ -50,9 +52,16 @@ def document(name: str, body: Html) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{name} · Airsplit"),
         tag("link", rel="icon", href="data:,"),
-        tag("style", Html(STYLE)),
+        tag("style", Html(read_style_sheet())),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+@cache
+def read_style_sheet() -> str:
+    """Return the CSS of every page: the colors, then report.css."""
+    css = resources.files("airsplit.report").joinpath("report.css").read_text(encoding="utf-8")
+    return palette.format_css(palette.LIGHT, palette.DARK) + css
 
 
 def _main(run: History, version: str) -> Html:

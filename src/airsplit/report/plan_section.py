@@ -111,7 +111,7 @@ def picture(run: History) -> Html:
     ]
     for k, (split, share) in enumerate(zip(run.plan["splits"], run.plan["shares"], strict=True)):
         cut = together(
-            bar({"own": split / layers, "theirs": 1 - split / layers}),
+            bar({"device-side": split / layers, "server-side": 1 - split / layers}),
             tag("small", name(run.plan["split_names"][k])),
         )
         spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}
@@ -124,7 +124,9 @@ def picture(run: History) -> Html:
             )
         )
     caption = f"Full bars take as long as the slowest device, {format_seconds(slowest)} on average. {_planned_waiting(run)}"
-    legend = swatches({"own": "layers on the device", "theirs": "on the server"} | kinds)
+    legend = swatches(
+        {"device-side": "layers on the device", "server-side": "on the server"} | kinds
+    )
     return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
 
 

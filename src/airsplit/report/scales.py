@@ -53,7 +53,7 @@ def span_scale(end: float, *, whole: bool = False) -> AxisScale:
     """From zero to just there, as for rounds and times.
 
     >>> span_scale(6, whole=True)
-    Scale(low=0.0, high=6.0, ticks=(0.0, 2.0, 4.0, 6.0), log=False)
+    AxisScale(low=0.0, high=6.0, ticks=(0.0, 2.0, 4.0, 6.0), log=False)
     """
     high = float(end) if end > 0 else 1.0
     step = step_of(high, whole=whole)

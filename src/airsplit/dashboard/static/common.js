@@ -88,13 +88,13 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
 new ResizeObserver(() => { for (const { chart } of made.values()) chart.resize(); }).observe(document.body);
 
 export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-export const COLORS = ["blue", "orange", "green", "red", "purple", "faint", "ink", "teal"];
 export const DASHES = ["solid", [8, 4], [2, 3], [8, 3, 2, 3], "solid", [8, 4], [2, 3], [8, 3, 2, 3]];
 
 /** A sample of the line of this number, for a legend. */
 export function lineSample(number) {
   const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  line.setAttribute("class", `line color-${number}`);
+  line.setAttribute("class", "line");
+  line.style.setProperty("--of-run", `var(--run-${number})`);
   line.setAttribute("viewBox", "0 0 28 8");
   line.setAttribute("aria-hidden", "true");
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");

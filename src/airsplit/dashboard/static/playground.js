@@ -255,8 +255,8 @@ function showDevices() {
       axisLabel: { ...layer.axisLabel, hideOverlap: true, rotate: 45, formatter: (v) => (v > 0 ? layers.names[Math.round(v) - 1] : "") } },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)} cuts after ${layers.names[cut[at] - 1]}, layer ${cut[at]}` , trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
     series: [
-      { ...bar("on the device", cut, "blue", "model"), markLine: limitLine(layers) },
-      bar("on the server", cut.map((split) => layers.names.length - split), "track", "model"),
+      { ...bar("on the device", cut, "device-side", "model"), markLine: limitLine(layers) },
+      bar("on the server", cut.map((split) => layers.names.length - split), "server-side", "model"),
     ],
   }), `Splits of ${names.length} devices: ${summary(cut.map((split) => layers.names[split - 1]))}.`, height);
   const compute = order.map((k) => devices.compute_s[k]), transmit = order.map((k) => devices.transmit_s[k]);
@@ -264,15 +264,15 @@ function showDevices() {
     grid, yAxis: down, xAxis: { type: "value", ...named("seconds", 26), axisLabel: { formatter: tick }, splitNumber: 4 },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)}: computes ${seconds(compute[at])},\nsends ${seconds(transmit[at])}`, trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
     series: [
-      { ...bar("computing", compute, "blue", "time"), markLine: finishLine() },
-      bar("sending", transmit, "orange", "time"),
+      { ...bar("computing", compute, "compute", "time"), markLine: finishLine() },
+      bar("sending", transmit, "transmit", "time"),
     ],
   }), `Mean times of a batch: computing ${range(compute)}, sending ${range(transmit)}; the slowest device takes ${seconds(latest.plan.mean_latency_s)}.`, height);
   const share = order.map((k) => 100 * devices.shares[k]);
   draw("shares", () => ({
     grid, yAxis: down, xAxis: { type: "value", ...named("percent of the band", 26), axisLabel: { formatter: tick }, splitNumber: 3 },
     tooltip: { formatter: ([{ dataIndex: at }]) => `${who(at)}: ${share[at].toFixed(2)} % of the band`, trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" } },
-    series: [bar("share", share, "orange", "share")],
+    series: [bar("share", share, "transmit", "share")],
   }), `Shares of the band from ${Math.min(...share).toFixed(2)} to ${Math.max(...share).toFixed(2)} %.`, height);
   for (const id of ["cuts", "times", "shares"]) {
     const area = chartOf(id).getZr();
@@ -348,7 +348,7 @@ function showDevice() {
     yAxis: { type: "value", ...named("seconds", 42), max: beyond.length ? highest : undefined, axisLabel: { formatter: tick, showMaxLabel: !beyond.length } },
     tooltip: { trigger: "axis", renderMode: "richText", axisPointer: { type: "shadow" }, formatter: ([{ dataIndex: at }]) => `cut after ${rows.names[at]}: computes ${seconds(rows.compute_s[at])},\nsends ${seconds(rows.transmit_s[at])}` },
     series: [
-      ...[["computing", "compute_s", "blue"], ["sending", "transmit_s", "orange"]].map(([title, key, shade]) => ({
+      ...[["computing", "compute_s", "compute"], ["sending", "transmit_s", "transmit"]].map(([title, key, shade]) => ({
         name: title, type: "bar", stack: "time", itemStyle: { color: color(shade) },
         data: rows[key].map((value, at) => (at === split - 1 ? { value, itemStyle: { borderColor: color("ink"), borderWidth: 2 } } : value)),
       })),

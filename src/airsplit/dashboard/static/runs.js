@@ -1,5 +1,5 @@
 // Runs: a list that is always up to date, and those that are chosen side by side.  The address holds which and over what.
-import { $, COLORS, DASHES, color, digits, draw, element, fill, lineSample, percent, say, seconds, tick, wrapped } from "./common.js";
+import { $, DASHES, color, digits, draw, element, fill, lineSample, percent, say, seconds, tick, wrapped } from "./common.js";
 
 const given = new URLSearchParams(location.search);
 const MOST = 8;
@@ -52,7 +52,12 @@ function toggle(name, on) {
   choose(on ? [...chosen, name] : chosen.filter((other) => other !== name));
 }
 const link = (name) => `/report?${new URLSearchParams({ run: name })}`;
-const swatch = (name) => element("span", { class: `swatch color-${chosen.indexOf(name)}`, "aria-hidden": "true" });
+
+function swatch(name) {
+  const square = element("span", { class: "swatch", "aria-hidden": "true" });
+  square.style.setProperty("--of-run", `var(--run-${chosen.indexOf(name)})`);
+  return square;
+}
 
 const failure = (run) => `diverged in round ${run.diverged.round}`;
 
@@ -106,12 +111,12 @@ function lines(id, runs, key, axisLabel, say) {
     tooltip: { trigger: "axis", renderMode: "richText", formatter: (points) => points.map(({ seriesName, value }) => `${seriesName}: ${say(value[2])} in round ${value[0]}, after ${seconds(value[1])}`).join("\n") },
     series: runs.map((run) => ({
       name: run.name, type: "line", data: run.lines[key], encode: { x, y: 2 }, symbol: "circle", symbolSize: 4, showSymbol: run.lines[key].length < 40,
-      lineStyle: { width: 2, type: DASHES[chosen.indexOf(run.name)] }, itemStyle: { color: color(COLORS[chosen.indexOf(run.name)]) },
+      lineStyle: { width: 2, type: DASHES[chosen.indexOf(run.name)] }, itemStyle: { color: color(`run-${chosen.indexOf(run.name)}`) },
     })),
   }), ends.length ? ends.map(([name, end]) => `${name}: ${say(end[2])} in round ${end[0]}`).join("; ") : "nothing yet");
 }
 
-const KINDS = [["computing", "compute_s", "blue"], ["on the air", "transmit_s", "orange"], ["at the server", "server_s", "green"], ["waiting", "idle_s", "grey"]];
+const KINDS = [["computing", "compute_s", "compute"], ["on the air", "transmit_s", "transmit"], ["at the server", "server_s", "server"], ["waiting", "idle_s", "idle"]];
 
 function spent(runs) {
   const parts = runs.map((run) => {
