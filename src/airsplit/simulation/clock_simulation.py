@@ -67,14 +67,15 @@ class DeviceTotals:
 
 @dataclass(frozen=True, eq=False)
 class ClockRun:
-    """A run as the virtual clock sees it.
+    """The rounds of a run on the virtual clock.
 
-    schedule    what was stepped through, as it is after the last round
-    latency_s   of each round
-    devices     what each device came to
-    planned_mean_latency_s, planned_expected_latency_s    E · max_k E[τ_k] and E · E[max_k τ_k] of the plans in force, mean over
-                rounds: a round with all devices and the channels that were planned for; None where the algorithm is not
-                what was planned
+    Attributes:
+        schedule: State of the schedule after the last round.
+        latency_s: Latency of each round.
+        devices: Totals of each device.
+        planned_mean_latency_s: E · max_k E[τ_k] of the plans in force, mean over rounds, for all
+            devices and the planned channels. None if the algorithm does not train as planned.
+        planned_expected_latency_s: The same for E · E[max_k τ_k].
     """
 
     schedule: Schedule
@@ -167,13 +168,15 @@ class ClockRun:
 def clock_run(
     scenario: Scenario, *, rounds: int | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> ClockRun:
-    """Step through the rounds of a scenario, with all that its training would draw, but for the training.
+    """Step through the rounds of a scenario and draw all that its training draws, without training.
 
-    rounds   None: as many as training.rounds says
-    tell     is told after each round how far it is
+    Latencies equal those of a run's records to the last bit. Memory grows with the number of
+    devices plus the number of rounds, not with their product.
 
-    The latencies are those of the records of a run, to the last bit.  What is kept grows with the number of devices and with the
-    number of rounds, but not with both multiplied.
+    Args:
+        scenario: What to step through.
+        rounds: Number of rounds (default: training.rounds).
+        tell: Called after each round with a line of progress.
 
     >>> quick = clock_run(Scenario.load("demo"), rounds=3)
     >>> quick.rounds, len(quick.devices), quick.steps  # of five iterations each

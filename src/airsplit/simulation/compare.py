@@ -37,13 +37,19 @@ def compare(
     data: str | os.PathLike[str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Train a scenario with each algorithm and with `seeds` seeds, from training.seed on, each into a folder of its own in `out`.
+    """Train a scenario with several algorithms and seeds, each run in its own folder of `out`.
 
-    target   a test accuracy, or a value of training.metric; None: the best round number, whole percent of accuracy, that all
-             reach whose training does not diverge
-    resume   take up what is there
-    jobs     runs at the same time; None: as many as there are cores
-    tell     is told now and then how far it is
+    Args:
+        scenario: What to train; its first seed is training.seed.
+        out: Folder of the runs and of comparison.json.
+        seeds: Number of seeds.
+        algorithms: Names, or paths of your own algorithms.
+        target: A test accuracy, or a value of training.metric. None: the best round number (whole
+            percent of accuracy) that all runs reach which do not diverge.
+        resume: Continue the runs in `out`.
+        jobs: Runs in parallel (default: number of cores).
+        data: Folder with data sets.
+        tell: Called now and then with a line of progress.
     """
     require_integer("seeds", seeds, low=1, high=1000)
     if jobs is not None:

@@ -27,18 +27,25 @@ def simulate(
     resume: bool = False,
     data: str | os.PathLike[str] | None = None,
 ) -> Iterator[RoundRecord]:
-    """Train a scenario in virtual time: an iterator that trains a round for each record that is asked for.
+    """Train a scenario on a virtual clock; yield one record per round.
 
-    out      a folder for the run: scenario, plan, records, checkpoint; None: nothing is written
-    resume   go on with the run in `out`, bit for bit as if it had never stopped; only training.rounds may differ
-    data     the folder with data sets; None: AIRSPLIT_DATA, or the usual one
+    Everything is checked, loaded and planned before this returns. Each round is trained when its
+    record is asked for.
 
-    Everything is checked, loaded and planned before the iterator comes back.
+    In processes started by torchrun, each trains its part of the devices, and all get the same
+    records, so all must iterate. Only the first process writes, and needs `out`. Processes that
+    torchrun restarts resume by themselves.
 
-    In processes that torchrun has started, each trains its share of the devices, and all get the same records, so all must
-    ask for them; only the first writes, and needs `out`.  Those that torchrun starts again go on with the run by themselves.
+    Args:
+        scenario: What to train.
+        out: Folder for scenario, plan, records and checkpoints; None writes nothing.
+        resume: Continue the run in `out`, bit for bit as if it had never stopped. Only
+            training.rounds may differ from that run's scenario.
+        data: Folder with data sets (default: AIRSPLIT_DATA, or the user's cache).
 
-    >>> quick = Scenario.load("demo").replace(**{"training.rounds": 1, "fleet.devices": 2, "training.iterations_per_round": 1})
+    >>> quick = Scenario.load("demo").replace(
+    ...     **{"training.rounds": 1, "fleet.devices": 2, "training.iterations_per_round": 1}
+    ... )
     >>> [record.round for record in simulate(quick)]
     [1]
     """

@@ -390,10 +390,16 @@ def load_state(
     average: bool = False,
     front: str | os.PathLike[str] | None = None,
 ) -> dict[str, Tensor]:
-    """The whole model of a device after the last round: personal and common layers, under the names of the model's own state_dict.
+    """Return the whole model of a device after the last round.
 
-    average   instead of one device's, the mean of all devices' personal layers
-    front     the folder in which a device of a networked run keeps its layers, which the server never has; it says which device it is of
+    Personal and common layers are under the names of the model's own state_dict.
+
+    Args:
+        run_folder: Folder of a run.
+        device: Number of the device, from zero.
+        average: Return the mean of all devices' personal layers instead.
+        front: Folder of a networked device, which keeps the layers that the server never has. It
+            also says which device it belongs to.
     """
     chosen = device_of(front) if device is None and front is not None and not average else device
     return trained_model(run_folder, device=chosen, average=average, front=front)[0]

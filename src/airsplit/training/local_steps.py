@@ -35,11 +35,12 @@ Trained = TypeVar("Trained")
 class Task:
     """What a round asks of K devices.
 
-    number      of the round, from one
-    splits      where each is cut
-    asked       whether it is asked to take part
-    iterations  how many each runs: all E; none where it is not asked; fewer where it drops out
-    weights     in the average: zero where it does not finish, and together one
+    Attributes:
+        number: Number of the round, from one.
+        splits: Split of each device.
+        asked: Whether each device is asked to take part.
+        iterations: Iterations of each device: all E, none if it is not asked, fewer if it drops out.
+        weights: Weights in the average, with sum one; zero for devices that do not finish.
     """
 
     number: int

@@ -33,17 +33,23 @@ LOCK_S = 2.0
 
 
 class Device:
-    """One device of a run.
+    """One device of a networked run.
 
-    name       how the server knows it; not needed where a certificate says it
-    data       a folder with data sets, of which the device takes its part; or "package.module:factory", its own
-    model      "package.module:factory", where the scenario's model is not one of airsplit's
-    weights    what to begin with, where the scenario's model begins with weights from a file
-    partition  "package.module:function", where the server's data set is divided by code of its own
-    metric     "package.module:function", where the scenario's metric is not airsplit's and the device evaluates by itself
-    raw_inputs which inputs of the model may leave the device as they are; "refuse": none, "allow": all
-    folder     for its checkpoint and measurements
-    patience_s how long it tries to reach the server before it gives up
+    Args:
+        name: Name at the server; not needed if a certificate states it.
+        folder: Folder for the device's checkpoint and measurements.
+        data: Folder with data sets, of which the device uses its part, or "package.module:factory".
+        model: "package.module:factory", if the scenario's model is not built in.
+        weights: Initial weights, if the scenario's model starts from a file.
+        partition: "package.module:function", if the server's data set is partitioned by user code.
+        metric: "package.module:function", if the scenario's metric is not built in and the device
+            evaluates.
+        raw_inputs: Inputs of the model that may leave the device unchanged; "refuse" for none,
+            "allow" for all.
+        memory_bytes: Memory limit for training (0: none).
+        probe_s: Seconds to measure the device for.
+        patience_s: Seconds to retry before giving up on the server.
+        tell: Called with each event.
     """
 
     def __init__(

@@ -25,12 +25,21 @@ LAST_WORDS_S = 2.0
 
 
 class Serving:
-    """A server that listens, with its run folder.  Iterating over it trains; each record is on the disk before it is seen.
+    """A listening server and its run folder.
 
-    devices      how many take part; None: as many as the scenario's fleet has or, when resuming, as before
-    listen_on    HOST:PORT
-    credentials  for TLS; None: plain text
-    admission    who is let in, where there is TLS; without, whoever gets in may take any name
+    Iterating over it waits for the devices, plans, and trains; each record is on disk before it is
+    yielded.
+
+    Args:
+        scenario: What to train.
+        out: Folder of the run.
+        devices: Number of devices (default: size of the scenario's fleet; when resuming, as before).
+        listen_on: HOST:PORT.
+        resume: Continue the run in `out`.
+        wait_s: Seconds to wait for devices.
+        credentials: Server credentials for TLS; None means plain text.
+        admission: Which certificates may join. Without it, a client may use any name.
+        tell: Called with each event.
     """
 
     def __init__(

@@ -14,12 +14,14 @@ from airsplit.training.virtual_time import Charges, Terms
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to train.
+    """A training algorithm.
 
-    boundary  given the splits, the split up to which layers are personal from round to round; 0: none
-    round     trains one round and returns the mean loss, or None where no device finished
-    charges   what a round costs on the virtual clock
-    in_turns  whether devices train one after the other, each from where the one before it ended
+    Attributes:
+        name: Name in records and tables.
+        boundary: Maps the splits to the split up to which layers are personal; 0 for none.
+        round: Trains one round; returns the mean loss, or None if no device finished.
+        charges: What a round costs on the virtual clock.
+        in_turns: Whether devices train one after the other, each from where the previous one ended.
     """
 
     name: str
