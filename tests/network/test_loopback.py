@@ -650,6 +650,54 @@ def test_devices_take_their_part_of_a_data_set_that_all_have(tmp_path: Path) -> 
     assert_same_run(made, records, simulated, simulated.records)
 
 
+def divide_unevenly(
+    labels: np.ndarray, devices: int, rng: np.random.Generator, first: int
+) -> list[np.ndarray]:
+    samples = rng.permutation(len(labels))
+    return [samples[:first], *np.array_split(samples[first:], devices - 1)]
+
+
+def smoothed_cross_entropy(output: Tensor, labels: Tensor, amount: float) -> Tensor:
+    return torch.nn.functional.cross_entropy(output, labels, label_smoothing=amount)
+
+
+OWN_PARTITION = {
+    "partition": f"{__name__}:divide_unevenly",
+    "partition_arguments": {"first": 21},
+    "loss": f"{__name__}:smoothed_cross_entropy",
+    "loss_arguments": {"amount": 0.25},
+}
+
+
+def test_devices_that_name_the_partitions_code_take_their_part_by_it(tmp_path: Path) -> None:
+    wanted = digits(**OWN_PARTITION)
+    simulated = Simulated(wanted)
+    with party(wanted, tmp_path) as made:
+        made.join_all(partition=f"{__name__}:divide_unevenly")
+        records = made.train()
+        made.leave()
+    assert [member.samples for member in made.server.members] == [21, 708, 708]
+    assert_same_run(made, records, simulated, simulated.records)
+
+
+def test_a_device_runs_no_partition_that_only_the_server_names(tmp_path: Path) -> None:
+    error = refused(digits(**OWN_PARTITION), tmp_path)
+    assert isinstance(error, InvalidValue)
+    assert "say which code to run by --partition package.module:function" in str(error)
+
+
+def test_a_device_with_data_of_its_own_needs_no_partition(tmp_path: Path) -> None:
+    with party(digits(**OWN_PARTITION), tmp_path) as made:
+        made.join("0", data=f"{__name__}:digits_of_its_own")
+        fleets.wait_until(lambda: made.server.members[0].arrived)
+    assert made.server.members[0].samples == 5
+
+
+def digits_of_its_own() -> Any:
+    images = torch.zeros(5, 1, 8, 8)
+    return (images, torch.arange(5)), (images, torch.arange(5))
+
+
 def test_devices_bring_data_of_their_own(tmp_path: Path) -> None:
     """One factory for all: each device trains on all of what its factory gives."""
     wanted = scenario(rounds=2)
