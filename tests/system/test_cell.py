@@ -1,12 +1,15 @@
 """The cell: its band, noise levels and path loss are checked when it is made."""
 
 import math
+import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.system.cell import Cell
+from airsplit.system.path_loss import PATH_LOSSES
 
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1.0]
 
@@ -50,3 +53,50 @@ def test_a_variant_of_a_cell_may_change_the_kind_of_noise() -> None:
 def test_an_unknown_path_loss_offers_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'free-space'"):
         Cell(path_loss="freespace")
+
+
+def test_the_error_for_an_unknown_path_loss_lists_all_that_are_built_in() -> None:
+    with pytest.raises(UnknownName) as error:
+        Cell(path_loss="rural")
+    assert all(name in str(error.value) for name in PATH_LOSSES)
+
+
+@pytest.mark.parametrize("bad", ["", "my.losses:", ":loss", "my losses:loss", "my.losses", 5, None])
+def test_a_path_loss_is_a_known_name_or_a_path_to_code(bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^cell\.path_loss "):
+        Cell(path_loss=bad)
+
+
+@pytest.mark.parametrize("bad", [None, 5, "exponent=3", ["exponent"], {3: 4}])
+def test_arguments_of_a_path_loss_are_a_table_of_named_values(bad: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^cell\.path_loss_arguments must be a table"):
+        Cell(path_loss="my.losses:loss", path_loss_arguments=bad)
+
+
+def test_a_built_in_path_loss_takes_no_arguments() -> None:
+    with pytest.raises(
+        InvalidValue, match=r"path_loss_arguments is for a path loss of your own.*for 'free-space'"
+    ):
+        Cell(path_loss="free-space", path_loss_arguments={"exponent": 2.0})
+
+
+def test_a_cell_with_code_by_path_is_a_value_like_any_other() -> None:
+    arguments = {"exponent": 3.0, "walls": [1, 2]}
+    cell = Cell(path_loss="my.losses:loss", path_loss_arguments=arguments)
+    twin = Cell(path_loss="my.losses:loss", path_loss_arguments={"walls": [1, 2], "exponent": 3.0})
+    assert cell == twin
+    assert hash(cell) == hash(twin)
+    assert cell != cell.replace(path_loss_arguments={"exponent": 4.0})
+    assert pickle.loads(pickle.dumps(cell)) == cell  # noqa: S301 - written on this line
+
+
+def test_a_change_of_the_callers_table_does_not_change_a_cell() -> None:
+    arguments = {"walls": [1, 2]}
+    cell = Cell(path_loss="my.losses:loss", path_loss_arguments=arguments)
+    arguments["walls"].append(3)
+    assert cell.path_loss_arguments == {"walls": [1, 2]}
+
+
+def test_the_gain_is_the_inverse_of_the_loss_times_the_fading() -> None:
+    gain = Cell().channel_gain(np.array([1000.0, 1000.0]), np.array([1.0, 0.5]))
+    assert gain == pytest.approx([10**-12.81, 0.5 * 10**-12.81], rel=1e-12)

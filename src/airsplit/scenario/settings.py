@@ -259,6 +259,7 @@ class CellSettings(Section):
     downlink_bandwidth_hz: float | None = None
     downlink_power_dbm: float = 30.0
     path_loss: str = "paper"
+    path_loss_arguments: dict[str, Any] = Field(default_factory=dict)
     carrier_hz: float = 2e9
     resource_blocks: int | None = None
 

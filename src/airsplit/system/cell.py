@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airsplit.core.arrays import Floats
-from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number
-from airsplit.core.units import dbm_to_watts
-from airsplit.system.radio import PATH_LOSS_DB, Direction
+from airsplit.core.errors import InvalidValue, require_integer, require_number, show
+from airsplit.core.plugins import require_choice_or_path
+from airsplit.core.units import db_to_linear, dbm_to_watts
+from airsplit.system.path_loss import PATH_LOSSES, path_loss_db
+from airsplit.system.radio import Direction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """The radio that the devices share.
+    """The radio that K devices share: a band W and the noise on it.
 
-    noise_dbm              the paper's: one noise power, whatever the share (the default, at -114 dBm)
-    noise_dbm_per_hz       a density instead: noise grows with the band used
-    downlink_bandwidth_hz  None: the same as up
-    path_loss              "paper", "free-space" or "3gpp-uma-nlos"; the last two use carrier_hz
-    resource_blocks        N: shares are multiples of 1/N; None: any share
+    Attributes:
+        bandwidth_hz: W, of which device k gets the share b_k.
+        noise_dbm: N₀ of the paper: the same noise power for every share. It is the default, at
+            -114 dBm.
+        noise_dbm_per_hz: A noise density instead, so that noise grows with the band used.
+        downlink_bandwidth_hz: None for the same band as up.
+        downlink_power_dbm: Power at which the server sends.
+        path_loss: A key of `PATH_LOSSES`, or "package.module:name" for code of your own: a
+            function `path_loss(distance_m, carrier_hz, **arguments)` that returns the loss of
+            each device in dB. It is imported when rates are computed.
+        path_loss_arguments: Keyword arguments for such code.
+        carrier_hz: Carrier frequency; the path loss "paper" is fixed at 2 GHz.
+        resource_blocks: N, if shares must be multiples of 1/N; None for any share.
+
+    >>> cell = Cell(bandwidth_hz=10e6, noise_dbm=-110.0)
+    >>> cell.replace(noise_dbm_per_hz=-174.0).noise_dbm is None
+    True
     """
 
     bandwidth_hz: float = 20e6
@@ -28,36 +44,69 @@ class Cell:
     downlink_bandwidth_hz: float | None = None
     downlink_power_dbm: float = 30.0
     path_loss: str = "paper"
+    # No part of the hash, so that a cell stays hashable; equality does compare it.
+    path_loss_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     carrier_hz: float = 2e9
     resource_blocks: int | None = None
 
     def __post_init__(self) -> None:
         if self.noise_dbm is not None and self.noise_dbm_per_hz is not None:
             raise InvalidValue(
-                f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz ({self.noise_dbm_per_hz}) exclude each other; give one"
+                f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz "
+                f"({self.noise_dbm_per_hz}) exclude each other; give one"
             )
         if self.noise_dbm is None and self.noise_dbm_per_hz is None:
             object.__setattr__(self, "noise_dbm", -114.0)
+
         for name in ("bandwidth_hz", "carrier_hz", "downlink_bandwidth_hz"):
             if getattr(self, name) is not None:
                 require_number(f"cell.{name}", getattr(self, name), above=0)
         for name in ("noise_dbm", "noise_dbm_per_hz", "downlink_power_dbm"):
             if getattr(self, name) is not None:
                 require_number(f"cell.{name}", getattr(self, name), low=-400, high=400)
-        require_choice("cell.path_loss", self.path_loss, PATH_LOSS_DB)
         if self.resource_blocks is not None:
             require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**9)
+        require_choice_or_path("cell.path_loss", self.path_loss, PATH_LOSSES)
+        self._check_path_loss_arguments()
+
+    def _check_path_loss_arguments(self) -> None:
+        arguments = self.path_loss_arguments
+        if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
+            raise InvalidValue(
+                f"cell.path_loss_arguments must be a table of named values, got {show(arguments)}"
+            )
+        if arguments and self.path_loss in PATH_LOSSES:
+            raise InvalidValue(
+                "cell.path_loss_arguments is for a path loss of your own, cell.path_loss = "
+                f'"package.module:function", got {show(arguments)} for {self.path_loss!r}; '
+                "leave it out"
+            )
+        # A copy, because a change of the caller's table must not change a cell that was checked.
+        object.__setattr__(self, "path_loss_arguments", deepcopy(dict(arguments)))
 
     def replace(self, **changes: Any) -> Cell:
-        """A variant of this cell."""
+        """Return a variant of this cell; one kind of noise takes the place of the other."""
         if changes.get("noise_dbm_per_hz") is not None:
             changes.setdefault("noise_dbm", None)
         elif changes.get("noise_dbm") is not None:
             changes.setdefault("noise_dbm_per_hz", None)
         return replace(self, **changes)
 
+    def channel_gain(self, distance_m: Floats, fading: Floats) -> Floats:
+        """Return the power gains |g|² = 10^(-PL/10) · |g̃|², path loss times small-scale fading.
+
+        >>> import numpy as np
+        >>> gain = Cell().channel_gain(np.array([1000.0]), np.array([1.0]))
+        >>> round(10 * float(np.log10(gain[0])), 6)
+        -128.1
+        """
+        loss_db = path_loss_db(
+            self.path_loss, distance_m, self.carrier_hz, self.path_loss_arguments
+        )
+        return db_to_linear(-loss_db) * fading
+
     def direction(self, bandwidth_hz: float, received_w: Floats) -> Direction:
-        """One way of the K links, from the power that is received over the full band."""
+        """Return one direction of K links from the power received over the full band."""
         if self.noise_dbm_per_hz is not None:
             noise_w = dbm_to_watts(self.noise_dbm_per_hz) * bandwidth_hz
             return Direction.noise_density(bandwidth_hz, received_w / noise_w)

@@ -23,7 +23,7 @@ from airsplit.core.randomness import generator
 from airsplit.core.units import dbm_to_watts
 from airsplit.system.cell import Cell
 from airsplit.system.fleet_csv import FleetTable, format_fleet_table, parse_fleet_table
-from airsplit.system.radio import Direction, Link, channel_gain
+from airsplit.system.radio import Direction, Link
 from airsplit.system.traces import Trace
 
 
@@ -192,7 +192,7 @@ class Fleet:
             return Link(Direction(self.full_band_rate_bps), Direction(back) if downlink else None)
         assert self.distance_m is not None  # noqa: S101 - see _check_sources
         cell = self.cell
-        gain = channel_gain(cell.path_loss, self.distance_m, self.fading, cell.carrier_hz)
+        gain = cell.channel_gain(self.distance_m, self.fading)
         up = cell.direction(cell.bandwidth_hz, dbm_to_watts(self.transmit_power_dbm) * gain)
         _require_channels("uplink", up, self.distance_m)
         if not downlink:

@@ -1,79 +1,18 @@
-r"""Path loss, gain, rate, and how long a payload takes at a share of the band.  Pure numpy.
+r"""Rates of K links, and the air time of a payload at a share of the band.
 
-The paper's rate is R(b) = b W log2(1 + p g / N) with one noise power N whatever the share; with a noise density N₀
-it is R(b) = b W log2(1 + p g / (N₀ b W)).  Both are concave and increasing in the share b.
+The paper's rate is R(b) = b W log2(1 + p g / N), with one noise power N for every share. With a
+noise density N₀ it is R(b) = b W log2(1 + p g / (N₀ b W)). Both are concave and increasing in the
+share b, and R(0) = 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from airsplit.core.arrays import Floats
-from airsplit.core.units import db_to_linear
-
-SPEED_OF_LIGHT = 299_792_458.0
-
-
-def paper_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:  # noqa: ARG001 - fixed at 2 GHz by its authors
-    """128.1 + 37.6 log10(d / km), the macro-cell loss at 2 GHz that the paper uses.
-
-    >>> float(paper_path_loss_db(np.array(100.0), 2e9))
-    90.5
-    """
-    return 128.1 + 37.6 * np.log10(distance_m / 1e3)
-
-
-def free_space_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:
-    """20 log10(4 π d f / c).
-
-    >>> round(float(free_space_path_loss_db(np.array(1000.0), 2e9)), 2)
-    98.47
-    """
-    return 20 * np.log10(4 * np.pi * distance_m * carrier_hz / SPEED_OF_LIGHT)
-
-
-def uma_nlos_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:
-    """3GPP TR 38.901 table 7.4.1-1, urban macro without line of sight; mast 25 m, device 1.5 m, distance on the ground.
-
-    >>> round(float(uma_nlos_path_loss_db(np.array(1000.0), 2e9)), 2)
-    136.81
-    """
-    mast_m, device_m, environment_m = 25.0, 1.5, 1.0
-    f_ghz = carrier_hz / 1e9
-    d3 = np.hypot(distance_m, mast_m - device_m)
-    breakpoint_m = (
-        4 * (mast_m - environment_m) * (device_m - environment_m) * carrier_hz / SPEED_OF_LIGHT
-    )
-    near = 28.0 + 22 * np.log10(d3) + 20 * np.log10(f_ghz)
-    far = (
-        28.0
-        + 40 * np.log10(d3)
-        + 20 * np.log10(f_ghz)
-        - 9 * np.log10(breakpoint_m**2 + (mast_m - device_m) ** 2)
-    )
-    in_sight = np.where(distance_m <= breakpoint_m, near, far)
-    loss: Floats = np.maximum(in_sight, 13.54 + 39.08 * np.log10(d3) + 20 * np.log10(f_ghz))
-    return loss
-
-
-PATH_LOSS_DB: dict[str, Callable[[Floats, float], Floats]] = {
-    "paper": paper_path_loss_db,
-    "free-space": free_space_path_loss_db,
-    "3gpp-uma-nlos": uma_nlos_path_loss_db,
-}
-
-
-def channel_gain(path_loss: str, distance_m: Floats, fading: Floats, carrier_hz: float) -> Floats:
-    """The power gain |g|² = 10^(-PL/10) · |g̃|²: a loss of PL decibels, times the small-scale fading.
-
-    >>> round(10 * float(np.log10(channel_gain("paper", np.array(1000.0), np.array(1.0), 2e9))), 6)
-    -128.1
-    """
-    return db_to_linear(-PATH_LOSS_DB[path_loss](distance_m, carrier_hz)) * fading
 
 
 class TransmitTime(NamedTuple):
@@ -86,9 +25,14 @@ class TransmitTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Direction:
-    """One way of a link, for K devices.
+    """One direction of K links: R_k as a function of the share b_k.
 
-    `scale_bps` is the full-band rate when `snr` is None, and W / ln 2 otherwise; `snr` is that of the full band.
+    Attributes:
+        scale_bps: Rate over the full band if `snr` is None, else W / ln 2.
+        snr: Signal-to-noise ratio over the full band, if noise grows with the band used.
+
+    >>> Direction.fixed_snr(1e6, np.array([3.0])).rate_bps(np.array([0.5])).tolist()  # ½ · 1 MHz · log2 4
+    [1000000.0]
     """
 
     scale_bps: Floats
@@ -96,18 +40,17 @@ class Direction:
 
     @classmethod
     def fixed_snr(cls, bandwidth_hz: float, snr: Floats) -> Direction:
-        """The paper's: R(b) = b W log2(1 + SNR)."""
+        """Return the paper's links, R(b) = b W log2(1 + SNR)."""
         return cls(bandwidth_hz * np.log1p(snr) / np.log(2))
 
     @classmethod
     def noise_density(cls, bandwidth_hz: float, full_band_snr: Floats) -> Direction:
-        """Noise grows with the band used: R(b) = b W log2(1 + SNR / b)."""
+        """Return links whose noise grows with the band used, R(b) = b W log2(1 + SNR / b)."""
         return cls(np.full_like(full_band_snr, bandwidth_hz / np.log(2)), full_band_snr)
 
     def rate_bps(self, share: Floats) -> Floats:
-        """
-        >>> Direction.fixed_snr(1e6, np.array([3.0])).rate_bps(np.array([0.5])).tolist()
-        [1000000.0]
+        """Return R_k(b_k).
+
         >>> Direction.noise_density(1e6, np.array([3.0])).rate_bps(np.array([1.0])).tolist()
         [2000000.0]
         """
@@ -117,31 +60,38 @@ class Direction:
             return np.where(share > 0, self.scale_bps * share * np.log1p(self.snr / share), 0.0)
 
     def transmit(self, bits: Floats, share: Floats) -> TransmitTime:
-        """How long `bits` take, t(b) = D / R(b): positive, falling and convex in b > 0."""
+        """Return t(b) = D / R(b), which is positive, falling and convex in b > 0."""
         b = share
         if self.snr is None:
             t = bits / (self.scale_bps * b)
             return TransmitTime(t, -t / b, 2 * t / b**2)
+
+        # R is proportional to y = b ln(1 + S/b), so t is to 1/y.
         S = self.snr
-        y, dy, ddy = b * np.log1p(S / b), _marginal(S / b), -(S**2) / (b * (b + S) ** 2)
+        y = b * np.log1p(S / b)
+        dy = _marginal_rate(S / b)
+        ddy = -(S**2) / (b * (b + S) ** 2)
         t = bits / (self.scale_bps * y)
         return TransmitTime(t, -t * dy / y, t * (2 * (dy / y) ** 2 - ddy / y))
 
     def reshape(self, *shape: int) -> Direction:
-        return Direction(
-            self.scale_bps.reshape(shape), None if self.snr is None else self.snr.reshape(shape)
-        )
+        """Return the same links as an array of another shape."""
+        snr = None if self.snr is None else self.snr.reshape(shape)
+        return Direction(self.scale_bps.reshape(shape), snr)
 
     def take(self, devices: slice) -> Direction:
-        return Direction(self.scale_bps[devices], None if self.snr is None else self.snr[devices])
+        """Return the links of some of the devices."""
+        snr = None if self.snr is None else self.snr[devices]
+        return Direction(self.scale_bps[devices], snr)
 
 
-def _marginal(z: Floats) -> Floats:
-    """ln(1 + z) - z / (1 + z), what more band adds to the rate; by its series where the two terms would cancel.
+def _marginal_rate(z: Floats) -> Floats:
+    """Return ln(1 + z) - z / (1 + z), the derivative of b ln(1 + S/b) at z = S/b.
 
-    >>> bool(np.isclose(_marginal(np.array(1e-9)), 0.5e-18))
+    >>> bool(np.isclose(_marginal_rate(np.array(1e-9)), 0.5e-18))
     True
     """
+    # The two terms cancel where z is small: use their series, z²/2 - 2z³/3 + 3z⁴/4 - …, there.
     small = np.minimum(z, 1e-3)
     series = small**2 * (1 / 2 - small * (2 / 3 - small * (3 / 4 - small * (4 / 5))))
     return np.where(z < 1e-3, series, np.log1p(z) - z / (1 + z))
@@ -149,7 +99,19 @@ def _marginal(z: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Link:
-    """Up and down together: a device uses the same share of both.  `down` is None where the way back costs nothing."""
+    """K links, up and down: the device uses the same share b_k of both bands.
+
+    The air time τ^cm_k = D_up / R^up_k(b_k) + D_down / R^down_k(b_k) is positive, falling and
+    convex in b_k.
+
+    Attributes:
+        up: Activations to the server.
+        down: Gradients back; None if they cost no time, as in the paper.
+
+    >>> link = Link(Direction.fixed_snr(1e6, np.array([3.0])))  # 2 Mbit/s over the full band
+    >>> link.seconds(np.array([1e6]), np.array([0.0]), np.array([0.5])).tolist()
+    [1.0]
+    """
 
     up: Direction
     down: Direction | None = None
@@ -160,6 +122,7 @@ class Link:
         return self.up.snr is None and (self.down is None or self.down.snr is None)
 
     def transmit(self, up_bits: Floats, down_bits: Floats, share: Floats) -> TransmitTime:
+        """Return the air time τ^cm of b > 0 with its derivatives."""
         up = self.up.transmit(up_bits, share)
         if self.down is None:
             return up
@@ -167,15 +130,19 @@ class Link:
         return TransmitTime(*(u + d for u, d in zip(up, down, strict=True)))
 
     def seconds(self, up_bits: Floats, down_bits: Floats, share: Floats) -> Floats:
-        """Seconds on the air at this share; infinite where the share is zero."""
+        """Return the air time τ^cm at a share; infinite where the share is zero."""
         with np.errstate(divide="ignore"):
             total = up_bits / self.up.rate_bps(share)
-            return total if self.down is None else total + down_bits / self.down.rate_bps(share)
+            if self.down is None:
+                return total
+            return total + down_bits / self.down.rate_bps(share)
 
     def share(self, up_bits: Floats, down_bits: Floats, seconds: Floats) -> Floats:
-        """The share b with t(b) = seconds; above 1 or infinite where not even the whole band, or no time at all, does.
+        """Return the share b with τ^cm(b) = seconds.
 
-        Newton on ln t over ln b, which is convex: from the right of the root it lands on its left, then climbs to it.
+        It is above 1, or infinite, where the full band is not enough or there is no time at all.
+        Newton on ln τ^cm over ln b, which is convex: from the right of the root it lands on its
+        left, then climbs to it.
 
         >>> link = Link(Direction.fixed_snr(1e6, np.array([3.0])))
         >>> link.share(np.array([1e6]), np.array([0.0]), np.array([1.0])).tolist()
@@ -186,23 +153,28 @@ class Link:
             b = np.where(seconds > 0, full / seconds, np.inf)
         if self.is_proportional:
             return b
-        reachable = b <= 1 + 1e-12
-        b, target = np.where(reachable, b, 1.0), np.where(reachable, seconds, full)
+
+        # Devices out of reach iterate towards the full band, so that no number here is infinite.
+        is_reachable = b <= 1 + 1e-12
+        b = np.where(is_reachable, b, 1.0)
+        target = np.where(is_reachable, seconds, full)
         for _ in range(100):
             t = self.transmit(up_bits, down_bits, b)
-            # where power, not band, is the limit, ln t is almost flat on the right and the first steps would leap too far
+            # Where power, not band, is the limit, ln t is almost flat on the right of the root,
+            # and the first steps would leap too far.
             step = np.clip(np.log(target / t.seconds) * t.seconds / (b * t.slope), -3, 3)
-            b = np.minimum(
-                b * np.exp(step), 1.0
-            )  # the root is no further: the whole band is enough
+            # The full band is enough, so the root is at most 1.
+            b = np.minimum(b * np.exp(step), 1.0)
             if np.all(np.abs(step) < 1e-14):
                 break
-        return np.where(reachable, b, np.inf)
+        return np.where(is_reachable, b, np.inf)
 
     def column(self) -> Link:
-        """The same link with devices down the first axis, to be broadcast against splits along the second."""
-        return Link(self.up.reshape(-1, 1), None if self.down is None else self.down.reshape(-1, 1))
+        """Return the same links as a column, to be broadcast against a row of splits."""
+        down = None if self.down is None else self.down.reshape(-1, 1)
+        return Link(self.up.reshape(-1, 1), down)
 
     def take(self, devices: slice) -> Link:
-        """The link of some of the devices."""
-        return Link(self.up.take(devices), None if self.down is None else self.down.take(devices))
+        """Return the links of some of the devices."""
+        down = None if self.down is None else self.down.take(devices)
+        return Link(self.up.take(devices), down)
