@@ -33,7 +33,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_piece_is_short() -> None:
     assert {name: code.count("\n") < 40 for name, code in MODULES.items()} == dict.fromkeys(
-        ("thrifty", "median", "tones", "calibration"), True
+        ("thrifty", "median", "tones", "calibration", "walls"), True
     )
 
 
@@ -264,3 +264,16 @@ def test_the_calibration_error_by_hand(workplace: Path) -> None:
 
     scores = torch.tensor([[0.9, 0.1]] * 3).log()
     assert calibration_error(scores, torch.tensor([0, 0, 1])) == pytest.approx(abs(3 * 0.9 - 2) / 3)
+
+
+def test_a_path_loss_of_ones_own_changes_the_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "paper-alexnet", "--json", "--set", "cell.path_loss=walls:shadowed_path_loss"]
+    latencies = []
+    for shadowing_db in (0, 6):
+        changed = f"cell.path_loss_arguments.shadowing_db={shadowing_db}"
+        assert main([*words, "--set", changed]) == 0
+        latencies.append(json.loads(capsys.readouterr().out)["expected_latency_s"])
+    assert main(["plan", "paper-alexnet", "--json"]) == 0
+    built_in = json.loads(capsys.readouterr().out)["expected_latency_s"]
+    assert latencies[0] == pytest.approx(built_in)
+    assert latencies[1] != pytest.approx(built_in)
