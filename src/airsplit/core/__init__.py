@@ -1,4 +1,4 @@
-"""Ground that every room stands on: errors, files, formatting, randomness, and loading of a user's own code.
+"""Foundations that every room builds on: errors, files, formatting, randomness, user code.
 
-Nothing here knows about networks, devices or training.
+Nothing here knows about models, devices or training.
 """

@@ -1,4 +1,4 @@
-"""Names for the arrays of the package."""
+"""Array types that annotations use throughout the package."""
 
 from __future__ import annotations
 

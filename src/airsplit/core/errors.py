@@ -1,14 +1,14 @@
-"""What can go wrong, and the checks that say so.
+"""The package's errors, and checks of input values that raise them.
 
     AirsplitError
     ├── InvalidValue (also a ValueError)   a number, name or length breaks a rule
-    │   ├── UnknownName                    … because nothing of that name exists
-    │   └── UserCodeError                  code that the user named raised an exception: its __cause__
-    ├── FileProblem                        a file is missing, cut short or not what it should be
-    ├── Infeasible                         the input is sound, but no plan satisfies it
-    └── Diverged                           training met a number that is not finite
+    │   ├── UnknownName                    nothing of that name exists
+    │   └── UserCodeError                  code that the user named raised an exception
+    ├── FileProblem                        a file is missing, truncated or malformed
+    ├── Infeasible                         the input is valid, but no plan satisfies it
+    └── Diverged                           training produced a number that is not finite
 
-Every message names the field, the value, the rule and, where there is one, the way out.
+Every message names the field, the value, the rule and, if there is one, the way out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airsplit.core.arrays import Floats
 
 
 class AirsplitError(Exception):
-    """The root of every error that the package raises on purpose."""
+    """Base class of every error that the package raises on purpose."""
 
 
 class InvalidValue(AirsplitError, ValueError):
@@ -31,47 +31,56 @@ class InvalidValue(AirsplitError, ValueError):
 
 
 class UnknownName(InvalidValue):
-    """A name that nothing answers to."""
+    """Nothing of that name exists."""
 
 
 class UserCodeError(InvalidValue):
-    """Code that the user named raised an exception, which is the cause of this one."""
+    """Code that the user named raised an exception, kept as `__cause__`."""
 
 
 class FileProblem(AirsplitError):
-    """A file is missing, cut short or not what it should be."""
+    """A file is missing, truncated or malformed."""
 
 
 class Infeasible(AirsplitError):
-    """No plan satisfies the limits that were given."""
+    """No plan satisfies the given limits."""
 
 
 class Diverged(AirsplitError):
-    """Training met a number that is not finite."""
+    """Training produced a number that is not finite."""
 
 
 def show(value: object) -> str:
-    """A value as an error prints it: short, on one line, numpy's wrappers off."""
+    """Return a value as error messages print it: on one line of at most 60 characters.
+
+    >>> show(np.float64(1.5)), show("two\\nlines")
+    ('1.5', "'two\\\\nlines'")
+    """
     if isinstance(value, np.generic):
         value = value.item()
+
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # of a user's own class
+    except Exception:
+        # The repr of a user's class may fail; the message must not.
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return text
 
 
 def unknown_name(field: str, value: object, known: Collection[str]) -> UnknownName:
-    """An error that offers the nearest known name."""
-    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    """Return an error that suggests the nearest known name and lists all of them."""
+    matches = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
+    hint = f"; did you mean {matches[0]!r}?" if matches else "."
     return UnknownName(
         f"{field} {show(value)} is not known{hint} Known: {', '.join(sorted(known))}"
     )
 
 
 def require_choice(field: str, value: object, known: Collection[str]) -> str:
-    """
+    """Return a value that is one of the known names.
+
     >>> require_choice("clock.barrier", "round", ("iteration", "round"))
     'round'
     """
@@ -83,16 +92,19 @@ def require_choice(field: str, value: object, known: Collection[str]) -> str:
 def require_integer(
     field: str, value: object, low: int, high: int | None = None, hint: str = ""
 ) -> int:
-    """A whole number within its range; True and 3.5 are not whole numbers.
+    """Return a value that is an integer within its range; True and 3.0 are not integers.
 
     >>> require_integer("training.batch_size", 32, low=1)
     32
     """
+    # bool is a subclass of int, but a flag in place of a count is a mistake.
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if number >= low and (high is None or number <= high):
+            return number
+
     rule = f"a whole number >= {low}" if high is None else f"a whole number from {low} to {high}"
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
-    if not whole or int(value) < low or (high is not None and int(value) > high):  # type: ignore[call-overload]
-        raise InvalidValue(f"{field} must be {rule}, got {show(value)}{hint}")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    raise InvalidValue(f"{field} must be {rule}, got {show(value)}{hint}")
 
 
 def require_number(
@@ -105,7 +117,14 @@ def require_number(
     below: float | None = None,
     hint: str = "",
 ) -> float:
-    """One finite number within its range.
+    """Return a value that is one finite number within its range.
+
+    Args:
+        above: Exclusive lower limit.
+        low: Inclusive lower limit.
+        high: Inclusive upper limit.
+        below: Exclusive upper limit.
+        hint: Way out, appended to the message: "; leave it out".
 
     >>> require_number("cell.bandwidth_hz", 20e6, above=0)
     20000000.0
@@ -127,50 +146,46 @@ def require_numbers(
     below: float | None = None,
     hint: str = "",
 ) -> Floats:
-    """Finite numbers within their range, as a read-only array of the shape that was given.
+    """Return finite numbers within their range, as a read-only array of the same shape.
 
-    >>> require_numbers("fleet.seconds_per_mac", [1e-9, -1e-9], above=0)
+    Takes the limits of `require_number`. The message names the first entry that breaks the rule.
+
+    >>> require_numbers("noise_w", [1e-9, -1e-9], above=0)
     Traceback (most recent call last):
     ...
-    airsplit.core.errors.InvalidValue: fleet.seconds_per_mac[1] must be a finite number > 0, got -1e-09
+    airsplit.core.errors.InvalidValue: noise_w[1] must be a finite number > 0, got -1e-09
     """
     array = _as_floats(field, values, "a number or an array of numbers", hint)
-    bad = ~np.isfinite(array)
-    for limit, breaks in (
-        (above, np.less_equal),
-        (low, np.less),
-        (high, np.greater),
-        (below, np.greater_equal),
-    ):
+
+    limits = (
+        (">", above, np.less_equal),
+        (">=", low, np.less),
+        ("<=", high, np.greater),
+        ("<", below, np.greater_equal),
+    )
+    is_bad = ~np.isfinite(array)
+    for _, limit, violates in limits:
         if limit is not None:
-            bad |= breaks(array, limit)
-    if bad.any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = field + "".join(f"[{i}]" for i in at)
-        rule = f"a finite number{_range(above, low, high, below)}"
-        raise InvalidValue(f"{where} must be {rule}, got {show(array[at])}{hint}")
+            is_bad |= violates(array, limit)
+
+    if is_bad.any():
+        index = tuple(int(i) for i in np.argwhere(is_bad)[0])
+        entry = field + "".join(f"[{i}]" for i in index)
+        conditions = [f"{sign} {limit:g}" for sign, limit, _ in limits if limit is not None]
+        rule = f"a finite number {' and '.join(conditions)}".rstrip()
+        raise InvalidValue(f"{entry} must be {rule}, got {show(array[index])}{hint}")
+
     array.flags.writeable = False
     return array
 
 
 def _as_floats(field: str, values: Any, rule: str, hint: str) -> Floats:
+    """Return a copy of the values as floats; strings, bools and ragged rows are errors."""
     try:
         raw = np.asarray(values)
-    except (TypeError, ValueError):  # rows of different lengths
+    except (TypeError, ValueError):
+        # numpy refuses rows of different lengths; let the check below name the field.
         raw = np.asarray(None)
     if raw.dtype.kind not in "iuf":
         raise InvalidValue(f"{field} must be {rule}, got {show(values)}{hint}")
     return raw.astype(np.float64)
-
-
-def _range(above: float | None, low: float | None, high: float | None, below: float | None) -> str:
-    """
-    >>> _range(0, None, None, 1)
-    ' > 0 and < 1'
-    """
-    parts = [
-        f"{sign} {limit:g}"
-        for sign, limit in ((">", above), (">=", low), ("<=", high), ("<", below))
-        if limit is not None
-    ]
-    return " " + " and ".join(parts) if parts else ""

@@ -1,4 +1,4 @@
-"""The optional parts of the package: which packages each extra brings, and an error that says how to get them."""
+"""Optional dependencies: the modules that each extra installs, and how to get them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from importlib import util
 
 from airsplit.core.errors import AirsplitError
 
+# The modules that each extra of the package installs.
 EXTRAS = {
     "network": ("grpc", "google.protobuf", "cryptography"),
     "dashboard": ("starlette", "uvicorn"),
 }
-"""Each extra of the package, and the modules that it brings."""
 
 
 class MissingExtra(AirsplitError, ImportError):
-    """A part of the package that was not installed along."""
+    """An optional part of the package is not installed."""
 
 
 def find_missing_modules(extra: str) -> list[str]:
-    """What of an extra is not installed; nothing is imported.
+    """Return the modules of an extra that are not installed; none of them is imported.
 
     >>> find_missing_modules("dashboard")
     []
     """
-    return [name for name in EXTRAS[extra] if not _installed(name)]
+    return [name for name in EXTRAS[extra] if not _is_installed(name)]
 
 
 def require_extra(extra: str) -> None:
-    """Raise where an extra is not installed."""
+    """Raise if an extra is not installed."""
     missing = find_missing_modules(extra)
     if missing:
         raise MissingExtra(
-            f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; pip install 'airsplit[{extra}]'"
+            f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; "
+            f"pip install 'airsplit[{extra}]'"
         )
 
 
-def _installed(name: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
-        return util.find_spec(name) is not None
-    except ModuleNotFoundError:  # not even the package around it
+        return util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # find_spec imports parent packages, and not even that of a dotted name is installed.
         return False

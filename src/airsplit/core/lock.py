@@ -1,37 +1,68 @@
-"""Folder locks: one process at a time works in a folder."""
+"""Folder locks, so that only one process at a time works in a folder."""
 
 from __future__ import annotations
 
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 
 from airsplit.core.errors import FileProblem
 
+# Pause between attempts while another process holds the lock, in seconds.
+RETRY_S = 0.05
 
-def folder_lock(folder: Path, what: str) -> closing[Lock]:
-    """Keeps other processes from working in a folder; `what` says in an error what it is."""
+
+def folder_lock(
+    folder: Path,
+    what: str,
+    *,
+    timeout_s: float = 0.0,
+    way_out: str = "wait for it, or choose another folder",
+) -> closing[Lock]:
+    """Lock a folder against other processes; create it if it does not exist.
+
+    The lock is held from this call on, until the returned context ends or the process does.
+
+    Args:
+        what: Kind of folder, for errors: "run folder".
+        timeout_s: Time to wait for another process that holds the lock.
+        way_out: Advice if it still holds the lock then.
+    """
+    deadline_s = time.monotonic() + timeout_s
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return closing(Lock(folder / ".lock"))
+        while True:
+            try:
+                return closing(Lock(folder / ".lock"))
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(RETRY_S)
     except BlockingIOError:
         raise FileProblem(
-            f"{what} {str(folder)!r} is in use by another process; wait for it, or name another folder"
+            f"{what} {str(folder)!r} is in use by another process; {way_out}"
         ) from None
     except OSError as error:
         raise FileProblem(f"{what} {str(folder)!r} cannot be written: {error.strerror}") from None
 
 
 class Lock:
-    """A file that one process at a time can have.  It is given back when it is closed, or forgotten, or the process ends."""
+    """An exclusive lock on a file, held until it is closed, collected, or the process ends.
 
+    Raises:
+        BlockingIOError: Another process holds the lock.
+    """
+
+    # Class attribute, so that __del__ works on an object whose constructor failed.
     _handle = -1
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             import fcntl
-        except ImportError:  # not a Unix: do without
+        except ImportError:
+            # Not a Unix: go without a lock.
             return
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,9 +71,10 @@ class Lock:
             raise
 
     def close(self) -> None:
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            os.close(handle)
+        """Release the lock; closing it again has no effect."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
     def __del__(self) -> None:
         self.close()

@@ -1,7 +1,8 @@
-"""JSON and TOML that may be damaged or hostile: bounded before they are parsed, and every failure is one FileProblem.
+"""JSON and TOML from untrusted sources: bounded before parsing, and every failure a FileProblem.
 
-A parser's own errors are not enough. A few thousand brackets exhaust Python's stack there or in whatever walks the value
-later, an integer of a thousand digits overflows where it becomes a float, and Python reads 1e400 and NaN without complaint.
+The parsers' own checks are not enough. A few thousand brackets exhaust Python's stack, in the
+parser or in code that walks the value later; an integer of a thousand digits overflows when it is
+converted to a float; and Python reads 1e400 and NaN without complaint.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 from airsplit.core.errors import FileProblem, show
 from airsplit.core.files import read_text
 
-# No file of ours is nested more than six levels deep; arguments of a user's factory may be a little deeper.
+# Our files have at most six levels; the arguments of a user's factory may add a few.
 MAX_DEPTH = 32
 
-# What numpy and other languages can hold.
+# The range of numpy's and other languages' integers.
 SMALLEST_INTEGER = -(1 << 63)
 LARGEST_INTEGER = (1 << 64) - 1
 
-# A string that does not end reaches to the end of the text, so that no text takes more than one pass.
+# An unterminated string extends to the end of the text, so that matching takes a single pass.
 _JSON_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)?'
 _JSON_BRACKET = re.compile(rf"{_JSON_STRING}|[\[\]{{}}]", re.DOTALL)
 _TOML_STRING = (
@@ -36,60 +37,57 @@ _TOML_STRING = (
 )
 _TOML_TOKEN = re.compile(rf"{_TOML_STRING}", re.DOTALL)
 _TOML_DOTTED = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
-# int() of more digits than this fails, with advice that is for programmers.
+# Beyond 4,300 digits int() raises an error that advises programmers, not users.
 _TOML_DIGITS = re.compile(r"[0-9_]{1000}")
 
 
-class _Unfit(ValueError):
-    """A number that no reader of ours can use."""
+class _UnusableNumber(ValueError):
+    """A number that is not finite, or an integer beyond 64 bits."""
 
 
 def read_json(path: str | os.PathLike[str], *, what: str, limit_bytes: int = 1 << 30) -> Any:
-    """Return the content of a JSON file; `what` says in an error which file was wanted."""
-    return parse_json(
-        read_text(path, what=what, limit_bytes=limit_bytes), f"{what} {os.fspath(path)!r}"
-    )
+    """Return the content of a JSON file; `what` names the kind of file in errors."""
+    text = read_text(path, what=what, limit_bytes=limit_bytes)
+    return parse_json(text, f"{what} {os.fspath(path)!r}")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return what a JSON text says; `where` says in an error what it is.
+    """Return the value of a JSON text.
 
-    Refused are also more than MAX_DEPTH levels, integers beyond 64 bits, NaN and what overflows a float.
+    More than MAX_DEPTH levels, integers beyond 64 bits, NaN and infinities are errors, too.
+
+    Args:
+        where: Description of the text, for errors.
 
     >>> parse_json('{"splits": [1, 2], "gap": 0.5}', "plan")
     {'splits': [1, 2], 'gap': 0.5}
     """
     if _json_depth(text) > MAX_DEPTH:
         raise FileProblem(
-            f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; was it damaged?"
+            f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; "
+            "was it damaged?"
         )
+
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=_integer, parse_float=_finite)
-    except _Unfit as error:
+        return json.loads(
+            text,
+            parse_int=_parse_integer,
+            parse_float=_parse_float,
+            parse_constant=_reject_constant,
+        )
+    except _UnusableNumber as error:
         raise FileProblem(
             f"{where} is not JSON that can be used: {error}; was it damaged?"
         ) from None
     except ValueError as error:
         raise FileProblem(f"{where} is not JSON: {error}; was it cut short?") from None
-    return value
-
-
-def _wrong_line(text: str, error: Exception) -> str:
-    """Return the line that an error of tomllib is about, as the end of a message.
-
-    >>> _wrong_line("seed = 1\\nname = alexnet", ValueError("Invalid value (at line 2, column 8)"))
-    ': name = alexnet; text must be in quotes'
-    """
-    found = re.search(r"at line (\d+)", str(error))
-    if found is None:
-        return ""
-    line = text.split("\n")[int(found[1]) - 1].strip()
-    is_bare = re.fullmatch(r"[\w.\-]+\s*=\s*[A-Za-z_][^\"']*", line) is not None
-    return f": {line[:60]}{'; text must be in quotes' if is_bare else ''}"
 
 
 def parse_toml(text: str, where: str = "") -> dict[str, Any]:
-    """Return the tables of a TOML text; `where` says in an error what it is.
+    """Return the tables of a TOML text, within the bounds of `parse_json`.
+
+    Args:
+        where: Description of the text, for errors.
 
     >>> parse_toml("[plan]\\nsplit = [1, 2]")
     {'plan': {'split': [1, 2]}}
@@ -98,36 +96,57 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     too_deep = FileProblem(
         f"{prefix}not valid TOML: nested deeper than {MAX_DEPTH} levels; was it damaged?"
     )
-    bare = _TOML_TOKEN.sub("s", text)
-    if _depth(re.findall(r"[\[\]{}]", bare)) > MAX_DEPTH or _TOML_DOTTED.search(bare):
+
+    # Brackets, dots and digits inside strings and comments do not count.
+    stripped = _TOML_TOKEN.sub("s", text)
+    if _depth(re.findall(r"[\[\]{}]", stripped)) > MAX_DEPTH or _TOML_DOTTED.search(stripped):
         raise too_deep
-    if _TOML_DIGITS.search(bare):
+    if _TOML_DIGITS.search(stripped):
         raise FileProblem(
             f"{prefix}not valid TOML: a number of more than 1,000 digits; was it damaged?"
         )
+
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
+        problem = " ".join(str(error).split())
         raise FileProblem(
-            f"{prefix}not valid TOML: {' '.join(str(error).split())}{_wrong_line(text, error)}"
+            f"{prefix}not valid TOML: {problem}{_describe_line(text, error)}"
         ) from None
 
-    # Tables in tables can still add up, and integers may be hexadecimal.
-    values: list[Any] = [tables]
+    # Headers, dotted keys and brackets can still add up, and integers may be hexadecimal, so the
+    # parsed values are checked as well, level by level.
+    level: list[Any] = [tables]
     for _ in range(MAX_DEPTH + 1):
-        for value in values:
+        for value in level:
             if isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
                 raise FileProblem(
-                    f"{prefix}not valid TOML: an integer beyond 64 bits, {show(value)}; was it damaged?"
+                    f"{prefix}not valid TOML: an integer beyond 64 bits, {show(value)}; "
+                    "was it damaged?"
                 )
-        values = [entry for value in values for entry in _entries(value)]
-        if not values:
+        level = [entry for value in level for entry in _entries(value)]
+        if not level:
             return tables
     raise too_deep
 
 
+def _describe_line(text: str, error: Exception) -> str:
+    """Return the line that an error of tomllib refers to, as the end of a message.
+
+    >>> _describe_line("a = 1\\nname = mlp", ValueError("Invalid value (at line 2, column 8)"))
+    ': name = mlp; text must be in quotes'
+    """
+    match = re.search(r"at line (\d+)", str(error))
+    if match is None:
+        return ""
+    line = text.split("\n")[int(match[1]) - 1].strip()
+    is_unquoted = re.fullmatch(r"[\w.\-]+\s*=\s*[A-Za-z_][^\"']*", line) is not None
+    hint = "; text must be in quotes" if is_unquoted else ""
+    return f": {line[:60]}{hint}"
+
+
 def _json_depth(text: str) -> int:
-    """Return how deep a JSON text is nested, or a number that is at least that and small."""
+    """Return an upper bound of a JSON text's depth; above MAX_DEPTH it is exact."""
     brackets = text.count("[") + text.count("{")
     if brackets <= MAX_DEPTH:
         return brackets
@@ -135,7 +154,7 @@ def _json_depth(text: str) -> int:
 
 
 def _depth(tokens: Iterable[str]) -> int:
-    """Return the deepest level that brackets reach; other tokens count for nothing."""
+    """Return the deepest level of brackets among tokens."""
     depth = 0
     deepest = 0
     for token in tokens:
@@ -148,25 +167,30 @@ def _depth(tokens: Iterable[str]) -> int:
 
 
 def _entries(value: Any) -> Iterable[Any]:
+    """Return the entries of a table or array; none of other values."""
     if isinstance(value, dict):
         return value.values()
-    return value if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return value
+    return ()
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
+    # A 64-bit integer has at most 20 characters; int() is slow, or fails, on much longer ones.
     if len(digits) <= 20:
         value = int(digits)
         if SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
             return value
-    raise _Unfit(f"an integer beyond 64 bits, {show(digits)}")
+    raise _UnusableNumber(f"an integer beyond 64 bits, {show(digits)}")
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     value = float(digits)
     if isinf(value):
-        raise _Unfit(f"a number that is not finite, {show(digits)}")
+        raise _UnusableNumber(f"a number that is not finite, {show(digits)}")
     return value
 
 
-def _refuse(constant: str) -> float:
-    raise _Unfit(f"a number that is not finite, {constant}")
+def _reject_constant(constant: str) -> float:
+    """Reject NaN and infinities, which are not JSON but which Python writes and reads."""
+    raise _UnusableNumber(f"a number that is not finite, {constant}")

@@ -1,4 +1,4 @@
-"""Code that a person names: "package.module:name", wherever a scenario takes a name."""
+"""User code that a scenario names as "package.module:name"."""
 
 from __future__ import annotations
 
@@ -24,36 +24,40 @@ from airsplit.core.errors import (
     show,
 )
 
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD_LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-# The user's code calls these, or we do: a line in them is not where to look.
+
+# Called by user code or by this package, so a line in them is never where the mistake is.
 _LIBRARIES = ("torch", "numpy")
-_CALLED_AT = "called at "
+
+_CALL_NOTE = "called at "
 
 
 def require_choice_or_path(field: str, value: object, known: Collection[str] | None = None) -> str:
-    """A known name, or "package.module:factory"; nothing is imported.
+    """Return a value that is a known name or has the form "package.module:factory".
+
+    Nothing is imported. If `known` is None, any name passes.
 
     >>> require_choice_or_path("training.dataset", "my.sensors:make", ("digits", "mnist"))
     'my.sensors:make'
     """
-    if isinstance(value, str) and ":" in value:
-        if is_code_path(value):
-            return value
-    elif known is not None and value != "":
-        if isinstance(value, str) and value not in known and "." in value:
-            # "package.module.name", as Python itself would have it
-            module, _, name = value.rpartition(".")
-            raise UnknownName(
-                f"{field} {show(value)} is not known; write code as {module}:{name}. Known: {', '.join(sorted(known))}"
-            )
-        return require_choice(field, value, known)
-    elif isinstance(value, str) and value:
+    has_colon = isinstance(value, str) and ":" in value
+    is_any_name = known is None and value != "" and not has_colon
+    if isinstance(value, str) and (is_any_name or is_code_path(value)):
         return value
-    raise InvalidValue(
-        f'{field} must be a name or "package.module:factory", got {show(value) if value else "an empty text"}'
-    )
+    if known is None or value == "" or has_colon:
+        shown = show(value) if value else "an empty text"
+        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {shown}')
+
+    if isinstance(value, str) and value not in known and "." in value:
+        # Somebody wrote package.module.name, as Python itself does.
+        module, _, name = value.rpartition(".")
+        raise UnknownName(
+            f"{field} {show(value)} is not known; write code as {module}:{name}. "
+            f"Known: {', '.join(sorted(known))}"
+        )
+    return require_choice(field, value, known)
 
 
 def is_code_path(value: object) -> bool:
@@ -68,27 +72,29 @@ def is_code_path(value: object) -> bool:
 
 
 def find_code_paths(value: object, key: str = "") -> dict[str, str]:
-    """Return every text within a value that names code, by its dotted key.
+    """Return all texts within a value that name code, by their dotted keys.
 
     >>> find_code_paths({"model": {"name": "nets:make", "arguments": {"heads": ["nets:small", 3]}}})
     {'model.name': 'nets:make', 'model.arguments.heads[0]': 'nets:small'}
     """
     if isinstance(value, str):
         return {key: value} if is_code_path(value) else {}
-    found: dict[str, str] = {}
+
+    paths: dict[str, str] = {}
     if isinstance(value, Mapping):
         for name, entry in value.items():
-            found |= find_code_paths(entry, f"{key}.{name}" if key else str(name))
+            paths |= find_code_paths(entry, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
         for index, entry in enumerate(value):
-            found |= find_code_paths(entry, f"{key}[{index}]")
-    return found
+            paths |= find_code_paths(entry, f"{key}[{index}]")
+    return paths
 
 
 def import_object(reference: str, what: str = "model") -> Any:
-    """The object that "package.module:name" names; modules in the current folder are found too.
+    """Import what "package.module:name" names; the current folder is searched, too.
 
-    what  says in an error what it is for
+    Args:
+        what: Purpose of the object, for errors.
 
     >>> import_object("math:pi")
     3.141592653589793
@@ -98,74 +104,82 @@ def import_object(reference: str, what: str = "model") -> Any:
         raise InvalidValue(
             f"{what} must be a name or package.module:factory, got {show(reference)}"
         )
+
+    imported = _import_module(module_name, f"{what} {reference!r}")
+    for part in path.split("."):
+        if not hasattr(imported, part):
+            matches = difflib.get_close_matches(part, dir(imported), n=1)
+            hint = f"; did you mean {matches[0]!r}?" if matches else ""
+            raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
+        imported = getattr(imported, part)
+    return imported
+
+
+def _import_module(name: str, what: str) -> Any:
+    """Import a user's module; tell a module that is missing from one that fails."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+
     try:
-        found: Any = importlib.import_module(module_name)
+        return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
-            f"{error.name}."
-        ):
-            hint = _where_modules_are(str(error.name))
-            raise InvalidValue(
-                f"{what} {reference!r} cannot be imported: {error_line(error)}; {hint}"
-            ) from None
-        raise UserCodeError(
-            f"{what} {reference!r} cannot be imported: {_with_place(error)}"
-        ) from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
-        found = getattr(found, part)
-    return found
+        # A missing dependency of the module raises ModuleNotFoundError as well, but names itself.
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{name}.".startswith(f"{missing}."):
+            raise UserCodeError(f"{what} cannot be imported: {_error_with_place(error)}") from error
 
-
-def _where_modules_are(missing: str) -> str:
-    """Return a hint for a module that is not there."""
-    near = difflib.get_close_matches(missing, [file.stem for file in Path.cwd().glob("*.py")], n=1)
-    return f"did you mean {near[0]!r}?" if near else "is it installed, or in this folder?"
+        module_files = [file.stem for file in Path.cwd().glob("*.py")]
+        matches = difflib.get_close_matches(missing, module_files, n=1)
+        hint = "is it installed, or in this folder?"
+        if matches:
+            hint = f"did you mean {matches[0]!r}?"
+        raise InvalidValue(f"{what} cannot be imported: {error_line(error)}; {hint}") from None
 
 
 def import_factory(
-    reference: str, what: str = "model", made: str = "a model"
+    reference: str, what: str = "model", result: str = "a model"
 ) -> Callable[..., Any]:
-    """The function or class that "package.module:factory" names; what it raises becomes a UserCodeError.
+    """Import a function or class; what it raises when called becomes a UserCodeError.
 
-    made  says in an error what it was to return
+    Args:
+        what: Purpose of the function, for errors.
+        result: What it should return, for errors.
 
     >>> import_factory("math:sqrt")(9.0)
     3.0
     """
-    found = import_object(reference, what)
-    if not callable(found):
+    factory = import_object(reference, what)
+    if not callable(factory):
         raise InvalidValue(
-            f"{what} {reference!r} must be a function or class that returns {made}, got {show(found)}"
+            f"{what} {reference!r} must be a function or class that returns {result}, "
+            f"got {show(factory)}"
         )
-    return wrap_user_code(found, f"{what} {reference!r}")
+    return wrap_user_code(factory, f"{what} {reference!r}")
 
 
-# ---- when the user's code fails ------------------------------------------------------------------------------------------------
 def wrap_user_code(function: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """Return a user's function such that its exceptions become a UserCodeError.
+    """Wrap a user's function so that what it raises becomes a UserCodeError.
 
     Args:
         function: A function or class.
-        what: What it is, for the error: "training.loss 'mine:loss'".
+        what: Its purpose and name, for errors: "training.loss 'mine:loss'".
 
     >>> wrap_user_code(lambda x: 1 / x, "training.loss 'mine:loss'")(4.0)
     0.25
     """
-    begins_at = _definition(function)
+    # With wrong arguments a call fails before its first line, and leaves no frame in user code.
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    begins_at = "" if code is None else _format_place(code.co_filename, code.co_firstlineno)
 
+    # updated=(): a class's attributes are not the wrapper's.
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         with user_code(what, begins_at=begins_at):
             return function(*args, **kwargs)
 
-    with suppress(TypeError, ValueError):  # a builtin may not say what it takes
+    # Some builtins have no signature.
+    with suppress(TypeError, ValueError):
         vars(call)["__signature__"] = inspect.signature(function, follow_wrapped=False)
     return call
 
@@ -174,102 +188,109 @@ def wrap_user_code(function: Callable[..., Any], what: str) -> Callable[..., Any
 def user_code(
     what: str, *, at: str = "", begins_at: str = "", passing: tuple[type[BaseException], ...] = ()
 ) -> Iterator[None]:
-    """Turn exceptions of the user's code into a UserCodeError of one line, with file and line.
+    """Turn exceptions of user code into a UserCodeError of one line, with file and line.
 
-    Errors of this package pass as they are; to a UserCodeError only `at` is added.
+    Errors of this package pass unchanged, except that `at` is added to a UserCodeError.
 
     Args:
         what: The code that runs: "the model or the loss".
-        at: What it runs for: "training stopped at device 3, round 1, iteration 2".
+        at: The step it runs in: "training stopped at device 3, round 1, iteration 2".
         begins_at: Where the code begins, for a call that fails before its first line.
-        passing: Further exceptions that pass as they are.
+        passing: Other exceptions that pass unchanged.
     """
-    before = f"{at}: " if at else ""
+    prefix = f"{at}: " if at else ""
     try:
         yield
     except passing:
         raise
     except UserCodeError as error:
-        raise UserCodeError(f"{before}{error}") from error.__cause__
+        raise UserCodeError(f"{prefix}{error}") from error.__cause__
     except AirsplitError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserCodeError(f"{before}{what} failed: {_with_place(error, begins_at)}") from error
+        raise UserCodeError(
+            f"{prefix}{what} failed: {_error_with_place(error, begins_at)}"
+        ) from error
 
 
 def locate_in_user_code(error: BaseException) -> str:
-    """Return "file:line" of the deepest line of the user's own code that an error came through; "" if there is none."""
+    """Return "file:line" of the deepest frame in user code; "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
-        return _place_text(error.filename, error.lineno or 1)
-    frames = [
+        return _format_place(error.filename, error.lineno or 1)
+
+    places = [
         (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    frames = [(file, line) for file, line in frames if not file.startswith((_OURS, "<"))]
-    own = [
+    # Code from a string, such as a dataclass's methods, has a name in angle brackets and no file.
+    places = [place for place in places if not place[0].startswith((_PACKAGE_FOLDER, "<"))]
+    user_places = [
         (file, line)
-        for file, line in frames
-        if not _package(file) and not file.startswith(_STANDARD_LIBRARY)
+        for file, line in places
+        if not _find_package(file) and not file.startswith(_STANDARD_LIBRARY)
     ]
-    if not own:
-        # the user's code may be an installed package: then it is the first one that was called
-        installed = [
-            (file, line) for file, line in frames if _package(file) not in ("", *_LIBRARIES)
+    if not user_places:
+        # The user's code may be an installed package; then it is the outermost one.
+        installed = [place for place in places if _find_package(place[0]) not in ("", *_LIBRARIES)]
+        user_places = [
+            place
+            for place in installed
+            if _find_package(place[0]) == _find_package(installed[0][0])
         ]
-        own = [
-            (file, line) for file, line in installed if _package(file) == _package(installed[0][0])
-        ]
-    if own:
-        return _place_text(*own[-1])
-    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_CALLED_AT)]
-    return notes[0].removeprefix(_CALLED_AT) if notes else ""
+    if user_places:
+        return _format_place(*user_places[-1])
+
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(_CALL_NOTE):
+            return str(note.removeprefix(_CALL_NOTE))
+    return ""
 
 
 def note_place(error: BaseException, file: str, line: int) -> None:
-    """Note on an exception which line of the user's code called what raised it, where no frame of that code is left."""
-    if file and not file.startswith(_OURS):
-        error.add_note(_CALLED_AT + _place_text(file, line))
+    """Note on an exception the line of user code that made the call, for when its frame is gone."""
+    if file and not file.startswith(_PACKAGE_FOLDER):
+        error.add_note(_CALL_NOTE + _format_place(file, line))
 
 
-def _package(file: str) -> str:
+def _find_package(file: str) -> str:
     """Return the installed package that a file belongs to; "" if it is not installed.
 
-    >>> _package("/usr/lib/python3/site-packages/torch/nn/modules/module.py"), _package("/home/me/losses.py")
-    ('torch', '')
+    >>> _find_package("/usr/lib/python3/site-packages/torch/nn/modules/module.py")
+    'torch'
+    >>> _find_package("/home/me/losses.py")
+    ''
     """
     for folder in _INSTALLED:
-        _, found, rest = file.rpartition(folder)
-        if found:
+        _, separator, rest = file.rpartition(folder)
+        if separator:
             return rest.partition(os.sep)[0]
     return ""
 
 
-def _definition(function: Callable[..., Any]) -> str:
-    """Return where a function begins: a call with the wrong arguments fails before its first line."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return "" if code is None else _place_text(code.co_filename, code.co_firstlineno)
+def _format_place(file: str, line: int) -> str:
+    """Return "file:line", relative to the current folder if the file is in it."""
+    current_folder = os.getcwd() + os.sep
+    return f"{file.removeprefix(current_folder)}:{line}"
 
 
-def _place_text(file: str, line: int) -> str:
-    """Return "file:line", relative to the current folder where the file is in it."""
-    here = os.getcwd() + os.sep
-    return f"{file.removeprefix(here)}:{line}"
-
-
-def _with_place(error: BaseException, otherwise: str = "") -> str:
-    place = locate_in_user_code(error) or otherwise
-    return error_line(error) + (f" ({place})" if place else "")
+def _error_with_place(error: BaseException, default: str = "") -> str:
+    place = locate_in_user_code(error) or default
+    suffix = f" ({place})" if place else ""
+    return error_line(error) + suffix
 
 
 def error_line(error: BaseException) -> str:
-    """What went wrong in somebody else's code, in one line.
+    """Return the type and message of an exception, on one line.
 
     >>> error_line(ValueError("two\\nlines"))
     'ValueError: two lines'
     """
     try:
-        # a SyntaxError without its place, which is said beside it
-        said = str(error.msg if isinstance(error, SyntaxError) else error)
-    except Exception:  # an exception of the user's own may fail at this, too
-        said = ""
-    text = " ".join(said.split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+        # The text of a SyntaxError repeats the file and line, which the message has beside it.
+        message = str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:
+        # __str__ of a user's exception may fail as well.
+        message = ""
+    text = " ".join(message.split())
+    if not text:
+        return type(error).__name__
+    return f"{type(error).__name__}: {text[:200]}"

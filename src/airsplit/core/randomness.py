@@ -1,7 +1,7 @@
-"""Randomness is addressed, not consumed: a generator for each (seed, purpose, address).
+"""Addressed randomness: one generator for each (seed, purpose, address).
 
-Two parts of a program that ask for the same address draw the same numbers, whatever was drawn before, and a column of K
-draws begins with the column of the first K' < K.
+Two parts of a program that ask for the same address draw the same numbers, whatever was drawn
+before. A column of K draws begins with the column of the first K' < K.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import numpy as np
 
 
 def generator(seed: int, purpose: str, *address: int) -> np.random.Generator:
-    """The generator of one purpose.
+    """Return the generator of one address.
+
+    Args:
+        purpose: Name of the quantity that is drawn.
+        address: Numbers that tell draws of one purpose apart, such as a device and a round.
 
     >>> bool((generator(0, "fading").random(3) == generator(0, "fading").random(9)[:3]).all())
     True
     >>> bool(generator(0, "fading").random() == generator(0, "distance").random())
     False
     """
-    # a hash of fixed length, so that no purpose with an address spells another purpose
-    key = (int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:16], "big"), *address)
-    return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=key))
+    # A hash has a fixed length, so no purpose with an address can spell another purpose.
+    purpose_key = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:16], "big")
+    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(purpose_key, *address))
+    return np.random.default_rng(sequence)

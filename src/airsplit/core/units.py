@@ -1,4 +1,4 @@
-"""Decibels, bits and bytes.  Every conversion of the package is here; everything else computes in SI units."""
+"""Conversions between decibels, bits and bytes; everything else computes in SI units."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TypeVar
 
 from airsplit.core.arrays import Floats
 
-Number = TypeVar(
-    "Number", float, Floats
-)  # one number or an array of them, and the same kind comes back
+# A conversion returns the kind that it was given: a number, or an array of them.
+Number = TypeVar("Number", float, Floats)
 
 BITS_PER_BYTE = 8
 BYTES_PER_FLOAT32 = 4
 
 
 def db_to_linear(db: Number) -> Number:
-    """A ratio of powers from its decibels.
+    """Convert a power ratio from decibels.
 
     >>> db_to_linear(20.0)
     100.0
@@ -24,7 +23,7 @@ def db_to_linear(db: Number) -> Number:
 
 
 def dbm_to_watts(dbm: Number) -> Number:
-    """A power in watts from its level above one milliwatt.
+    """Convert a power from decibels above one milliwatt.
 
     >>> dbm_to_watts(30.0)
     1.0
@@ -33,7 +32,8 @@ def dbm_to_watts(dbm: Number) -> Number:
 
 
 def bytes_to_bits(size_bytes: Number) -> Number:
-    """
+    """Convert a size from bytes.
+
     >>> bytes_to_bits(2)
     16
     """
@@ -41,7 +41,8 @@ def bytes_to_bits(size_bytes: Number) -> Number:
 
 
 def bits_to_bytes(size_bits: Number) -> Number:
-    """
+    """Convert a size from bits.
+
     >>> bits_to_bytes(32.0)
     4.0
     """

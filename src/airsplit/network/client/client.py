@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue
-from airsplit.core.lock import Lock, folder_lock
+from airsplit.core.errors import AirsplitError, InvalidValue
+from airsplit.core.lock import folder_lock
 from airsplit.network.client.probe import (
     ComputeMeasurement,
     cache_key,
@@ -95,7 +95,8 @@ class Device:
     def run(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> str:
         """Take part until the server says that it is over; what it said."""
         try:
-            with self._locked():
+            # A device that is started again waits a little for the one before it to end.
+            with folder_lock(self.folder, "device's folder", timeout_s=LOCK_S):
                 over = self._run(address, credentials)
         finally:
             self._leave_no_empty_folder()
@@ -108,17 +109,6 @@ class Device:
             if [file.name for file in self.folder.iterdir()] == [".lock"]:
                 (self.folder / ".lock").unlink()
                 self.folder.rmdir()
-
-    def _locked(self) -> closing[Lock]:
-        """The device's folder to itself; one that is started again waits a little for the one before it to end."""
-        end = time.monotonic() + LOCK_S
-        while True:
-            try:
-                return folder_lock(self.folder, "device's folder")
-            except FileProblem:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
 
     def _run(self, address: str, credentials: grpc.ChannelCredentials | None) -> str:
         pause, since, rng = FIRST_PAUSE_S, time.monotonic(), random.Random()  # noqa: S311 - jitter

@@ -33,7 +33,7 @@ from airsplit.core.errors import (
     unknown_name,
 )
 from airsplit.core.files import read_text, write_bytes, write_text
-from airsplit.core.lock import Lock
+from airsplit.core.lock import Lock, folder_lock
 from airsplit.network.identity import certificates
 from airsplit.network.identity.certificates import (
     DEVICE,
@@ -73,7 +73,7 @@ def init(
     names = list(dict.fromkeys([*(_dialled(host) for host in hosts), *ALWAYS_HOSTS]))
     wanted = None if days is None else require_integer("days", days, 1, LONGEST_DAYS)
     (_require_authority if renew else _require_empty)(folder)
-    with _locked(folder):
+    with _lock(folder):
         authority = (
             _authority(folder) if renew else _new_authority(folder, wanted or AUTHORITY_DAYS)
         )
@@ -101,7 +101,7 @@ def issue(
     require_name("NAME", name)
     target = folder / "devices" / name if out is None else out
     _require_authority(folder)
-    with _locked(folder):
+    with _lock(folder):
         authority = _authority(folder)
         known = issued(folder)
         _require_place(target, name, renew=renew, known=any(each.name == name for each in known))
@@ -121,7 +121,7 @@ def issue(
 def revoke(folder: Path, name: str) -> list[str]:
     """Refuse all certificates of a device from now on; the serial numbers that were not refused before."""
     _require_authority(folder)
-    with _locked(folder):
+    with _lock(folder):
         known = issued(folder)
         of_name = [each for each in known if each.name == name]
         if not of_name:
@@ -235,19 +235,10 @@ def _make_folder(folder: Path) -> None:
         raise FileProblem(f"folder {str(folder)!r} cannot be made: {error.strerror}") from None
 
 
-def _locked(folder: Path) -> closing[Lock]:
-    """Keeps other processes from changing the folder meanwhile."""
+def _lock(folder: Path) -> closing[Lock]:
+    """Lock the identity folder; create it, for its owner only, if it does not exist."""
     _make_folder(folder)
-    try:
-        return closing(Lock(folder / ".lock"))
-    except BlockingIOError:
-        raise FileProblem(
-            f"identity folder {str(folder)!r} is in use by another process; try again"
-        ) from None
-    except OSError as error:
-        raise FileProblem(
-            f"identity folder {str(folder)!r} cannot be written: {error.strerror}"
-        ) from None
+    return folder_lock(folder, "identity folder", way_out="try again")
 
 
 # ---- credentials ---------------------------------------------------------------------------------------------------------
