@@ -1,15 +1,20 @@
-# make demo   the whole job on the built-in digits: profile, plan, train 20 devices, compare with FedAvg, pictures
-# make test   the test suite;  make test-browser  the web pages, in Chromium
-# make coverage  the tests once more, and which branches of the code they did not take; fails where those are too many
-# make mutants  a sample of small changes of the code, and which of them no test notices; MUTANTS="planning --count 40 --seed 1" chooses
-# make docs   the documentation site, into build/site; a warning or a link that leads nowhere is an error
-# make check  linters, types, layers, packages, documentation, then the tests: what CI runs
-# make bench  measured ratios against peers and limits
-# make bench-peers  Airsplit beside its peers, each in an environment of its own under build/peers
-# make bench-network  the networked system on shaped links (needs root and iproute2);  make bench-chaos  and under attack by chance
-# make audit  licences of all dependencies, into docs/dependencies.md, and their known vulnerabilities (needs the advisory database)
-# make zoo    profile and cut the networks of torchvision and Hugging Face
-# Each sets up everything it needs in .venv, and is quick the second time.
+# make demo           profile, plan and train 20 devices, compare with FedAvg, draw pictures
+# make test           the test suite
+# make test-browser   tests of the web pages, in Chromium
+# make check          linters, types, layers, packages, docs, then all tests: what CI runs
+# make coverage       the test suite, and which branches it did not take; fails if too many
+# make mutants        small changes to the code that no test notices;
+#                     MUTANTS="planning --count 40 --seed 1" chooses room, number and seed
+# make docs           the documentation site, into build/site; warnings and dead links are errors
+# make bench          measured ratios against peers and limits
+# make bench-peers    Airsplit next to its peers, each in its own environment below build/peers
+# make bench-network  the network on shaped links (needs root and iproute2)
+# make bench-chaos    the network while devices and servers are killed at random
+# make audit          licenses into docs/dependencies.md, and known vulnerabilities (online)
+# make zoo            profile and cut the models of torchvision and Hugging Face
+# make clean          delete everything that the others made
+#
+# Each target sets up what it needs in .venv, and is quick the second time.
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,7 +34,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Airsplit needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) (once; torch makes it a minute or two) …"
 	@if [ -d $(VENV) ] && [ ! -e $(VENV)/.made-by-make ]; then \
-	  echo "$(VENV) is there already, and not made by make: what Airsplit needs is added to it, and nothing is deleted"; \
+	  echo "$(VENV) exists and was not made by make: adding what Airsplit needs, deleting nothing"; \
 	else $(PYTHON) -m venv --clear $(VENV) && touch $(VENV)/.made-by-make; fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev,docs,network,dashboard]'
 	@touch $@
@@ -39,22 +44,22 @@ demo: $(READY)
 	@mkdir -p $(OUT)/demo
 	@echo "1. What each layer of the model computes and sends"
 	@$(BIN)/airsplit profile alexnet32 --model-arg width=0.25 --model-arg channels=1 --plot $(OUT)/demo/profile.png
-	@echo "2. Where to cut it for 20 unequal devices, and how to share the radio"
+	@echo "2. Where to cut it for 20 unequal devices, and how to share the band"
 	@$(BIN)/airsplit plan demo --out $(OUT)/demo/plan.json
-	@echo "3. Who holds which digits"
+	@echo "3. Which device holds which digits"
 	@$(BIN)/airsplit data digits --plot $(OUT)/demo/labels.png
-	@echo "4. Train, split federated learning beside federated averaging"
+	@echo "4. Train: split federated learning and federated averaging"
 	@$(BIN)/airsplit compare demo --algorithms sfl,fedavg --seeds 1 --out $(OUT)/demo/runs
 	@$(BIN)/airsplit export $(OUT)/demo/runs/sfl-seed0 --average --out $(OUT)/demo/model.safetensors
 	@echo
-	@echo "Two columns tell the story: the accuracy at the end, and the time to the same accuracy."
-	@echo "Look at $(OUT)/demo: profile.png, labels.png, runs/report.html and runs/sfl-seed0/report.html;"
-	@echo "the trained model is model.safetensors."
+	@echo "Compare two columns: the final accuracy, and the time to reach the same accuracy."
+	@echo "Pictures and pages are in $(OUT)/demo: profile.png, labels.png, runs/report.html,"
+	@echo "runs/sfl-seed0/report.html; the trained model is model.safetensors."
 
 test: $(READY)
 	@$(BIN)/python -m pytest -q -n 2
 
-# Pages in a real browser: Debian's Chromium, which is installed where there is none.
+# Installs Debian's Chromium if there is none.
 test-browser: $(READY)
 	@command -v chromium > /dev/null || { echo "Installing Chromium …"; \
 	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' > /dev/null; }
@@ -74,7 +79,7 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# The packages hold what they must and no more, and the wheel, made from the source package, works in an empty environment.
+# Checks what the packages contain, and that the wheel works in an empty environment.
 wheel: $(READY)
 	@rm -rf dist build/wheel-check
 	@$(BIN)/python -m build --outdir dist . > /dev/null
@@ -84,13 +89,14 @@ wheel: $(READY)
 	@cd build && wheel-check/bin/airsplit --version && wheel-check/bin/airsplit plan paper-alexnet --json > /dev/null && wheel-check/bin/airsplit doctor
 	@cd build && ! wheel-check/bin/airsplit dashboard
 	@rm -rf build/wheel-check
-	@echo "The packages hold what they must, and the wheel installs into an empty environment and plans."
+	@echo "The packages are complete; the wheel installs into an empty environment and plans."
 
 docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "The documentation is in build/site; to read it with search: python3 -m http.server --bind 127.0.0.1 --directory build/site"
+	@echo "The documentation is in build/site. To read it with search:"
+	@echo "  python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
-# pip-audit skips what its database does not answer for; --strict makes that an error.
+# Without --strict, pip-audit skips packages that its database has no answer for.
 audit: $(READY)
 	@$(BIN)/python docs/_site/dependencies.py
 	@$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
@@ -100,14 +106,14 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/training.py
 
-# A peer that cannot be installed is told so in the tables; the others are measured all the same.
+# If a peer cannot be installed, the tables say so, and the others are measured.
 build/peers/%/.ready: benchmarks/peers/requirements-%.txt benchmarks/peers/constraints.txt
 	@echo "Setting up build/peers/$* (once) …"
 	@rm -rf build/peers/$*
 	@mkdir -p build/peers
 	@{ $(PYTHON) -m venv build/peers/$* && build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --constraint benchmarks/peers/constraints.txt --requirement $< && touch $@; } 2> build/peers/$*.log \
-	  || { rm -rf build/peers/$*; echo "$* cannot be installed: build/peers/$*.log says why."; }
+	  || { rm -rf build/peers/$*; echo "$* cannot be installed; see build/peers/$*.log."; }
 
 bench-peers: $(READY) $(PEERS)
 	@PYTHONPATH=benchmarks $(BIN)/python -m peers.run --out benchmarks/results/peers.md
@@ -118,7 +124,7 @@ bench-network: $(READY)
 bench-chaos: $(READY)
 	@PYTHONPATH=benchmarks $(BIN)/python -m network.run --only chaos
 
-# mutmut has an environment of its own; the tests run in that of the package.
+# mutmut has its own environment; the tests run in the package's.
 $(MUTMUT_READY):
 	@echo "Setting up build/mutants (once) …"
 	@rm -rf build/mutants
@@ -129,7 +135,7 @@ $(MUTMUT_READY):
 mutants: $(READY) $(MUTMUT_READY)
 	@build/mutants/venv/bin/python benchmarks/mutants.py $(MUTANTS)
 
-# What protoc makes of the messages is committed, so that nobody needs it to install; a test compares.
+# The generated code is committed, so that installing needs no protoc; a test compares it.
 proto: $(READY)
 	@$(BIN)/python -m grpc_tools.protoc -Isrc/airsplit/network/wire --python_out=src/airsplit/network/wire --pyi_out=src/airsplit/network/wire airsplit.proto
 

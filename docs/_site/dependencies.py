@@ -1,6 +1,6 @@
-"""Which packages Airsplit brings along, under which licences: python docs/_site/dependencies.py writes docs/dependencies.md.
+"""Write docs/dependencies.md: the packages that Airsplit installs, and their licenses.
 
-It reads what is installed, so it must run where all extras are: `make audit`.
+Reads what is installed, so all extras must be: `make audit` runs it.
 """
 
 from __future__ import annotations
@@ -14,87 +14,95 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PARTS = {
+EXTRAS = {
     "": "Always",
     "network": "With `[network]`",
     "dashboard": "With `[dashboard]`",
     "dev": "Only to work on Airsplit: `[dev]`",
     "docs": "Only to build the site: `[docs]`",
 }
-TEXTS = {
+SHORT_NAMES = {
     "BSD License": "BSD", "MIT License": "MIT", "Apache Software License": "Apache-2.0", "ISC License (ISCL)": "ISC",
     "Python Software Foundation License": "PSF-2.0", "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }  # fmt: skip
 
 
-def licence(package: metadata.Distribution) -> str:
-    """As the package says it: an expression, else a classifier, else the first line of what it wrote."""
-    about = package.metadata
-    if about.get("License-Expression"):
-        return about["License-Expression"]
-    named = [
+def package_license(package: metadata.Distribution) -> str:
+    """Return a package's license: its expression, else its classifiers, else its first line."""
+    fields = package.metadata
+    if fields.get("License-Expression"):
+        return fields["License-Expression"]
+    names = [
         line.rsplit(" :: ", 1)[-1]
-        for line in about.get_all("Classifier", [])
+        for line in fields.get_all("Classifier", [])
         if line.startswith("License :: ")
     ]
-    named = [TEXTS.get(each, each) for each in named if each != "OSI Approved"]
-    return ", ".join(named) or (about.get("License") or "not said").strip().splitlines()[0]
+    names = [SHORT_NAMES.get(name, name) for name in names if name != "OSI Approved"]
+    return ", ".join(names) or (fields.get("License") or "not stated").strip().splitlines()[0]
 
 
-def needed(package: str, extra: str = "") -> Iterator[str]:
-    """What a package needs directly, on this machine."""
+def direct_dependencies(package: str, extra: str = "") -> Iterator[str]:
+    """Yield the packages that a package needs directly on this machine."""
     for line in metadata.requires(package) or []:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield canonicalize_name(requirement.name)
 
 
-def brought(names: Iterable[str], known: set[str]) -> set[str]:
-    """These packages and all that they need, but for what is known."""
-    found, open_ = set[str](), [name for name in names if name not in known]
-    while open_:
-        name = open_.pop()
-        if name in found | known:
+def all_dependencies(names: Iterable[str], known: set[str]) -> set[str]:
+    """Return these packages and all that they need, without the known ones."""
+    result: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        if name in result | known:
             continue
         try:
-            more = list(needed(name))
+            needed = list(direct_dependencies(name))
         except metadata.PackageNotFoundError:
-            continue  # of another platform
-        found.add(name)
-        open_ += more
-    return found
+            continue  # for another platform
+        result.add(name)
+        queue += needed
+    return result
 
 
 def page() -> Iterator[str]:
+    """Yield the parts of the page."""
     yield "# Dependencies\n"
-    yield ABOUT
+    yield INTRODUCTION
     known = {"airsplit"}
-    for extra, title in PARTS.items():
-        direct = set(needed("airsplit", extra)) - (set(needed("airsplit")) if extra else set())
-        found = brought(direct, known)
-        yield f"## {title}\n\n| package | version | licence |\n|---|---|---|"
-        for name in sorted(found):
+    base = set(direct_dependencies("airsplit"))
+    for extra, title in EXTRAS.items():
+        direct = set(direct_dependencies("airsplit", extra))
+        if extra:
+            direct -= base
+        packages = all_dependencies(direct, known)
+        yield f"## {title}\n\n| package | version | license |\n|---|---|---|"
+        for name in sorted(packages):
             package = metadata.distribution(name)
-            shown = (
-                f"**{package.metadata['Name']}**" if name in direct else package.metadata["Name"]
-            )
-            yield f"| {shown} | {re.sub(r'[+].*', '', package.version)} | {licence(package)} |"
+            label = package.metadata["Name"]
+            if name in direct:
+                label = f"**{label}**"
+            version = re.sub(r"[+].*", "", package.version)
+            yield f"| {label} | {version} | {package_license(package)} |"
         yield ""
-        known |= found
+        known |= packages
     yield VULNERABILITIES
 
 
-ABOUT = """What each part of Airsplit brings along, directly (bold) and behind that, with the versions that the tests are run
-with and the licences that the packages state. Airsplit itself is Apache-2.0; it ships one library, Apache ECharts (Apache-2.0,
-with parts of d3 under BSD-3-Clause), for the dashboard. `make audit` writes this page anew and asks for known vulnerabilities.
+INTRODUCTION = """What each part of Airsplit installs, directly (bold) and indirectly, with the versions that the tests
+run with and the licenses that the packages state. Airsplit itself is Apache-2.0; it includes one
+library, Apache ECharts (Apache-2.0, with parts of d3 under BSD-3-Clause), for the dashboard. `make
+audit` writes this page and looks up known vulnerabilities.
 """
 VULNERABILITIES = """## Known vulnerabilities
 
-`make audit` asks the advisory database of the Python packaging index, by way of pip-audit, about every pinned version in
-`constraints.txt`, and fails where it knows of one, or where it cannot say. The database could not be reached from where this
-page was last written, so **no result is claimed here**: run it before you deploy. What limits the damage meanwhile: of what
-Airsplit brings, only grpcio, protobuf, cryptography, starlette, uvicorn and what stands behind these meet bytes from a network;
-pillow, matplotlib and Jinja2 meet only what Airsplit itself gives to them."""
+`make audit` asks the advisory database of the Python Package Index, through pip-audit, about every
+pinned version in `constraints.txt`, and fails if it knows of a vulnerability or cannot answer. The
+database could not be reached when this page was last written, so **no result is claimed here**: run
+it before you deploy. Until then, this limits the damage: of the installed packages, only grpcio,
+protobuf, cryptography, starlette, uvicorn and their dependencies process bytes from a network;
+pillow, matplotlib and Jinja2 process only what Airsplit itself passes to them."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the site shows beside the pages of docs: the README and its like, measurements, examples, and the help of every command.
+"""Pages of the site that are not in docs: README and the like, results, examples, command help.
 
-Pages link to each other by their places in the repository, so that they can be read there, too; here these links become links
-within the site.
+Pages link to each other by their paths in the repository, so that the links work there, too. Here
+they become links within the site.
 """
 
 from __future__ import annotations
@@ -18,96 +18,105 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-NAMED = {
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")
+
+# Paths in the repository whose page on the site has another name.
+SITE_NAMES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security-policy.md",
-    "LICENSE": "licence.md",
+    "LICENSE": "license.md",
     "examples": "examples.md",
 }
-"""Where something in the repository is on the site, if its path does not say it."""
-LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is not in docs: whole pages, and every file that one of them links to."""
-    for place in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
-        files.append(
-            File.generated(
-                config, site_path(place), content=(ROOT / place).read_text(encoding="utf-8")
-            )
-        )
+    """Add pages from outside docs, and every file that a page links to."""
+
+    def add(name: str, content: str) -> None:
+        files.append(File.generated(config, name, content=content))
+
+    for path in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+        add(site_path(path), (ROOT / path).read_text(encoding="utf-8"))
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    add(site_path("LICENSE"), f"# License\n\n```text\n{text}```\n")
+    add(site_path("examples"), "\n".join(example_sections()))
+    add("commands.md", "\n".join(command_sections()))
     for page in sorted((ROOT / "benchmarks" / "results").rglob("*.md")):
-        files.append(
-            File.generated(config, page.relative_to(ROOT).as_posix(), abs_src_path=str(page))
-        )
-    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    files.append(
-        File.generated(config, "licence.md", content=f"# Licence\n\n```text\n{licence}```\n")
-    )
-    files.append(File.generated(config, "examples.md", content="\n".join(examples())))
-    files.append(File.generated(config, "commands.md", content="\n".join(commands())))
-    for file in list(files.documentation_pages()):
-        for target in LINK.findall(file.content_string):
-            place = repository_path(file.src_uri, target)
-            if (ROOT / place).is_file() and files.get_file_from_path(site_path(place)) is None:
-                files.append(
-                    File.generated(config, site_path(place), abs_src_path=str(ROOT / place))
-                )
+        add_file(files, config, page.relative_to(ROOT).as_posix())
+
+    for page in list(files.documentation_pages()):
+        for target in LINK.findall(page.content_string):
+            path = repository_path(page.src_uri, target)
+            if (ROOT / path).is_file() and files.get_file_from_path(site_path(path)) is None:
+                add_file(files, config, path)
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - the shape of a hook
-    """Links by places in the repository become links within the site."""
-    here = page.file.src_uri
-
-    def moved(match: re.Match[str]) -> str:
-        place = repository_path(here, match[1])
-        return (
-            posixpath.relpath(site_path(place), posixpath.dirname(here) or ".")
-            if (ROOT / place).exists()
-            else match[1]
-        )
-
-    return LINK.sub(moved, markdown)
+def add_file(files: Files, config: MkDocsConfig, path: str) -> None:
+    """Add a file of the repository to the site."""
+    files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
 
 
-def site_path(place: str) -> str:
-    """Where on the site something in the repository is."""
-    return NAMED.get(place, place.removeprefix("docs/"))
+def on_page_markdown(
+    markdown: str,
+    page: Page,
+    config: MkDocsConfig,  # noqa: ARG001 - the signature that mkdocs calls
+    files: Files,  # noqa: ARG001
+) -> str:
+    """Replace links to paths in the repository by links within the site."""
+    folder = posixpath.dirname(page.file.src_uri) or "."
+
+    def replace_link(match: re.Match[str]) -> str:
+        path = repository_path(page.file.src_uri, match[1])
+        if not (ROOT / path).exists():
+            return match[1]
+        return posixpath.relpath(site_path(path), folder)
+
+    return LINK.sub(replace_link, markdown)
+
+
+def site_path(path: str) -> str:
+    """Return where a file of the repository is on the site."""
+    return SITE_NAMES.get(path, path.removeprefix("docs/"))
 
 
 def repository_path(page: str, target: str) -> str:
-    """The place in the repository that a page of the site links to."""
-    at_home = {there: place for place, there in NAMED.items()}
-    place = at_home.get(page, page if page.startswith("benchmarks/") else f"docs/{page}")
-    return posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+    """Return the file of the repository that a page of the site links to."""
+    repository_names = {name: path for path, name in SITE_NAMES.items()}
+    default = page if page.startswith("benchmarks/") else f"docs/{page}"
+    source = repository_names.get(page, default)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
 
 
-def examples() -> Iterator[str]:
-    """Every example, under what it says of itself."""
+def example_sections() -> Iterator[str]:
+    """Yield a section for each example, with its docstring."""
     yield "# Examples\n\nScripts of under 40 lines; the tests run each of them."
     for file in sorted((ROOT / "examples").glob("*.py")):
         text = file.read_text(encoding="utf-8")
-        said = ast.get_docstring(ast.parse(text)) or file.stem
-        yield f'\n## {file.stem.replace("_", " ").capitalize()}\n\n{said}\n\n```python title="examples/{file.name}"\n{text}```'
+        title = file.stem.replace("_", " ").capitalize()
+        docstring = ast.get_docstring(ast.parse(text)) or file.stem
+        yield f"\n## {title}\n\n{docstring}\n"
+        yield f'```python title="examples/{file.name}"\n{text}```'
 
 
-def commands() -> Iterator[str]:
-    """The help of every command, as the command prints it."""
-    os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
+def command_sections() -> Iterator[str]:
+    """Yield the help of each command, as the command prints it."""
+    # typer reads the width when it is imported.
+    os.environ["COLUMNS"] = "100"
+    os.environ["TERMINAL_WIDTH"] = "100"
     import click
     import typer
 
     from airsplit.cli.app import app
 
-    def help_of(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+    def sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
         context = click.Context(command, info_name=name, parent=parent, max_content_width=100)
         heading = "##" if parent is None or parent.parent is None else "###"
         yield f"\n{heading} {context.command_path}\n\n```text\n{command.get_help(context)}\n```"
-        for each, below in getattr(command, "commands", {}).items():
-            yield from help_of(below, each, context)
+        for child_name, child in getattr(command, "commands", {}).items():
+            yield from sections(child, child_name, context)
 
-    yield "# Commands\n\nWhat `airsplit COMMAND --help` prints."
-    yield from help_of(typer.main.get_command(app), "airsplit", None)
+    yield "# Commands\n\nOutput of `airsplit COMMAND --help`."
+    yield from sections(typer.main.get_command(app), "airsplit", None)
