@@ -1,4 +1,4 @@
-"""What `import airsplit` offers, and what it does not load."""
+"""The public names of `import airsplit`, and the packages that it must not load."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ import airsplit
 HEAVY = ["torch", "grpc", "scipy", "matplotlib", "pydantic", "rich", "typer", "pandas"]
 
 
-def in_a_fresh_interpreter(code: str) -> str:
+def run_in_new_interpreter(code: str) -> str:
     location = str(Path(airsplit.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": location}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def test_all_is_sorted_constants_first_then_classes_then_functions() -> None:
-    # ruff's order (RUF022): SCREAMING_CASE, then CamelCase, then the rest
+    # The order of ruff's rule RUF022.
     def order(name: str) -> tuple[int, str]:
-        kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
-        return kind, name
+        if name.isupper():
+            return 0, name
+        if name[0].isupper():
+            return 1, name
+        return 2, name
 
     assert airsplit.__all__ == sorted(airsplit.__all__, key=order)
     assert len(set(airsplit.__all__)) == len(airsplit.__all__)
 
 
 @pytest.mark.parametrize("name", airsplit.__all__)
-def test_every_public_name_resolves_and_says_what_it_is(name: str) -> None:
+def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     thing = getattr(airsplit, name)
     assert thing is not None
     if inspect.isclass(thing) or inspect.isfunction(thing):
@@ -43,7 +46,7 @@ def test_every_public_name_resolves_and_says_what_it_is(name: str) -> None:
         assert thing.__module__.startswith("airsplit")
 
 
-def test_the_contract_s_names_are_public() -> None:
+def test_promised_names_are_public() -> None:
     promised = {"profile", "Profile", "Cell", "Fleet", "Clock", "plan", "Plan", "stopping_table", "split_limit",
                 "paper_convergence_expression", "Scenario", "AirsplitError"}  # fmt: skip
     assert promised <= set(airsplit.__all__)
@@ -56,20 +59,21 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_importing_loads_nothing_heavy() -> None:
-    code = f"import sys, airsplit; print([m for m in {HEAVY} if m in sys.modules])"
-    assert in_a_fresh_interpreter(code) == "[]"
+    code = f"import sys, airsplit; print([name for name in {HEAVY} if name in sys.modules])"
+    assert run_in_new_interpreter(code) == "[]"
 
 
 def test_planning_loads_neither_torch_nor_a_plotting_library() -> None:
     code = (
         "import sys, airsplit as air\n"
-        "from airsplit.system.profile import shipped_profile\n"
+        "from airsplit.system.profile import load_shipped_profile\n"
         "fleet = air.Fleet.sample(3, seed=0)\n"
         "for method in ('exact', 'paper', 'expected-max'):\n"
-        "    air.plan(shipped_profile('alexnet'), fleet, method=method, max_split=8).to_dict()\n"
-        "print([m for m in ('torch', 'grpc', 'matplotlib', 'pydantic', 'rich', 'scipy') if m in sys.modules])"
+        "    air.plan(load_shipped_profile('alexnet'), fleet, method=method, max_split=8).to_dict()\n"
+        "heavy = ('torch', 'grpc', 'matplotlib', 'pydantic', 'rich', 'scipy')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
-    assert in_a_fresh_interpreter(code) == "[]"
+    assert run_in_new_interpreter(code) == "[]"
 
 
 def test_the_errors_form_one_tree() -> None:
