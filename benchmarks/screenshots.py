@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 from airsplit.scenario.scenario import Scenario
 from airsplit.simulation.compare import compare
 

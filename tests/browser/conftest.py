@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 from dashboard.servers import a_dashboard
 from report.run_folders import a_record, a_run
 

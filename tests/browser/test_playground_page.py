@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Page, expect
 
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 from airsplit.system.profile import load_shipped_profile
 
 CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace},1e10,50\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 from airsplit.report.page import write_report
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.scenario.scenario import Scenario

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from airsplit.cli.app import main
-from airsplit.dashboard.monitor import Runs
+from airsplit.dashboard.live_runs import LiveRuns
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -174,7 +174,7 @@ def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
         file.write_bytes(damage(file.read_bytes(), random.Random(f"{seed} {name}")))  # noqa: S311 - no secret
 
         command("report", broken)
-        Runs(tmp_path).overview()
+        LiveRuns(tmp_path).overview()
         code, said = command(
             "export", broken, "--device", 1, "--out", tmp_path / "found.safetensors"
         )

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 
 
 @pytest.fixture

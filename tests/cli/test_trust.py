@@ -8,7 +8,7 @@ import pytest
 
 import airsplit as air
 from airsplit.core.errors import InvalidValue
-from airsplit.dashboard.monitor import Runs
+from airsplit.dashboard.live_runs import LiveRuns
 from airsplit.report.page import write_report
 
 SCENARIO = """
@@ -143,7 +143,7 @@ def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
     assert run("export", "run", "--device", 0)[0] == 0
     write_report("run")
     air.load_state("run", average=True)
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     assert [line["name"] for line in runs.overview() if "problem" not in line] == ["run"]
     runs.run("run").series()
     runs.run("run").report()

@@ -12,7 +12,14 @@ import pytest
 import airsplit as air
 from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.dashboard import playground
-from airsplit.dashboard.playground import METHODS, MODELS, SLIDERS, BadRow, offered, planned
+from airsplit.dashboard.playground import (
+    METHODS,
+    MODELS,
+    SLIDERS,
+    BadRow,
+    list_choices,
+    plan_request,
+)
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.profile import list_shipped_profiles, load_shipped_profile
 
@@ -31,7 +38,7 @@ def asked(**settings: Any) -> dict[str, Any]:
 
 def test_all_models_are_offered_whose_profiles_ship() -> None:
     assert set(MODELS) == set(list_shipped_profiles())
-    for entry in offered()["models"]:
+    for entry in list_choices()["models"]:
         scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
             **MODELS[entry["id"]][1]
         )
@@ -43,7 +50,7 @@ def test_all_models_are_offered_whose_profiles_ship() -> None:
 
 
 def test_a_plan_is_that_of_the_planner() -> None:
-    found = planned(
+    found = plan_request(
         asked(
             fleet__devices=7,
             fleet__mean_distance_m=300.0,
@@ -72,7 +79,7 @@ def test_what_is_exported_plans_the_same() -> None:
         plan__method="paper",
         plan__max_split=6,
     )
-    found = planned(request | {"model": "vgg16-3x32x32"})
+    found = plan_request(request | {"model": "vgg16-3x32x32"})
     scenario = Scenario.from_toml(found["export"]["toml"])
     profile = air.profile(scenario.model.name, scenario.model.input_shape)
     again = air.plan(profile, scenario.make_fleet(), **scenario.plan_arguments())
@@ -81,7 +88,9 @@ def test_what_is_exported_plans_the_same() -> None:
 
 def test_every_method_and_every_slider_is_known_to_the_planner() -> None:
     for method in METHODS:
-        assert planned(asked(plan__method=method, fleet__devices=4))["plan"]["method"] == method
+        assert (
+            plan_request(asked(plan__method=method, fleet__devices=4))["plan"]["method"] == method
+        )
     known = Scenario.from_toml('[model]\nname = "alexnet"\n').settings()
     assert all(
         key in known[table].settings() or hasattr(known[table], key)
@@ -92,14 +101,14 @@ def test_every_method_and_every_slider_is_known_to_the_planner() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_slider_makes_each_plan_once(method: str, count_calls: Any) -> None:
     made = count_calls(playground, "plan")
-    found = planned(asked(fleet__devices=4, plan__method=method) | {"device": 2})
+    found = plan_request(asked(fleet__devices=4, plan__method=method) | {"device": 2})
     assert len(made) == len(METHODS)
     assert found["round_s"].keys() == {*METHODS, "fedavg"}
 
 
 def test_headline_bars_and_best_possible_are_the_mean_of_the_largest_whatever_the_method() -> None:
     for method in METHODS:
-        found = planned(
+        found = plan_request(
             asked(fleet__devices=200, plan__method=method, training__iterations_per_round=10)
         )
         best, iteration_s = found["best_possible"], found["plan"]["expected_latency_s"]
@@ -115,7 +124,7 @@ def test_headline_bars_and_best_possible_are_the_mean_of_the_largest_whatever_th
 
 
 def test_the_default_method_is_expected_max() -> None:
-    found = planned(asked(fleet__devices=3))
+    found = plan_request(asked(fleet__devices=3))
     assert (found["plan"]["method"], found["plan"]["objective"]) == (
         "expected-max",
         "mean of the largest",
@@ -123,7 +132,7 @@ def test_the_default_method_is_expected_max() -> None:
 
 
 def test_sentences_compare_with_equal_shares_and_fedavg() -> None:
-    found = planned(asked(plan__method="exact", training__iterations_per_round=10))
+    found = plan_request(asked(plan__method="exact", training__iterations_per_round=10))
     assert "times as long" in found["said"]["gain"]
     assert "longer than the best possible plan" in found["said"]["bound"]
     assert found["round_s"]["exact"] == pytest.approx(10 * found["plan"]["expected_latency_s"])
@@ -151,7 +160,7 @@ def test_sentences_compare_with_equal_shares_and_fedavg() -> None:
 )
 def test_bad_requests_are_refused_in_words(change: dict[str, Any], said: str) -> None:
     with pytest.raises(AirsplitError, match=said):
-        planned(asked(fleet__devices=20) | change)
+        plan_request(asked(fleet__devices=20) | change)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +175,15 @@ def test_what_is_too_large_for_a_slider_is_refused(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int, change: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setattr(playground, limit, most)
-    planned(asked(fleet__devices=4) | change)
+    plan_request(asked(fleet__devices=4) | change)
     monkeypatch.setattr(playground, limit, most - 1)
     with pytest.raises(InvalidValue, match=said):
-        planned(asked(fleet__devices=4) | change)
+        plan_request(asked(fleet__devices=4) | change)
 
 
 # ---- a CSV, and a profile ------------------------------------------------------------------------------------------------------
 def test_a_csv_is_planned_for() -> None:
-    found = planned(asked(fleet__devices=20) | {"csv": CSV})
+    found = plan_request(asked(fleet__devices=20) | {"csv": CSV})
     assert found["devices"]["names"] == ["d0", "d1", "d2", "d3"]
     assert 'file = "' in found["export"]["toml"]
     assert "fleet.csv" in found["export"]["note"]
@@ -191,19 +200,19 @@ def test_a_csv_is_planned_for() -> None:
 )
 def test_a_bad_row_is_named(bad: tuple[str, str], line: int) -> None:
     with pytest.raises(BadRow) as error:
-        planned(asked() | {"csv": CSV.replace(*bad)})
+        plan_request(asked() | {"csv": CSV.replace(*bad)})
     assert error.value.line == line
 
 
 def test_a_csv_without_devices_is_an_error_of_no_line() -> None:
     with pytest.raises(AirsplitError, match="no devices") as error:
-        planned(asked() | {"csv": CSV.splitlines()[0]})
+        plan_request(asked() | {"csv": CSV.splitlines()[0]})
     assert not isinstance(error.value, BadRow)
 
 
 def test_a_profile_of_ones_own_is_planned_with() -> None:
     text = load_shipped_profile("resnet20").to_json()
-    found = planned(asked() | {"profile": text})
+    found = plan_request(asked() | {"profile": text})
     assert found["layers"]["names"] == list(load_shipped_profile("resnet20").names)
     assert found["export"]["toml"] == ""
 
@@ -212,12 +221,12 @@ def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> N
     alexnet = load_shipped_profile("alexnet")
     pools = [name.startswith("pool") for name in alexnet.names]
     raw = replace(alexnet, raw_inputs=[["context"] if pool else [] for pool in pools])
-    everywhere = planned(
+    everywhere = plan_request(
         asked(fleet__devices=6, plan__method="equal") | {"profile": alexnet.to_json()}
     )
     assert any(pools[split - 1] for split in everywhere["devices"]["splits"])
     for device in range(6):
-        found = planned(
+        found = plan_request(
             asked(fleet__devices=6, plan__method="equal")
             | {"profile": raw.to_json(), "device": device}
         )
@@ -231,9 +240,9 @@ def test_splits_that_send_a_raw_input_are_neither_planned_nor_recommended() -> N
 # ---- one device ----------------------------------------------------------------------------------------------------------------
 def test_a_device_is_told_why() -> None:
     request = asked(fleet__devices=6, plan__max_split="pool2")
-    plan = planned(request | {"device": 2})
+    plan = plan_request(request | {"device": 2})
     found = plan["device"]
-    assert planned(request)["device"] is None
+    assert plan_request(request)["device"] is None
     split = found["split"]
     assert split == plan["devices"]["splits"][2]
     rows = found["rows"]
@@ -248,4 +257,4 @@ def test_a_device_is_told_why() -> None:
 @pytest.mark.parametrize("number", [-1, 6, True, "2"])
 def test_a_device_that_is_not_there_is_refused(number: Any) -> None:
     with pytest.raises(InvalidValue, match="device"):
-        planned(asked(fleet__devices=6) | {"device": number})
+        plan_request(asked(fleet__devices=6) | {"device": number})

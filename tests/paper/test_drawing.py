@@ -65,7 +65,7 @@ def numbers_of(folder: Path, number: int) -> dict[str, Any]:
 
 
 def drawing_of(data: dict[str, Any]) -> Canvas:
-    with style.look():
+    with style.plot_style():
         figure = FIGURES[data["figure"]].draw(data)
         figure.draw_without_rendering()
     return figure
@@ -157,9 +157,9 @@ def test_the_caption_says_that_slow_sending_is_on_purpose(folder, number):
     ("low", "high"), [(117, 280), (290, 740), (1, 4.9), (600, 8500), (4, 580), (1e-3, 1e3)]
 )
 def test_a_logarithmic_axis_has_some_round_ticks_and_not_too_many(low, high):
-    axes = style.canvas(1, 1, 2)[1][0, 0]
+    axes = style.make_figure(1, 1, 2)[1][0, 0]
     axes.plot([0, 1], [low, high])
-    style.log_axis(axes.yaxis)
+    style.set_log_scale(axes.yaxis)
     shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
     assert 3 <= len(shown) <= 12
     assert all(float(f"{tick:.2g}") == pytest.approx(tick) for tick in shown)

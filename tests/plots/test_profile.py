@@ -12,16 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from airsplit.core.errors import InvalidValue
-from airsplit.plots.files import save_picture
 from airsplit.plots.profile import (
     DOMINATED,
     LONGEST_NAME,
     MOST_NAMES,
     ON_FRONT,
     draw_profile,
-    front_of,
-    short,
+    find_front,
+    shorten_name,
 )
+from airsplit.plots.style import save_picture
 from airsplit.system.profile import Profile
 
 KINDS = {
@@ -99,7 +99,7 @@ def test_the_front_is_that_of_a_search_by_hand_with_ties_and_free_rows(seed):
         rng.integers(1, 9, rows),
         [0] * rows,
     )
-    assert front_of(profile).tolist() == brute_force_front(profile)
+    assert find_front(profile).tolist() == brute_force_front(profile)
 
 
 @pytest.mark.parametrize("model", [m for m in MODELS if "3000" not in m])
@@ -150,9 +150,9 @@ def test_a_small_model_has_every_name_and_a_large_one_names_of_its_front(model):
     profile, figure = drawn(model)
     written = [text.get_text() for text in figure.axes[2].texts]
     if len(profile) <= MOST_NAMES:
-        assert written == [short(name) for name in profile.names]
+        assert written == [shorten_name(name) for name in profile.names]
     else:
-        front = [f"{short(profile.names[row])}  {row + 1:,}" for row in front_of(profile)]
+        front = [f"{shorten_name(profile.names[row])}  {row + 1:,}" for row in find_front(profile)]
         assert set(written) <= set(front)
         assert {front[0], front[-1]} <= set(written)
         assert len(written) >= min(len(front), 9)
@@ -177,7 +177,7 @@ def test_the_caption_says_what_was_drawn():
 
 @pytest.mark.parametrize("name", ["layer3.22.conv3", "model.layers.31.mlp.down_proj"])
 def test_a_usual_name_is_written_in_full(name):
-    assert short(name) == name
+    assert shorten_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_usual_name_is_written_in_full(name):
     ["a.b" * 40, "x" * 500, "1." * 60 + "fc", "bert.encoder.layer.11.attention.self.query.weight"],
 )
 def test_a_long_name_loses_its_middle(name):
-    shortened = short(name)
+    shortened = shorten_name(name)
     assert len(shortened) <= LONGEST_NAME
     assert (shortened[0], shortened[-1]) == (name[0], name[-1])
     assert "…" in shortened

@@ -45,7 +45,7 @@ def dashboard(
       airsplit dashboard experiments --port 9000 --open
       airsplit dashboard --host 0.0.0.0 --name lab.example.org
     """
-    from airsplit.dashboard.serving import Dashboard
+    from airsplit.dashboard.server import Dashboard
 
     if runs == RUNS:
         _make_folder(runs)

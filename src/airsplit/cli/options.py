@@ -31,9 +31,9 @@ DataFolder = Annotated[
 def _picture(file: Path | None) -> Path | None:
     """A name that is none of a picture is refused before anything slow."""
     if file is not None:
-        from airsplit.plots.files import picture_format
+        from airsplit.plots.style import get_picture_format
 
-        picture_format(file)
+        get_picture_format(file)
     return file
 
 

@@ -42,7 +42,7 @@ def print_parts(*parts: Any) -> None:
 
 def save_plot(figure: Canvas, file: Path) -> None:
     """Write the picture of `--plot`, and say so."""
-    from airsplit.plots.files import save_picture
+    from airsplit.plots.style import save_picture
 
     save_picture(figure, file)
     note(f"wrote {file}")

@@ -63,8 +63,8 @@ def report(
       airsplit report runs/demo
       airsplit report runs/demo-compared
     """
+    from airsplit.report.comparison_page import is_comparison, read_comparison, write_comparison
     from airsplit.report.page import write_report
-    from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
 
     written = (
         write_comparison(read_comparison(run), run) if is_comparison(run) else write_report(run)

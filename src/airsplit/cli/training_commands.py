@@ -170,8 +170,8 @@ def compare(
     from airsplit.cli.compare_tables import comparison_report
     from airsplit.cli.progress import now_and_then
     from airsplit.plots.accuracy import draw_metric
-    from airsplit.plots.files import save_picture
-    from airsplit.report.side_by_side import write_comparison
+    from airsplit.plots.style import save_picture
+    from airsplit.report.comparison_page import write_comparison
     from airsplit.runs.folder import RunFolder
     from airsplit.simulation.compare import compare as compare_algorithms
 

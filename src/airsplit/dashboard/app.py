@@ -27,9 +27,9 @@ from airsplit.core import palette
 from airsplit.core.errors import AirsplitError, FileProblem
 from airsplit.core.parsing import parse_json
 from airsplit.dashboard import playground
+from airsplit.dashboard.access import AccessControl, AccessRules
 from airsplit.dashboard.events import Watcher
-from airsplit.dashboard.guard import Guard, Rules
-from airsplit.dashboard.monitor import NoSuchRun, Runs
+from airsplit.dashboard.live_runs import LiveRuns, NoSuchRun
 from airsplit.report.page import POLICY as REPORT_POLICY
 
 STATIC = Path(__file__).parent / "static"
@@ -37,7 +37,7 @@ MOST_SHOWN = 8  # runs that one page watches
 PLANS_AT_A_TIME = 2  # more would keep each other waiting
 
 
-def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
+def make_app(runs: LiveRuns, watcher: Watcher, rules: AccessRules) -> ASGIApp:
     """The application for the runs in a folder."""
 
     async def events(request: Request) -> Response:
@@ -63,7 +63,7 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
         return JSONResponse(await run_in_threadpool(runs.overview))
 
     async def offered(request: Request) -> Response:  # noqa: ARG001
-        return JSONResponse(await run_in_threadpool(playground.offered))
+        return JSONResponse(await run_in_threadpool(playground.list_choices))
 
     async def palette_css(request: Request) -> Response:  # noqa: ARG001
         css = palette.format_css(
@@ -77,7 +77,7 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
         Route("/runs", _page("runs.html")),
         Route("/palette.css", palette_css),
         Route("/api/offered", offered),
-        Route("/api/plan", _answering(playground.planned, planning), methods=["POST"]),
+        Route("/api/plan", _answering(playground.plan_request, planning), methods=["POST"]),
         Route("/api/runs", overview),
         Route("/api/run", run),
         Route("/api/events", events),
@@ -94,7 +94,7 @@ def make_app(runs: Runs, watcher: Watcher, rules: Rules) -> ASGIApp:
         )
 
     handlers: Mapping[Any, Any] = {AirsplitError: mistaken, HTTPException: _wrong}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
+    return AccessControl(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
 def _page(name: str) -> Callable[[Request], Any]:

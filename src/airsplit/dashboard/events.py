@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from starlette.concurrency import run_in_threadpool
 
-from airsplit.dashboard.monitor import Runs
+from airsplit.dashboard.live_runs import LiveRuns
 
 PAUSE_S = 0.5
 EVERY_SO_OFTEN = 4  # pauses between two looks at which runs there are
@@ -24,7 +24,7 @@ Told = dict[str, str]
 class Watcher:
     """Looks at the runs that somebody watches, as long as somebody does."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: LiveRuns) -> None:
         self._runs = runs
         self._watched: Counter[str] = Counter()
         self._told: Told = {}

@@ -102,7 +102,7 @@ class BadRow(InvalidValue):
         self.line = line
 
 
-def offered() -> dict[str, Any]:
+def list_choices() -> dict[str, Any]:
     """What can be chosen, for the page's menus."""
     models = [
         {"id": key, "title": title} | _layers(load_shipped_profile(key))
@@ -187,7 +187,7 @@ def _line_of(message: str, text: str) -> int | None:
 
 
 # ---- the answer ----------------------------------------------------------------------------------------------------------------
-def planned(asked: Mapping[str, Any]) -> dict[str, Any]:
+def plan_request(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The plan that was asked for, what others would take, the same as a scenario to be run, and where one is chosen, about a device.
 
     Headline, bars and best possible are one quantity, whatever the method aims at: the mean of the largest latency, E[max].

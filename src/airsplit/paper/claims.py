@@ -14,7 +14,7 @@ import numpy as np
 from airsplit.paper import wording
 from airsplit.paper.comparison import SCHEMES
 from airsplit.paper.wording import Numbers
-from airsplit.plots.style import DATASET_NAMES, MODEL_NAMES, PARTITION_NAMES, plain
+from airsplit.plots.style import DATASET_NAMES, MODEL_NAMES, PARTITION_NAMES, format_plain
 
 Drawn = Mapping[int, Numbers]
 """The numbers of each drawn figure."""
@@ -252,7 +252,7 @@ def _seconds(time_s: float) -> str:
     >>> _seconds(28165.8)
     '28,200 s'
     """
-    return f"{plain(float(f'{time_s:.3g}'))} s"
+    return f"{format_plain(float(f'{time_s:.3g}'))} s"
 
 
 def more_devices_are_worse(drawn: Drawn) -> Verdict:

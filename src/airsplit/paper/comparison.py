@@ -96,13 +96,13 @@ def _columns(points: list[list[Round]]) -> dict[str, Any]:
 
 def draw(label: str, data: Data) -> Canvas:
     """A row for each model: the time of a round to the left, the air time that it needs to the right."""
-    figure, axes = style.canvas(len(data["models"]), 2, 5.6, sharex=True)
+    figure, axes = style.make_figure(len(data["models"]), 2, 5.6, sharex=True)
     for (times, air), entry in zip(axes, data["models"], strict=True):
         _draw_times(times, entry, len(data["values"]))
         _draw_air(air, entry, len(data["values"]))
         times.set_title(style.NAMES_WITH_INPUT[entry["model"]], loc="left")
     for cell in axes[-1]:
-        cell.set_xticks(range(len(data["values"])), [style.plain(v) for v in data["values"]])
+        cell.set_xticks(range(len(data["values"])), [style.format_plain(v) for v in data["values"]])
         cell.set_xlabel(label)
     _legend(figure)
     _caption(figure, data)
@@ -120,14 +120,14 @@ def _draw_times(axes: Axes, entry: dict[str, Any], count: int) -> None:
         axes.bar(x, transmit_s, width=0.36, bottom=compute_s, color=color, alpha=0.45, linewidth=0)
         _whiskers(axes, x, entry[scheme]["total_s"], palette.INK, marker="_")
     axes.grid(visible=False, axis="x")
-    axes.yaxis.set_major_formatter(FuncFormatter(style.plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
     axes.set_ylabel("round [s]")
 
 
 def _draw_air(axes: Axes, entry: dict[str, Any], count: int) -> None:
     for shift, (scheme, (_, color)) in zip((-0.12, 0.12), SCHEMES.items(), strict=True):
         _whiskers(axes, np.arange(count) + shift, entry[scheme]["air_time_s"], color, marker="o")
-    style.log_axis(axes.yaxis)
+    style.set_log_scale(axes.yaxis)
     axes.set_ylabel("air time Σ D/r [s]")
 
 
@@ -151,11 +151,11 @@ def _legend(figure: Canvas) -> None:
 def _caption(figure: Canvas, data: Data) -> None:
     given = data["settings"]
     limits = ", ".join(f"{entry['max_split']}" for entry in data["models"])
-    style.caption(
+    style.add_caption(
         figure,
         f"A round is one pass over {given['samples']:,} samples: {given['iterations_per_round']} iterations of batch "
         f"{given['batch_size']} (SFL, exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its "
-        f"own optimal shares). {style.sampled(given).capitalize()}. Marks: the total (medians of its parts need not add "
+        f"own optimal shares). {style.describe_sample(given).capitalize()}. Marks: the total (medians of its parts need not add "
         "up to it). All devices finish together, so those with time to spare send slowly on purpose: a long transmit time "
         "(light) is not a cost. What sending costs is air time (right), in seconds of the whole band.",
     )

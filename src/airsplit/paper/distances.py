@@ -50,7 +50,7 @@ def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Dat
     plan = planner(profile, METHODS, max_split)
     curves = []
     for pace in PACES:
-        progress(f"{model}, a = {style.pace_label(pace)}")
+        progress(f"{model}, a = {style.format_pace(pace)}")
         points = [over_fleets(scale.fleets, d, pace, plan) for d in DISTANCES_M]
         a = np.array(
             over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac)
@@ -88,9 +88,9 @@ def summary(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]
 
 def draw(data: Data) -> Canvas:
     """The split above, the latency below."""
-    figure, axes = style.canvas(2, 1, 4.4, sharex=True)
+    figure, axes = style.make_figure(2, 1, 4.4, sharex=True)
     above, below = axes[:, 0]
-    differs = _draw_curves(above, data, "mean_split", style.nested(len(COLORS)))
+    differs = _draw_curves(above, data, "mean_split", style.nested_line_widths(len(COLORS)))
     count = len(data["names"])
     above.set_yticks(
         range(1, count + 1), [f"{name}  {i}" for i, name in enumerate(data["names"], start=1)]
@@ -105,8 +105,8 @@ def draw(data: Data) -> Canvas:
             color=color,
             **style.DOTTED,
         )
-    style.log_axis(below.yaxis)
-    style.log_axis(below.xaxis, TICKS_M)
+    style.set_log_scale(below.yaxis)
+    style.set_log_scale(below.xaxis, TICKS_M)
     below.set_xlabel("mean distance [m]")
     below.set_ylabel(f"latency of an iteration,\nbatch {data['settings']['batch_size']} [s]")
     _legends(figure, below, data, with_rings=differs)
@@ -128,17 +128,19 @@ def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> b
     pairs = zip(_colored(data, "exact"), _colored(data, "paper"), widths, strict=True)
     for (color, exact), (_, paper), width in pairs:
         if wording.is_mixed(exact):
-            style.curve(axes, x, exact[key], color, linewidth=width)
+            style.plot_median(axes, x, exact[key], color, linewidth=width)
         else:
             axes.plot(x, exact[key]["median"], color=color, linewidth=width)
-        differs |= style.rings(axes, x, paper[key]["median"], exact[key]["median"], color)
+        differs |= style.mark_differences(
+            axes, x, paper[key]["median"], exact[key]["median"], color
+        )
     return differs
 
 
 def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> None:
     """The colors above the panels, for both; the kinds of line where they are drawn."""
     paces = [
-        Line2D([], [], color=color, label=f"a = {style.pace_label(entry['seconds_per_mac'])}")
+        Line2D([], [], color=color, label=f"a = {style.format_pace(entry['seconds_per_mac'])}")
         for color, entry in _colored(data, "exact")
     ]
     figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
@@ -159,10 +161,10 @@ def _caption(figure: Canvas, data: Data, *, with_rings: bool) -> None:
         paper = "rings: the paper's algorithm, where its median differs by more than 0.1 %"
     else:
         paper = "the paper's algorithm has the same medians within 0.1 %"
-    style.caption(
+    style.add_caption(
         figure,
         f"{style.MODEL_NAMES[given['model']]}, L̂ = {given['max_split']}, batch {given['batch_size']}, "
-        f"{style.sampled(given)}. "
+        f"{style.describe_sample(given)}. "
         f"Lines: plans that minimize max E[τ] (exact); {paper}. Dotted: the same plans. "
         "Bands: uniform a only. Split: mean over a fleet's devices.",
     )

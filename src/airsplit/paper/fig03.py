@@ -44,7 +44,7 @@ def draw(data: Data) -> Canvas:
 
     The axes are logarithmic, where a bar's length would depend on where the axis happens to begin.
     """
-    figure, axes = style.canvas(2, 1, 3.5, sharex=True)
+    figure, axes = style.make_figure(2, 1, 3.5, sharex=True)
     kinds = [kind_of(name) for name in data["layers"]]
     for axis, key, label in (
         (axes[0, 0], "layer_macs", "work of the layer [MAC]"),
@@ -65,7 +65,7 @@ def draw(data: Data) -> Canvas:
         loc="lower right",
         bbox_to_anchor=(1, 1),
     )
-    style.caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
+    style.add_caption(figure, "AlexNet, 20 layers, 227×227 input, one sample, 32-bit elements")
     return figure
 
 

@@ -109,7 +109,7 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
 
 def draw(data: Data) -> Canvas:
     """Models side by side, the paper's algorithm above the exact optimum."""
-    figure, axes = style.canvas(2, 2, 4.6, sharex=True, sharey="col")
+    figure, axes = style.make_figure(2, 2, 4.6, sharex=True, sharey="col")
     billions = [speed / 1e9 for speed in data["macs_per_second"]]
     for panel, cell in zip(data["panels"], axes.T.ravel(), strict=True):
         _draw_panel(cell, billions, panel)
@@ -118,7 +118,7 @@ def draw(data: Data) -> Canvas:
     for cell, method in zip(axes[:, 0], METHODS, strict=True):
         cell.set_ylabel(f"{METHOD_NAMES[method]}:\nsplit after layer")
     for cell, panel in zip(axes[0], data["panels"][:: len(METHODS)], strict=True):
-        style.legend_above(cell, style.MODEL_NAMES[panel["model"]])
+        style.add_legend_above(cell, style.MODEL_NAMES[panel["model"]])
     kinds = [
         Line2D([], [], color=palette.FAINT, label="planned within L̂"),
         Line2D(
@@ -131,7 +131,7 @@ def draw(data: Data) -> Canvas:
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=2, columnspacing=1)
     given = data["settings"]
-    style.caption(
+    style.add_caption(
         figure,
         f"All devices of one speed at {given['mean_distance_m']} m, batch {given['batch_size']}, "
         f"mean split over {given['devices']} devices of {given['fleets']} fleets. Where solid and dotted differ, L̂ changes plans before "

@@ -67,27 +67,29 @@ def draw(data: Data) -> Canvas:
     """A row for each data set, a panel for each number of devices."""
     given = data["settings"]
     rows, columns = len(given["datasets"]), len(given["devices"])
-    figure, axes = style.canvas(rows, columns, 0.7 + 1.8 * rows, wide=columns > 2, sharey="row")
+    figure, axes = style.make_figure(
+        rows, columns, 0.7 + 1.8 * rows, wide=columns > 2, sharey="row"
+    )
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for scheme, (name, color) in SCHEMES.items():
             times, percent = (
                 np.array(panel[scheme]["virtual_time_s"]),
                 100 * np.array(panel[scheme]["test_accuracy"]),
             )
-            style.ranged(
+            style.plot_mean(
                 cell, times.mean(axis=0), percent, color, marker="o", markersize=2.5, label=name
             )
         cell.set_title(
             f"{style.DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices", loc="left"
         )
-        style.log_axis(cell.xaxis)
-        cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
+        style.set_log_scale(cell.xaxis)
+        cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
     for cell in axes[-1]:
         cell.set_xlabel("virtual time [s]")
     for cell in axes[:, 0]:
         cell.set_ylabel("test accuracy [%]")
-    style.legend_over_all(figure, axes[0, 0], len(SCHEMES))
-    style.caption(
+    style.add_shared_legend(figure, axes[0, 0], len(SCHEMES))
+    style.add_caption(
         figure,
         f"alexnet32 at width {given['arguments']['width']}, split ℓ = {given['split']}, {length_of_training(given)}, batch "
         f"{given['batch_size']}, the training set dealt to the devices. {means_text(data)} {tested_text(given)} "

@@ -59,11 +59,11 @@ def draw(data: Data) -> Canvas:
     """A row for each data set, a panel for each partition."""
     given = data["settings"]
     rows = len(given["datasets"])
-    figure, axes = style.canvas(rows, len(PARTITIONS), 0.7 + 1.8 * rows, sharey="row")
+    figure, axes = style.make_figure(rows, len(PARTITIONS), 0.7 + 1.8 * rows, sharey="row")
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for each in panel["curves"]:
             percent = 100 * np.array(each["test_accuracy"])
-            style.ranged(
+            style.plot_mean(
                 cell,
                 each["rounds"],
                 percent,
@@ -77,14 +77,14 @@ def draw(data: Data) -> Canvas:
             loc="left",
         )
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-        cell.xaxis.set_major_formatter(FuncFormatter(style.plain))
-        cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
+        cell.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
+        cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
     for cell in axes[-1]:
         cell.set_xlabel("round")
     for cell in axes[:, 0]:
         cell.set_ylabel("test accuracy [%]")
-    style.legend_over_all(figure, axes[0, 1], len(COLORS))
-    style.caption(
+    style.add_shared_legend(figure, axes[0, 1], len(COLORS))
+    style.add_caption(
         figure,
         f"SFL with {given['devices']} devices, alexnet32 at width {given['arguments']['width']}; {length_of_training(given)}, batch "
         f"{given['batch_size']}. Mean over devices' models on the common test set. {means_text(data)} {tested_text(given)} "

@@ -56,15 +56,15 @@ def _curve(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
 
 def draw(data: Data) -> Canvas:
     """One model above the other."""
-    figure, axes = style.canvas(len(data["models"]), 1, 5.0)
+    figure, axes = style.make_figure(len(data["models"]), 1, 5.0)
     for cell, entry in zip(axes[:, 0], data["models"], strict=True):
         _draw_model(cell, entry)
     axes[0, 0].legend(loc="upper right", title="mean distance", title_fontsize=6.5)
     given = data["settings"]
-    style.caption(
+    style.add_caption(
         figure,
         f"All devices cut at one split, optimal shares; a round is {given['iterations_per_round']} iterations of batch "
-        f"{given['batch_size']}. max E[τ], {style.sampled(given)}. Rings: the best split; at the last split nothing is "
+        f"{given['batch_size']}. max E[τ], {style.describe_sample(given)}. Rings: the best split; at the last split nothing is "
         "averaged.",
     )
     return figure
@@ -75,7 +75,7 @@ def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
     for color, curve in zip(COLORS, entry["curves"], strict=True):
         median = curve["total_s"]["median"]
         label = f"{curve['mean_distance_m']} m"
-        style.curve(axes, x, curve["total_s"], color, marker="o", markersize=1.8, label=label)
+        style.plot_median(axes, x, curve["total_s"], color, marker="o", markersize=1.8, label=label)
         best = min(range(len(median) - 1), key=median.__getitem__)
         axes.plot(
             [best + 1],
@@ -85,7 +85,7 @@ def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
             markerfacecolor="none",
             color=color,
         )
-    style.log_axis(axes.yaxis)
+    style.set_log_scale(axes.yaxis)
     crowded = len(entry["layers"]) > 20
     shown = [
         i

@@ -64,26 +64,26 @@ def _curve(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
 
 def draw(data: Data) -> Canvas:
     """The ratio above, the share of fleets that cycle below; models side by side."""
-    figure, axes = style.canvas(2, len(data["models"]), 4.0, sharex=True, sharey="row")
+    figure, axes = style.make_figure(2, len(data["models"]), 4.0, sharex=True, sharey="row")
     x = data["mean_distances_m"]
     for (above, below), entry in zip(axes.T, data["models"], strict=True):
-        widths = style.nested(len(COLORS))
+        widths = style.nested_line_widths(len(COLORS))
         for color, width, curve in zip(COLORS, widths, entry["curves"], strict=True):
             label = "no limit" if curve["max_split"] is None else f"L̂ = {curve['max_split']}"
-            style.curve(
+            style.plot_median(
                 above, x, curve["best_visited_over_exact"], color, linewidth=width, label=label
             )
             cycling = [100 * share for share in curve["share_of_fleets_that_cycle"]]
             below.plot(x, cycling, color=color, linewidth=width)
-        style.legend_above(above, style.MODEL_NAMES[entry["model"]])
-        style.log_axis(below.xaxis, TICKS_M)
+        style.add_legend_above(above, style.MODEL_NAMES[entry["model"]])
+        style.set_log_scale(below.xaxis, TICKS_M)
         below.set_xlabel("mean distance [m]")
     axes[0, 0].set_ylabel("max E[τ], paper ÷ exact")
     axes[1, 0].set_ylabel("fleets that cycle [%]")
     given = data["settings"]
-    style.caption(
+    style.add_caption(
         figure,
-        f"The best plan that the paper's alternation visits, over the optimum. Batch {given['batch_size']}, {style.sampled(given)}.",
+        f"The best plan that the paper's alternation visits, over the optimum. Batch {given['batch_size']}, {style.describe_sample(given)}.",
     )
     return figure
 

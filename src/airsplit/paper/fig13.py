@@ -73,14 +73,16 @@ def _panel(model: str, limit: int | None, fleets: int, progress: Progress) -> di
 
 def draw(data: Data) -> Canvas:
     """A panel for each model and L̂."""
-    figure, axes = style.canvas(2, 2, 4.0, sharex=True, sharey="row")
+    figure, axes = style.make_figure(2, 2, 4.0, sharex=True, sharey="row")
     for cell, panel in zip(axes.ravel(), data["panels"], strict=True):
-        for (method, color), width in zip(METHODS.items(), style.nested(len(METHODS)), strict=True):
+        for (method, color), width in zip(
+            METHODS.items(), style.nested_line_widths(len(METHODS)), strict=True
+        ):
             percent = {
                 key: [100 * v for v in values]
                 for key, values in panel["above_bound"][method].items()
             }
-            style.curve(
+            style.plot_median(
                 cell,
                 data["mean_distances_m"],
                 percent,
@@ -90,15 +92,17 @@ def draw(data: Data) -> Canvas:
             )
         limit = "no limit" if panel["max_split"] is None else f"L̂ = {panel['max_split']}"
         cell.set_title(f"{style.MODEL_NAMES[panel['model']]}, {limit}")
-        style.log_axis(cell.xaxis, data["mean_distances_m"])
+        style.set_log_scale(cell.xaxis, data["mean_distances_m"])
     for cell in axes[1]:
         cell.set_xlabel("mean distance [m]")
     quantity = "E[max τ], the mean time until the last device is done,\nabove its lower bound [%]"
-    figure.supylabel(quantity, fontsize=style.LOOK["axes.labelsize"])
-    style.legend_over_all(figure, axes[0, 0], len(METHODS))
+    figure.supylabel(quantity, fontsize=style.RC_PARAMS["axes.labelsize"])
+    style.add_shared_legend(figure, axes[0, 0], len(METHODS))
     given = data["settings"]
     note = "Zero is the certified lower bound on E[max τ]: no plan with fixed shares is below it."
-    style.caption(figure, f"{note} Batch {given['batch_size']}, {style.sampled(given)}.")
+    style.add_caption(
+        figure, f"{note} Batch {given['batch_size']}, {style.describe_sample(given)}."
+    )
     return figure
 
 

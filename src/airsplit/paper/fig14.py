@@ -139,7 +139,7 @@ def draw(data: Data) -> Canvas:
     given = data["settings"]
     columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
     datasets = given["datasets"]
-    figure, axes = style.canvas(
+    figure, axes = style.make_figure(
         2 * len(datasets),
         len(columns),
         1.0 + 2.6 * len(datasets),
@@ -169,8 +169,8 @@ def draw(data: Data) -> Canvas:
                 f"{style.DATASET_NAMES[dataset]}, {style.PARTITION_NAMES[part]}, {distance:g} m",
                 loc="left",
             )
-            above.yaxis.set_major_formatter(FuncFormatter(style.plain))
-            style.log_axis(below.yaxis)
+            above.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
+            style.set_log_scale(below.yaxis)
         target = given["targets"][dataset][which]
         axes[2 * row, 0].set_ylabel("accuracy at\nthe end [%]")
         axes[2 * row + 1, 0].set_ylabel(f"time to\n{100 * target:g} % [s]")
@@ -180,8 +180,8 @@ def draw(data: Data) -> Canvas:
             range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]]
         )
         cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
-    style.legend_over_all(figure, axes[0, 0], len(WAYS))
-    style.caption(
+    style.add_shared_legend(figure, axes[0, 0], len(WAYS))
+    style.add_caption(
         figure,
         f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
         f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: not every seed reaches the target. "

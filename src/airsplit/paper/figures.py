@@ -76,9 +76,9 @@ def draw_one(figure: Figure, folder: Path, scale: Scale, progress: Callable[[str
     tell(figure.title)
     head = {"figure": figure.number, "title": figure.title, "scale": scale.name}
     data: Data = tidy(head | figure.compute(scale, tell))
-    with style.look():
+    with style.plot_style():
         canvas = figure.draw(data)
-        svg, png = style.svg_text(canvas), style.png_bytes(canvas)
+        svg, png = style.render_svg(canvas), style.render_png(canvas)
     write_text(folder / f"{figure.stem}.json", _json(data))
     write_text(folder / f"{figure.stem}.svg", svg)
     write_bytes(folder / f"{figure.stem}.png", png)

@@ -13,8 +13,8 @@ from airsplit.plots.style import (
     MODEL_NAMES,
     NAMES_WITH_INPUT,
     PARTITION_NAMES,
-    pace_label,
-    plain,
+    format_pace,
+    format_plain,
 )
 
 Numbers = dict[str, Any]
@@ -89,7 +89,7 @@ def latency_exceptions(data: Numbers, key: str) -> str:
 
 def _not_rising_with_distance(data: Numbers, key: str) -> Iterator[str]:
     for curve in data["curves"]:
-        who = f"{curve['method']}, {pace_label(curve['seconds_per_mac'])}"
+        who = f"{curve['method']}, {format_pace(curve['seconds_per_mac'])}"
         for (d, one), (e, other) in pairwise(
             zip(data["mean_distances_m"], curve[key]["median"], strict=True)
         ):
@@ -100,7 +100,7 @@ def _not_rising_with_distance(data: Numbers, key: str) -> Iterator[str]:
 def _not_rising_with_pace(data: Numbers, key: str) -> Iterator[str]:
     for curves in by_method(data):
         for faster, slower in pairwise(c for c in curves if not is_mixed(c)):
-            fast, slow = (pace_label(c["seconds_per_mac"]) for c in (faster, slower))
+            fast, slow = (format_pace(c["seconds_per_mac"]) for c in (faster, slower))
             medians = faster[key]["median"], slower[key]["median"]
             for d, one, other in zip(data["mean_distances_m"], *medians, strict=True):
                 if other <= one:
@@ -116,14 +116,14 @@ def conditions_where(data: Numbers, holds: Sequence[bool]) -> str:
     """
     if all(holds):
         return "everywhere"
-    where = [plain(value) for value, good in zip(data["values"], holds, strict=True) if good]
+    where = [format_plain(value) for value, good in zip(data["values"], holds, strict=True) if good]
     return f"at {', '.join(where)} {UNITS[data['condition']]} only" if where else "nowhere"
 
 
 def against_fedavg(data: Numbers, entry: Numbers) -> str:
     """Every part of the comparison for one model, condition by condition."""
     conditions = (
-        ", ".join(plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
+        ", ".join(format_plain(value) for value in data["values"]) + f" {UNITS[data['condition']]}"
     )
     ratio = {
         key: span(entry[f"{key}_ratio"]["median"]) for key in ("compute", "air_time", "transmit")

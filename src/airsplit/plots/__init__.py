@@ -1,4 +1,5 @@
-"""Plots: pictures of profiles, plans, labels and accuracies as files, drawn with matplotlib.
+"""Plots as files, drawn with matplotlib: profiles, round times, label distributions and accuracy.
 
-The web page and the report draw their own.
+One style for all of them, which the figures of `paper` share. The report and the dashboard draw
+their own charts, without matplotlib.
 """

@@ -35,8 +35,8 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
     """A panel over rounds and one over virtual time; lines are means over seeds, bands their range."""
     metric = next(iter(several.values())).metric
     unit = 100 if metric.is_accuracy else 1
-    with style.look():
-        figure, axes = style.canvas(1, 2, 2.5, sharey=True)
+    with style.plot_style():
+        figure, axes = style.make_figure(1, 2, 2.5, sharey=True)
         by_round, by_time = axes[0]
         for algorithm, trials in several.items():
             rounds, times, values = trials.curve()
@@ -45,14 +45,14 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
         for cell in (by_round, by_time):
             if target is not None:
                 cell.axhline(unit * target, color=palette.FAINT, linewidth=0.6, linestyle=":")
-            cell.yaxis.set_major_formatter(FuncFormatter(style.plain))
+            cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
         by_round.set_xlabel("round")
         by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
         by_time.set_xlabel("virtual time [s]")
-        style.log_axis(by_time.xaxis)
-        style.legend_over_all(figure, by_round, 3)
-        style.caption(figure, caption)
+        style.set_log_scale(by_time.xaxis)
+        style.add_shared_legend(figure, by_round, 3)
+        style.add_caption(figure, caption)
     return figure
 
 
@@ -60,4 +60,4 @@ def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
     options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
     marker = "o" if len(x) == 1 else ""
     color, title = COLORS.get(algorithm, palette.INK), TITLES.get(algorithm, algorithm)
-    style.ranged(axes, x, values, color, label=title, marker=marker, **options)
+    style.plot_mean(axes, x, values, color, label=title, marker=marker, **options)

@@ -37,13 +37,13 @@ def draw_clock(
     shares   of the time, by its kind ("compute", "transmit", "server", "idle", "absent"): what that is called, and one number a device
     names    of the devices, written where there are few; none: their numbers
     """
-    with style.look():
-        figure, axes = style.canvas(1, 2, HEIGHT_IN)
+    with style.plot_style():
+        figure, axes = style.make_figure(1, 2, HEIGHT_IN)
         figure.set_size_inches(WIDTH_IN, HEIGHT_IN)
         left, right = axes[0]
         _draw_latency(left, latency_s, planned)
         _draw_shares(right, shares, names)
-        style.caption(figure, caption)
+        style.add_caption(figure, caption)
     return figure
 
 
@@ -80,7 +80,7 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     )
     axis.xaxis.set_major_formatter(FuncFormatter(number))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.yaxis.set_major_formatter(FuncFormatter(style.plain))
+    axis.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
     _legend(axis, columns=1)
 
 
@@ -137,7 +137,7 @@ def _draw_shares(
         axis.set_xticks(numbers + 0.5, labels, fontsize=5.6 if K > 12 else 6.5)
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axis.xaxis.set_major_formatter(FuncFormatter(style.plain))
+        axis.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
     _legend(axis, columns=3)
 
 

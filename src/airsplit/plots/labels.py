@@ -34,14 +34,14 @@ def draw_labels(counts: Ints, names: Sequence[str], title: str, caption: str) ->
     holds most of.
     """
     bars = len(counts) <= MOST_BARS and len(names) <= len(CLASSES)
-    with style.look():
+    with style.plot_style():
         height_in = 1.15 + (
             _BAR_IN * len(counts) if bars else _HEAT_IN * min(max(len(names), 8), MOST_NAMES) + 0.15
         )
-        figure, ((axis,),) = style.canvas(1, 1, height_in)
-        figure.suptitle(title, fontsize=style.LOOK["axes.titlesize"], x=0.02, ha="left")
+        figure, ((axis,),) = style.make_figure(1, 1, height_in)
+        figure.suptitle(title, fontsize=style.RC_PARAMS["axes.titlesize"], x=0.02, ha="left")
         (_draw_bars if bars else _draw_heat_map)(axis, counts, names)
-        style.caption(figure, caption)
+        style.add_caption(figure, caption)
     return figure
 
 
@@ -64,7 +64,7 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     axis.grid(visible=False, axis="y")
     axis.spines["left"].set_visible(False)
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.xaxis.set_major_formatter(FuncFormatter(style.plain))
+    axis.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
     axis.set_xlabel("samples")
     axis.set_ylabel("device")
     _legend(axis, names)
@@ -115,7 +115,7 @@ def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     axis.spines[["top", "right"]].set_visible(True)
     axis.set_xlabel("devices, sorted by the label that they hold most of")
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.xaxis.set_major_formatter(FuncFormatter(style.plain))
+    axis.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
     axis.tick_params(axis="y", length=0)
     if len(names) <= MOST_NAMES:
         axis.set_yticks(range(len(names)), names)

@@ -37,10 +37,10 @@ def draw_profile(profile: Profile) -> Canvas:
     Splits on the Pareto front are filled, all others pale.  Up to 40 splits are all named; of a larger model those of the
     front whose data differ most from one another are, as far as there is room.
     """
-    front = front_of(profile)
-    with style.look():
+    front = find_front(profile)
+    with style.plot_style():
         width_in, height_in = _size_in(len(profile))
-        figure, axes = style.canvas(3, 1, height_in, sharex=True, height_ratios=(3, 3, 4))
+        figure, axes = style.make_figure(3, 1, height_in, sharex=True, height_ratios=(3, 3, 4))
         figure.set_size_inches(width_in, height_in)
         each, total, sent = panels = list(axes[:, 0])
         _draw_each(each, profile)
@@ -60,20 +60,20 @@ def draw_profile(profile: Profile) -> Canvas:
     return figure
 
 
-def front_of(profile: Profile) -> Ints:
+def find_front(profile: Profile) -> Ints:
     """Rows whose split no other beats or equals in both work and data; of equal ones the first.
 
-    >>> front_of(Profile(["conv", "relu", "fc"], [9, 1, 5], [9, 9, 14], [50, 50, 10], [3, 0, 4])).tolist()
+    >>> find_front(Profile(["conv", "relu", "fc"], [9, 1, 5], [9, 9, 14], [50, 50, 10], [3, 0, 4])).tolist()
     [0, 2]
     """
     costs = np.stack([profile.macs, profile.activation_elements]).astype(np.float64)
     return pareto_front(costs, always=np.ones(len(profile), dtype=bool))
 
 
-def short(name: str, longest: int = LONGEST_NAME) -> str:
+def shorten_name(name: str, longest: int = LONGEST_NAME) -> str:
     """A name of bounded length: without its inner words as far as needed, its numbers kept; else letters out of the middle.
 
-    >>> short("layer3.22.conv3"), short("encoder.model.layers.31.mlp.down_proj", 25), short("a" * 9 + "b" * 9, 9)
+    >>> shorten_name("layer3.22.conv3"), shorten_name("encoder.model.layers.31.mlp.down_proj", 25), shorten_name("a" * 9 + "b" * 9, 9)
     ('layer3.22.conv3', 'encoder…31.mlp.down_proj', 'aaaa…bbbb')
     """
     name = "".join(letter if letter.isprintable() else " " for letter in name)
@@ -186,7 +186,7 @@ def _number_splits(axes: Sequence[Axes], rows: int) -> None:
     top.set_xlim(middle - half, middle + half)
     ticks = MaxNLocator(10, integer=True, steps=[1, 5, 10]).tick_values(1, max(rows, 2))
     top.set_xticks([1, *(tick for tick in ticks if 1 < tick <= rows)])
-    top.xaxis.set_major_formatter(FuncFormatter(style.plain))
+    top.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
     for axis in axes:
         axis.tick_params(axis="x", bottom=False, labelbottom=False)
         axis.grid(visible=False, axis="x")
@@ -216,7 +216,7 @@ def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
         "relpos": (0.5, 1),
     }
     for row, place in zip(rows, _side_by_side(rows + 1, pitch, (low, high)), strict=True):
-        name = short(profile.names[row]) + ("" if few else f"  {row + 1:,}")
+        name = shorten_name(profile.names[row]) + ("" if few else f"  {row + 1:,}")
         text: dict[str, Any] = {
             "rotation": 90,
             "ha": "center",
@@ -276,10 +276,12 @@ def _say(figure: Canvas, profile: Profile, named: int, front: int) -> None:
     work, parameters = (
         float(f"{int(column.sum()):.3g}") for column in (profile.layer_macs, profile.parameters)
     )
-    model = short(style.MODEL_NAMES.get(profile.model, profile.model), 40).replace(
+    model = shorten_name(style.MODEL_NAMES.get(profile.model, profile.model), 40).replace(
         "$", r"\$"
     )  # no formula
     size = f"{len(profile):,} split{'s' * (len(profile) > 1)}, {EngFormatter('MAC')(work)}, {EngFormatter()(parameters)} parameters"
     some = f"; {front:,}\u00a0on\u00a0the\u00a0front" if len(profile) > MOST_NAMES else ""
     some += f", {named} of them named" if some and named < front else ""
-    style.caption(figure, f"{model}{', ' * bool(model)}{size}; per sample, 32-bit elements{some}")
+    style.add_caption(
+        figure, f"{model}{', ' * bool(model)}{size}; per sample, 32-bit elements{some}"
+    )

@@ -1,12 +1,14 @@
-"""One look for all figures: single-column width, colors that everybody can tell apart, no more ink than needed."""
+"""The common style of all figures: column width, fonts, axes, legends, and files that repeat."""
 
 from __future__ import annotations
 
 import io
 import math
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
@@ -14,18 +16,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
+from airsplit.core.errors import InvalidValue
+from airsplit.core.files import write_bytes
 from airsplit.core.palette import FAINT, INK
 
-# the kinds of file, and what must be left out of each for it to be the same every day
-KINDS: dict[str, dict[str, None]] = {
+# Formats of files, with the metadata to leave out: a date would make every file a new one.
+FORMATS: dict[str, dict[str, None]] = {
     "png": {},
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
 
+# One column of a two-column paper.
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
 
@@ -41,7 +46,7 @@ NAMES_WITH_INPUT = {
     "vgg16-3x32x32": "VGG16, 32×32 input",
 }
 
-LOOK: dict[str, Any] = {
+RC_PARAMS: dict[str, Any] = {
     "font.size": 7.5,
     "axes.titlesize": 7.5,
     "axes.labelsize": 7.5,
@@ -65,103 +70,112 @@ LOOK: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
+    # Without a salt of its own, matplotlib draws random identifiers into every SVG.
     "svg.hashsalt": "airsplit",
 }
 
 
 @contextmanager
-def look() -> Iterator[None]:
-    """Whatever is made or saved inside looks like this; the user's own matplotlib settings are back afterwards."""
+def plot_style() -> Iterator[None]:
+    """Apply the plot style, and restore the user's on exit."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        for key, value in LOOK.items():
+        for key, value in RC_PARAMS.items():
             matplotlib.rcParams[key] = value  # type: ignore[index]
         yield
 
 
-def canvas(
+def make_figure(
     rows: int, columns: int, height_in: float, *, wide: bool = False, **options: Any
-) -> tuple[Canvas, np.ndarray[Any, Any]]:
-    """A figure of single-column width, or with `wide` of two columns, and its axes, rows × columns."""
-    figure = Canvas(figsize=(2 * WIDTH_IN if wide else WIDTH_IN, height_in), layout="constrained")
+) -> tuple[Figure, np.ndarray[Any, Any]]:
+    """Return a figure of one column's width, or two if `wide`, and its axes, rows × columns."""
+    width_in = 2 * WIDTH_IN if wide else WIDTH_IN
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, axes
 
 
-def caption(figure: Canvas, text: str) -> None:
-    """The line under a figure that says what it was drawn from."""
-    kept = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
+def add_caption(figure: Figure, text: str) -> None:
+    """Write what a figure was drawn from in a line below it."""
+    # Neither an equation nor a percentage is broken over two lines.
+    unbroken = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
     letters = round(82 * figure.get_figwidth() / WIDTH_IN)
-    figure.supxlabel(textwrap.fill(kept, letters), fontsize=5.6, color=FAINT, linespacing=1.25)
+    wrapped = textwrap.fill(unbroken, letters)
+    figure.supxlabel(wrapped, fontsize=5.6, color=FAINT, linespacing=1.25)
 
 
-def curve(
+def plot_median(
     axes: Axes, x: Sequence[float], values: dict[str, list[float]], color: str, **options: Any
 ) -> None:
-    """A median with its 10–90 % band."""
+    """Plot a median with its 10–90 % band."""
     axes.fill_between(x, values["p10"], values["p90"], color=color, alpha=0.13, linewidth=0)
     axes.plot(x, values["median"], color=color, **options)
 
 
-def ranged(axes: Axes, x: Any, values: Any, color: str, **options: Any) -> None:
-    """A mean over seeds, the first axis, with their range."""
+def plot_mean(axes: Axes, x: Any, values: Any, color: str, **options: Any) -> None:
+    """Plot a mean over seeds, the first axis of `values`, with the range of the seeds."""
     if len(values) > 1:
-        axes.fill_between(
-            x, np.min(values, axis=0), np.max(values, axis=0), color=color, alpha=0.13, linewidth=0
-        )
+        low = np.min(values, axis=0)
+        high = np.max(values, axis=0)
+        axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
     axes.plot(x, np.mean(values, axis=0), color=color, **options)
 
 
-def nested(count: int) -> list[float]:
-    """Line widths from wide to narrow, so that curves on top of each other can all be seen."""
+def nested_line_widths(count: int) -> list[float]:
+    """Return line widths from wide to narrow, so that coinciding curves all stay visible."""
     return [0.9 + 0.55 * inside for inside in reversed(range(count))]
 
 
-def rings(
+def mark_differences(
     axes: Axes, x: Sequence[float], y: Sequence[float], reference: Sequence[float], color: str
 ) -> bool:
-    """Draw open circles where y differs from a reference by more than 0.1 %; return whether there are any."""
-    apart = [abs(v - r) > 1e-3 * abs(r) for v, r in zip(y, reference, strict=True)]
-    points = [(a, b) for a, b, here in zip(x, y, apart, strict=True) if here]
+    """Draw open circles where y is off a reference by more than 0.1 %; return if there are any."""
+    points = [
+        (place, value)
+        for place, value, wanted in zip(x, y, reference, strict=True)
+        if abs(value - wanted) > 1e-3 * abs(wanted)
+    ]
     if points:
         axes.plot(*zip(*points, strict=True), color=color, zorder=3, **RING)
     return bool(points)
 
 
-def log_axis(axis: Axis, ticks: Sequence[float] | None = None) -> None:
+def set_log_scale(axis: Axis, ticks: Sequence[float] | None = None) -> None:
     """Make an axis logarithmic, with plain numbers at these ticks, or at round ones."""
-    sideways = axis is axis.axes.xaxis
-    (axis.axes.set_xscale if sideways else axis.axes.set_yscale)("log")
-    # Numbers side by side need more room than numbers above one another.
-    axis.set_major_locator(
-        RoundTicks(sparse_from=50 if sideways else 100)
-        if ticks is None
-        else FixedLocator(list(ticks))
-    )
-    axis.set_major_formatter(FuncFormatter(plain))
+    if axis is axis.axes.xaxis:
+        axis.axes.set_xscale("log")
+        # Numbers side by side need more room than numbers above one another.
+        sparse_from = 50
+    else:
+        axis.axes.set_yscale("log")
+        sparse_from = 100
+
+    axis.set_major_locator(RoundTicks(sparse_from) if ticks is None else FixedLocator(list(ticks)))
+    axis.set_major_formatter(FuncFormatter(format_plain))
     axis.set_minor_locator(NullLocator())
 
 
 class RoundTicks(Locator):
-    """Ticks of a logarithmic axis at round numbers, wherever its view ends; several axes may share it.
+    """Ticks of a logarithmic axis at round numbers, for any view; several axes may share it.
 
     Attributes:
-        sparse_from: The ratio of its ends from which an axis has two ticks a decade instead of three.
+        sparse_from: Ratio of the axis's ends from which a decade has two ticks instead of three.
     """
 
     def __init__(self, sparse_from: float) -> None:
         self.sparse_from = sparse_from
 
     def __call__(self) -> list[float]:
-        return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]  # there is an axis by now
+        # matplotlib sets the axis before it calls a locator.
+        return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
         return round_ticks(vmin, vmax, self.sparse_from)
 
 
 def round_ticks(low: float, high: float, sparse_from: float = 100) -> list[float]:
-    """Return round numbers from the decade of `low` to that of `high`; the more decades, the fewer in each.
+    """Return round numbers from the decade of `low` to that of `high`; fewer in more decades.
 
     >>> round_ticks(4, 90)
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
@@ -180,18 +194,17 @@ def round_ticks(low: float, high: float, sparse_from: float = 100) -> list[float
     return [step * 10.0**decade for decade in decades for step in steps] + [10.0**decades.stop]
 
 
-def legend_over_all(figure: Canvas, axes: Axes, columns: int) -> None:
-    """A legend of what is in one panel, above all panels: it lies over no curve."""
+def add_shared_legend(figure: Figure, axes: Axes, columns: int) -> None:
+    """Add the legend of one panel above all panels, where it covers no curve."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.4)
 
 
-def legend_above(axes: Axes, title: str) -> None:
-    """A legend in two columns above the axes, under the title of the panel."""
-    size = LOOK["axes.titlesize"]
+def add_legend_above(axes: Axes, title: str) -> None:
+    """Add a legend in two columns above the axes, below the title of the panel."""
     axes.legend(
         title=title,
-        title_fontsize=size,
+        title_fontsize=RC_PARAMS["axes.titlesize"],
         loc="lower center",
         bbox_to_anchor=(0.5, 1),
         ncols=2,
@@ -199,44 +212,65 @@ def legend_above(axes: Axes, title: str) -> None:
     )
 
 
-def pace_label(seconds_per_mac: float | Sequence[float]) -> str:
-    """A pace as figures print it.
+def format_pace(seconds_per_mac: float | Sequence[float]) -> str:
+    """Format a pace, or the range of one, for a figure.
 
-    >>> pace_label(2e-10), pace_label((2e-10, 1e-9))
+    >>> format_pace(2e-10), format_pace((2e-10, 1e-9))
     ('0.2 ns/MAC', 'uniform 0.2–1 ns/MAC')
     """
     ends = [f"{1e9 * end:g}" for end in np.atleast_1d(seconds_per_mac)]
-    return ("uniform " if len(ends) > 1 else "") + "–".join(ends) + " ns/MAC"
+    drawn = "uniform " if len(ends) > 1 else ""
+    return f"{drawn}{'–'.join(ends)} ns/MAC"
 
 
-def sampled(settings: dict[str, Any]) -> str:
-    """How many devices and random fleets a figure speaks for."""
+def describe_sample(settings: dict[str, Any]) -> str:
+    """Return how many devices and random fleets a figure is drawn from."""
     return (
         f"{settings['devices']} devices, medians and 10–90 % bands over {settings['fleets']} fleets"
     )
 
 
-def plain(value: float, _position: int = 0) -> str:
-    """A number without powers of ten.
+def format_plain(value: float, _position: int = 0) -> str:
+    """Format a number without powers of ten.
 
-    >>> plain(12000.0), plain(0.5)
+    >>> format_plain(12000.0), format_plain(0.5)
     ('12,000', '0.5')
     """
     return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
 
 
-def png_bytes(figure: Canvas) -> bytes:
-    """The figure as PNG."""
-    return picture_bytes(figure, "png", DOTS_PER_INCH)
-
-
-def svg_text(figure: Canvas) -> str:
-    """The figure as SVG: the same text for the same numbers."""
-    return picture_bytes(figure, "svg").decode("utf-8")
-
-
-def picture_bytes(figure: Canvas, kind: str, dpi: float | Literal["figure"] = "figure") -> bytes:
-    """The figure as one of the KINDS of file: the same bytes for the same picture."""
+def render(figure: Figure, kind: str, dpi: float | Literal["figure"] = "figure") -> bytes:
+    """Return a figure as one of FORMATS: equal figures give equal bytes."""
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=dpi, metadata=KINDS[kind])
+    figure.savefig(stream, format=kind, dpi=dpi, metadata=FORMATS[kind])
     return stream.getvalue()
+
+
+def render_png(figure: Figure) -> bytes:
+    return render(figure, "png", DOTS_PER_INCH)
+
+
+def render_svg(figure: Figure) -> str:
+    return render(figure, "svg").decode("utf-8")
+
+
+def get_picture_format(path: str | os.PathLike[str]) -> str:
+    """Return the format that a file name asks for. Check it before anything slow.
+
+    >>> get_picture_format("out/alexnet.SVG")
+    'svg'
+    """
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise InvalidValue(
+            f"picture {str(path)!r} must end in .png, .svg or .pdf; "
+            "give it a name such as 'profile.png'"
+        )
+    return suffix
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure atomically as PNG, SVG or PDF: equal figures give equal files."""
+    kind = get_picture_format(path)
+    with plot_style():
+        write_bytes(path, render(figure, kind, DOTS_PER_INCH))

@@ -6,8 +6,8 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
+from airsplit.report.charts import bar, swatches
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
-from airsplit.report.pictures import bar, swatches
 from airsplit.runs.history import TIMES, History, waiting_fraction
 from airsplit.runs.wording import TIME_LABELS
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from airsplit.core.arrays import Floats
 from airsplit.core.formatting import choose_time_unit, format_percent, format_seconds
+from airsplit.report.charts import Axis, Band, Line, legend, line_chart
 from airsplit.report.markup import Html, folded, table, tag, together
-from airsplit.report.pictures import Axis, Band, Line, legend, line_chart
 from airsplit.report.scales import (
     MOST_POINTS,
     loss_scale,

@@ -17,8 +17,8 @@ from airsplit.core.formatting import (
     pluralize,
 )
 from airsplit.planning.plan import WORDS_OF_A_BOUND
+from airsplit.report.charts import bar, swatches
 from airsplit.report.markup import Html, folded, name, prose, table, tag, together
-from airsplit.report.pictures import bar, swatches
 from airsplit.report.scales import spread_rows
 from airsplit.runs.history import History, waiting_fraction
 from airsplit.runs.wording import TIME_LABELS

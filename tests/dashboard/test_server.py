@@ -14,7 +14,7 @@ import pytest
 
 from airsplit.core import palette
 from airsplit.core.errors import FileProblem, InvalidValue
-from airsplit.dashboard.serving import Dashboard
+from airsplit.dashboard.server import Dashboard
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES
 from airsplit.runs.wording import TIME_LABELS

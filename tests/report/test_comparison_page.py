@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airsplit.core.errors import FileProblem
-from airsplit.report.side_by_side import is_comparison, read_comparison, write_comparison
+from airsplit.report.comparison_page import is_comparison, read_comparison, write_comparison
 from airsplit.runs.comparison import Comparison
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.metric import get_metric

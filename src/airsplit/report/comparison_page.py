@@ -14,9 +14,9 @@ from airsplit.core.files import write_text
 from airsplit.core.formatting import choose_time_unit, pluralize
 from airsplit.core.parsing import read_json
 from airsplit.core.plugins import require_choice_or_path
+from airsplit.report.charts import Axis, Line, legend, line_chart
 from airsplit.report.markup import Html, prose, table, tag, together
 from airsplit.report.page import document
-from airsplit.report.pictures import Axis, Line, legend, line_chart
 from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
 from airsplit.runs.comparison import AlgorithmSummary, Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder

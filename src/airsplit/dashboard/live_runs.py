@@ -36,13 +36,13 @@ class NoSuchRun(UnknownName):
     """A run was asked for that is not there."""
 
 
-class Runs:
+class LiveRuns:
     """The runs below a folder.  Only folders that were found there can be asked for, by their names."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self._lock = threading.Lock()
-        self._read: dict[str, Run] = {}
+        self._read: dict[str, LiveRun] = {}
 
     def _found(self) -> dict[str, Path]:
         """The folders of runs, newest first; what is known of those that are gone is forgotten."""
@@ -64,7 +64,7 @@ class Runs:
             if _is_run(here):
                 yield "/".join(parts) or ".", here
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> LiveRun:
         """A run by its name, as it is now."""
         return self._run(name, self._folder(name))
 
@@ -79,11 +79,11 @@ class Runs:
             raise NoSuchRun(f"there is no run {name!r} here")
         return folder
 
-    def _run(self, name: str, folder: Path) -> Run:
+    def _run(self, name: str, folder: Path) -> LiveRun:
         with self._lock:
             known = self._read.get(name)
             if known is None or known.is_another(folder):
-                known = self._read[name] = Run(name, folder)
+                known = self._read[name] = LiveRun(name, folder)
         return known
 
     def overview(self) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ class Runs:
         return f"it cannot be read: {type(error).__name__}"
 
 
-class Run:
+class LiveRun:
     """One run: read as it grows, and handed out with few points."""
 
     def __init__(self, name: str, folder: Path) -> None:

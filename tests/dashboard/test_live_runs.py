@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airsplit.core.errors import AirsplitError, UnknownName
-from airsplit.dashboard.monitor import Run, Runs
+from airsplit.dashboard.live_runs import LiveRun, LiveRuns
 from airsplit.report.scales import MOST_POINTS
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.history import History
@@ -26,7 +26,7 @@ def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
     a_run(tmp_path / "old", [a_record(1)])
     a_run(tmp_path / "compared" / "sfl-seed0", [a_record(1), a_record(2)])
     (tmp_path / "no run").mkdir()
-    found = Runs(tmp_path).overview()
+    found = LiveRuns(tmp_path).overview()
     assert {run["name"] for run in found} == {"old", "compared/sfl-seed0"}
     assert found[0]["name"] == "compared/sfl-seed0"
     assert (found[0]["rounds"], found[0]["of_rounds"], found[0]["devices"]) == (2, 4, 3)
@@ -34,13 +34,13 @@ def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_run_itself_is_found(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1)])
-    assert [run["name"] for run in Runs(tmp_path).overview()] == ["."]
-    assert Runs(tmp_path).run(".").summary()["rounds"] == 1
+    assert [run["name"] for run in LiveRuns(tmp_path).overview()] == ["."]
+    assert LiveRuns(tmp_path).run(".").summary()["rounds"] == 1
 
 
 def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    run = Runs(tmp_path).run("run")
+    run = LiveRuns(tmp_path).run("run")
     before = run.series()
     assert run.series() is before  # nothing new: nothing is made again
     RunFolder(tmp_path / "run").append(a_record(2))
@@ -57,7 +57,7 @@ def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(
         [a_record(1)],
         plan=a_plan(3, gap=0.000301, objective="mean of the largest"),
     )
-    summary = Runs(tmp_path).run("run").summary()
+    summary = LiveRuns(tmp_path).run("run").summary()
     assert (summary["at_most"], summary["objective"]) == ("0.031 %", "mean of the largest")
 
 
@@ -65,7 +65,7 @@ def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> 
     wanted = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     a_run(tmp_path / "own", [a_record(1, test_metric=2.0), a_record(2, test_metric=0.5)], wanted)
     a_run(tmp_path / "usual", [a_record(1)])
-    own, usual = (json.loads(Runs(tmp_path).run(name).series()) for name in ("own", "usual"))
+    own, usual = (json.loads(LiveRuns(tmp_path).run(name).series()) for name in ("own", "usual"))
     assert own["metric"] == {"name": "mean_error", "field": "test_metric", "goal": "min"}
     assert own["test_metric"] == 0.5
     assert [point[2] for point in own["lines"]["test_metric"]] == [2.0, 0.5]
@@ -75,7 +75,7 @@ def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> 
 
 def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
     a_long_run(tmp_path / "run", 3000, 5)
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     while json.loads(runs.run("run").series())["rounds"] < 3000:
         pass
     text = runs.run("run").series()
@@ -87,7 +87,7 @@ def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
 
 def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(n) for n in range(1, 200)])
-    run = Runs(tmp_path).run("run")
+    run = LiveRuns(tmp_path).run("run")
     seen = [run.summary(1e-9)["rounds"] for _ in range(5)]
     assert seen[0] < 199
     assert seen == sorted(seen)
@@ -96,7 +96,7 @@ def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path:
 
 def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1), a_record(2)])
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     assert runs.run("run").summary()["rounds"] == 2
     for file in (tmp_path / "run").iterdir():
         file.unlink()
@@ -106,7 +106,7 @@ def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
 
 def test_a_run_that_diverged_is_listed_as_such_as_soon_as_it_does(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run", [a_record(1)])
-    run = Runs(tmp_path).run("run")
+    run = LiveRuns(tmp_path).run("run")
     assert json.loads(run.series())["diverged"] is None
     RunFolder(folder).write_divergence(Divergence(2, "the loss is not finite"))
     assert json.loads(run.series())["diverged"] == {"round": 2, "why": "the loss is not finite"}
@@ -116,14 +116,14 @@ def test_a_run_that_diverged_is_listed_as_such_as_soon_as_it_does(tmp_path: Path
 def test_a_broken_run_is_listed_with_its_problem(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     (tmp_path / "run" / "rounds.jsonl").write_text("{\n")
-    (found,) = Runs(tmp_path).overview()
+    (found,) = LiveRuns(tmp_path).overview()
     assert "line 1" in found["problem"]
     assert str(tmp_path) not in found["problem"]
 
 
 def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(n) for n in range(1, 120)])
-    assert "119 rounds" in Runs(tmp_path).run("run").report()
+    assert "119 rounds" in LiveRuns(tmp_path).run("run").report()
 
 
 # ---- nothing outside -----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_only_what_was_found_can_be_asked_for(tmp_path: Path, name: str) -> None
     a_run(tmp_path / "secret", [a_record(1)])
     a_run(tmp_path / "runs" / "run", [a_record(1)])
     with pytest.raises(UnknownName):
-        Runs(tmp_path / "runs").run(name)
+        LiveRuns(tmp_path / "runs").run(name)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -156,20 +156,20 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "secret")
     a_run(tmp_path / "runs" / "half", [])
     (tmp_path / "runs" / "half" / "rounds.jsonl").symlink_to(tmp_path / "secret" / "rounds.jsonl")
-    assert Runs(tmp_path / "runs").overview() == []
+    assert LiveRuns(tmp_path / "runs").overview() == []
 
 
 def test_a_divergence_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "runs" / "run", [a_record(1)])
     (tmp_path / "secret").write_text('{"round": 1, "why": "secret"}')
     (folder / "diverged.json").symlink_to(tmp_path / "secret")
-    assert Runs(tmp_path / "runs").overview() == []
+    assert LiveRuns(tmp_path / "runs").overview() == []
 
 
 def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
     a_run(tmp_path / "secret", [a_record(1), a_record(2)])
     a_run(tmp_path / "runs" / "run", [a_record(1)])
-    run = Runs(tmp_path / "runs").run("run")
+    run = LiveRuns(tmp_path / "runs").run("run")
     file = tmp_path / "runs" / "run" / "rounds.jsonl"
     file.unlink()
     file.symlink_to(tmp_path / "secret" / "rounds.jsonl")
@@ -179,7 +179,7 @@ def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
 
 def test_a_run_that_is_taken_up_for_more_rounds_says_so(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     assert runs.run("run").summary()["of_rounds"] == 4
     RunFolder(tmp_path / "run").rewrite_scenario(a_scenario(training__rounds=60).to_toml())
     assert runs.run("run").summary()["of_rounds"] == 60
@@ -187,7 +187,7 @@ def test_a_run_that_is_taken_up_for_more_rounds_says_so(tmp_path: Path) -> None:
 
 def test_a_wrong_record_is_told_of_every_time(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1), a_record(2, devices=5), a_record(3)])
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     for _ in range(3):
         assert "5 compute_s" in runs.overview()[0]["problem"]
 
@@ -196,7 +196,7 @@ def test_what_is_known_of_a_run_is_not_read_again(tmp_path: Path, count_calls: A
     for number in range(3):
         a_run(tmp_path / f"run{number}", [a_record(1)])
     begun, parsed = count_calls(History, "__init__"), count_calls(RoundRecord, "from_json")
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     for _ in range(2):
         assert len(runs.overview()) == 3
         assert (len(begun), len(parsed)) == (3, 3)
@@ -234,7 +234,7 @@ def test_a_run_is_read_by_one_thread_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    run = Runs(tmp_path).run("run")
+    run = LiveRuns(tmp_path).run("run")
     RunFolder(tmp_path / "run").append(a_record(2))
     meeting = Meeting(monkeypatch, History, "update")
     at_once(getattr(run, name), run.summary)
@@ -246,14 +246,14 @@ def test_threads_that_ask_for_a_run_get_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    runs = Runs(tmp_path)
-    meeting = Meeting(monkeypatch, Run, "__init__")
+    runs = LiveRuns(tmp_path)
+    meeting = Meeting(monkeypatch, LiveRun, "__init__")
     one, other = at_once(*[lambda: runs.run("run")] * 2)
     assert one is other
     assert not meeting.happened
 
 
-class Known(dict[str, Run]):
+class Known(dict[str, LiveRun]):
     """What is known of runs; unlike those of a plain dict, its methods can be replaced."""
 
 
@@ -261,7 +261,7 @@ def test_threads_that_find_a_run_gone_forget_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    runs = Runs(tmp_path)
+    runs = LiveRuns(tmp_path)
     runs.overview()
     shutil.rmtree(tmp_path / "run")
     runs._read = Known(runs._read)
@@ -272,7 +272,7 @@ def test_threads_that_find_a_run_gone_forget_it_once(
 
 def test_a_run_that_goes_while_it_is_looked_at_is_a_problem_and_no_failure(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
-    run = Runs(tmp_path).run("run")
+    run = LiveRuns(tmp_path).run("run")
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(AirsplitError, match="gone"):
         run.series()

@@ -12,10 +12,10 @@ import uvicorn
 
 from airsplit.core.addresses import is_loopback
 from airsplit.core.errors import FileProblem, InvalidValue
+from airsplit.dashboard.access import AccessRules
 from airsplit.dashboard.app import make_app
 from airsplit.dashboard.events import Watcher
-from airsplit.dashboard.guard import Rules
-from airsplit.dashboard.monitor import Runs
+from airsplit.dashboard.live_runs import LiveRuns
 
 LOOPBACK = "127.0.0.1"
 
@@ -39,9 +39,9 @@ class Dashboard:
             "" if token is None else f"?token={token}"
         )
         known = tuple(name.lower().rstrip(".") for name in (*names, host))
-        runs = Runs(root)
+        runs = LiveRuns(root)
         watcher = Watcher(runs)
-        app = make_app(runs, watcher, Rules(known, token))
+        app = make_app(runs, watcher, AccessRules(known, token))
         settings = uvicorn.Config(
             app,
             log_level="warning",

@@ -33,7 +33,7 @@ ELSEWHERE = "requests from pages of other servers are refused; a link that is fo
 
 
 @dataclass(frozen=True)
-class Rules:
+class AccessRules:
     """What a request must satisfy.
 
     names   that the server goes by, in small letters, besides localhost and addresses in numbers: a name that somebody else owns could be
@@ -78,10 +78,10 @@ class Rules:
         )
 
 
-class Guard:
+class AccessControl:
     """Stands before the application."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
