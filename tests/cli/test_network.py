@@ -148,7 +148,7 @@ def test_serve_goes_on_with_as_many_devices_as_before(
     ]
     devices(2)
     assert run(*words, "--devices", 2, "--set", "training.rounds=1")[0] == 0
-    refused(run(*words, "--devices", 2), "has a run in it already", "--resume")
+    refused(run(*words, "--devices", 2), "already contains a run", "--resume")
     refused(run(*words, "--resume", "--devices", 3), "fleet.devices")
     devices(2)
     code, _, err = run(*words, "--resume", "--set", "training.rounds=2")

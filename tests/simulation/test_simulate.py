@@ -242,7 +242,7 @@ def test_another_scenario_is_refused_and_the_setting_is_named(
 
 # ---- what is wrong with a folder ---------------------------------------------------------------------------------------------
 def test_a_folder_with_a_run_is_not_written_over(done: Path) -> None:
-    with pytest.raises(InvalidValue, match="has a run in it already"):
+    with pytest.raises(InvalidValue, match="already contains a run"):
         air.simulate(scenario(), out=done)
 
 

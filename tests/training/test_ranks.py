@@ -194,7 +194,7 @@ FAILURES = {
         "training.dataset gives must be the same in all processes",
     ),
     "a mistake in the last": (1, "InvalidValue", "a parameter to train"),
-    "begun again": (0, "InvalidValue", "has a run in it already"),
+    "begun again": (0, "InvalidValue", "already contains a run"),
     "resumed with other settings": (0, "InvalidValue", "only training.rounds may differ"),
     "a folder that cannot be": (0, "FileProblem", "cannot be written"),
 }
@@ -236,7 +236,7 @@ def check_commands(said: list[dict[str, tuple[int, str, str]]]) -> None:
     assert "3 rounds, 2 processes, into" in err
     assert said[1]["run"] == [0, "", ""]
     for name, rank, message in [
-        ("run again", 0, "has a run in it already"),
+        ("run again", 0, "already contains a run"),
         ("the last diverges", 1, "device 1, round 1, iteration 1"),
         ("no such option", 0, "--no-such-option"),
         ("another command", 0, "airsplit compare does not share its work among processes"),

@@ -20,7 +20,13 @@ from airsplit.core.formatting import format_percent_bound
 from airsplit.report.overview import title
 from airsplit.report.page import page
 from airsplit.report.scales import thin
-from airsplit.runs.folder import DIVERGENCE_FILE, RunFolder
+from airsplit.runs.folder import (
+    DIVERGENCE_FILE,
+    PLAN_FILE,
+    RECORDS_FILE,
+    SCENARIO_FILE,
+    RunFolder,
+)
 from airsplit.runs.history import TIMES, History
 
 MOST_RUNS = 500
@@ -28,7 +34,7 @@ DEEPEST = 4  # folders below the one that is looked at
 AT_A_TIME = 50  # records that are read between two looks at the clock
 BUDGET_S = 0.25
 """How long records are read before something is shown of them; the rest follows."""
-FILES = ("scenario.toml", "plan.json", "rounds.jsonl", DIVERGENCE_FILE)
+FILES = (SCENARIO_FILE, PLAN_FILE, RECORDS_FILE, DIVERGENCE_FILE)
 SHOWN = ("test_accuracy", "test_metric", "train_loss", "latency_s")
 
 

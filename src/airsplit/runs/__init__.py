@@ -1,4 +1,5 @@
-"""Runs: records, run folders, and what can be read from them.
+"""Runs: round records, run folders, and the summaries that are read from them.
 
-No torch here: the report and the dashboard read runs without it.
+Nothing here trains, and nothing imports torch: the report and the dashboard read runs without it.
+Checkpoints live in `training`.
 """

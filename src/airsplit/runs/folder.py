@@ -1,4 +1,4 @@
-"""The run folder: the files that a run leaves behind."""
+"""Run folders: the files that a run writes, and how they are read back."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ from airsplit.core.parsing import read_json
 from airsplit.runs.record import RecordReader, RoundRecord
 from airsplit.scenario.scenario import Scenario
 
+# Names of the files that say how far a run is, for readers that watch a folder.
+SCENARIO_FILE = "scenario.toml"
+PLAN_FILE = "plan.json"
+RECORDS_FILE = "rounds.jsonl"
 DIVERGENCE_FILE = "diverged.json"
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The end of a training that met a number that is not finite.
+    """The end of a training that produced a number that is not finite.
 
     Attributes:
-        round: The round that it was in, which has no record.
-        why: The error's message.
+        round: The round in which it did, which has no record.
+        why: Message of the error.
     """
 
     round: int
@@ -35,16 +39,23 @@ class Divergence:
 
 
 class RunFolder:
-    """A run's files: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html.
+    """The files of a run.
 
-    Besides, where there is something to say: changes.json, what the command line changed; diverged.json, how the training ended.
+    Attributes:
+        scenario_file: The scenario, as TOML.
+        plan_file: The plan, as JSON.
+        rounds_file: One record a line, as JSON.
+        checkpoint: Folder of the training state; `training.checkpoint` knows its content.
+        report_file: The report, as HTML.
+        changes_file: Settings that the command line changed; missing if there are none.
+        divergence_file: How the training diverged; missing if it did not.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.scenario_file = self.path / "scenario.toml"
-        self.plan_file = self.path / "plan.json"
-        self.rounds_file = self.path / "rounds.jsonl"
+        self.scenario_file = self.path / SCENARIO_FILE
+        self.plan_file = self.path / PLAN_FILE
+        self.rounds_file = self.path / RECORDS_FILE
         self.checkpoint = self.path / "checkpoint"
         self.report_file = self.path / "report.html"
         self.changes_file = self.path / "changes.json"
@@ -52,81 +63,96 @@ class RunFolder:
 
     @property
     def has_rounds(self) -> bool:
-        """Whether there is a run here already that has done a round."""
+        """Whether the folder contains a run that has finished a round."""
         try:
-            begun = self.rounds_file.exists() and self.rounds_file.stat().st_size > 0
-            return begun or (self.checkpoint / "checkpoint.json").exists()
+            if self.rounds_file.exists() and self.rounds_file.stat().st_size > 0:
+                return True
+            return (self.checkpoint / "checkpoint.json").exists()
         except OSError as error:
             raise FileProblem(
                 f"run folder {str(self.path)!r} cannot be read: {error.strerror}"
             ) from None
 
+    def lock(self) -> closing[Lock]:
+        """Lock the folder against other processes, from this call until the context ends."""
+        return folder_lock(self.path, "run folder")
+
+    def require_new(self) -> None:
+        """Raise if the folder already contains a run."""
+        if self.has_rounds:
+            raise InvalidValue(
+                f"out {str(self.path)!r} already contains a run; add --resume (in Python "
+                "resume=True) or choose another folder"
+            )
+
     def begin(self, scenario: str, plan: Mapping[str, Any]) -> None:
-        """Write down what is to be run; an error where there is a run already."""
+        """Write the scenario and plan of a new run; raise if the folder already contains one."""
         self.require_new()
-        shutil.rmtree(
-            self.checkpoint, ignore_errors=True
-        )  # what a run that never finished a round left half-written
+
+        # Remains of a run that ended before its first round was complete.
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
         self.clear_divergence()
+
+        # The scenario comes last: a folder with a scenario has a plan.
         write_text(self.plan_file, json.dumps(plan, indent=1, allow_nan=False) + "\n")
         write_text(self.scenario_file, scenario)
 
-    def require_new(self) -> None:
-        """Raise where there is a run already."""
-        if self.has_rounds:
-            raise InvalidValue(
-                f"out {str(self.path)!r} has a run in it already; go on with it by --resume (in Python resume=True), or name another folder"
-            )
-
-    def rewrite_scenario(self, scenario: str) -> None:
-        """What is run from here on, where more rounds were asked for."""
-        write_text(self.scenario_file, scenario)
-
     def read_scenario(self) -> str:
+        """Return the scenario's TOML text."""
         return read_text(self.scenario_file, what="scenario of the run")
 
+    def rewrite_scenario(self, scenario: str) -> None:
+        """Replace the scenario's text, for a run that was extended by more rounds."""
+        write_text(self.scenario_file, scenario)
+
     def require_same_scenario(self, now: Scenario) -> None:
-        """Raise if a scenario differs from the run's in anything but its number of rounds."""
-        for table, section in Scenario.from_toml(self.read_scenario()).settings().items():
-            other = getattr(now, table)
+        """Raise if a scenario differs from the run's in more than its number of rounds."""
+        before = Scenario.from_toml(self.read_scenario())
+        for table, section in before.settings().items():
+            section_now = getattr(now, table)
             for key in type(section).model_fields:
-                old, new = getattr(section, key), getattr(other, key)
+                old = getattr(section, key)
+                new = getattr(section_now, key)
                 if old != new and (table, key) != ("training", "rounds"):
                     raise InvalidValue(
-                        f"{table}.{key} must be as in the run in {str(self.path)!r} that is resumed, {show(old)}, "
-                        f"got {show(new)}; only training.rounds may differ"
+                        f"{table}.{key} must be as in the run in {str(self.path)!r} that is "
+                        f"resumed, {show(old)}, got {show(new)}; only training.rounds may differ"
                     )
 
-    def write_changes(self, changes: Mapping[str, Any]) -> None:
-        """Remember what the command line changed in the scenario that it named, for when the run goes on."""
-        if changes or self.changes_file.exists():
-            write_text(self.changes_file, json.dumps(changes, indent=1) + "\n")
+    def read_plan(self) -> dict[str, Any]:
+        """Return the content of plan.json."""
+        return self._read_object(self.plan_file, "plan of the run")
 
     def read_changes(self) -> dict[str, Any]:
-        """The same; none where there were none."""
+        """Return the settings that the command line changed, by their dotted names."""
         if not self.changes_file.exists():
             return {}
-        return self._object(self.changes_file, "changes of the run")
+        return self._read_object(self.changes_file, "changes of the run")
 
-    def write_divergence(self, divergence: Divergence) -> None:
-        """Record that the training diverged."""
-        write_text(self.divergence_file, json.dumps(asdict(divergence)) + "\n")
+    def write_changes(self, changes: Mapping[str, Any]) -> None:
+        """Record the settings that the command line changed, so that a resumed run keeps them."""
+        if changes or self.changes_file.exists():
+            write_text(self.changes_file, json.dumps(changes, indent=1) + "\n")
 
     def read_divergence(self) -> Divergence | None:
         """Return how the training diverged; None if it did not."""
         if not self.divergence_file.exists():
             return None
+
         what = "divergence of the run"
-        said = self._object(self.divergence_file, what)
+        content = self._read_object(self.divergence_file, what)
         try:
-            return Divergence(
-                require_integer("round", said.get("round"), low=1), str(said.get("why"))
-            )
+            number = require_integer("round", content.get("round"), low=1)
         except InvalidValue as error:
             raise FileProblem(f"{what} {str(self.divergence_file)!r}: {error}") from None
+        return Divergence(number, str(content.get("why")))
+
+    def write_divergence(self, divergence: Divergence) -> None:
+        """Record that the training diverged."""
+        write_text(self.divergence_file, json.dumps(asdict(divergence)) + "\n")
 
     def clear_divergence(self) -> None:
-        """Forget that the training diverged, as it goes on or starts over."""
+        """Delete the record of a divergence, before the training resumes or starts over."""
         try:
             self.divergence_file.unlink(missing_ok=True)
         except OSError as error:
@@ -134,41 +160,29 @@ class RunFolder:
                 f"run folder {str(self.path)!r} cannot be written: {error.strerror}"
             ) from None
 
-    def read_plan(self) -> dict[str, Any]:
-        return self._object(self.plan_file, "plan of the run")
-
-    @staticmethod
-    def _object(file: Path, what: str) -> dict[str, Any]:
-        found = read_json(file, what=what)
-        if not isinstance(found, dict):
-            raise FileProblem(
-                f"{what} {str(file)!r} must be a JSON object, got {show(found)}; was it damaged?"
-            )
-        return found
-
     def read_records(self) -> list[RoundRecord]:
-        """Every whole record.  A last line that was cut short, as by a crash, is left out; any other bad line is an error."""
+        """Return all complete records.
+
+        A last line that was cut short, as by a crash, is left out; any other bad line is an error.
+        """
         return list(RecordReader(self.rounds_file).read_new())
 
     def write_records(self, records: Iterable[RoundRecord]) -> None:
-        """Make these the records, whole or not at all."""
+        """Replace all records, atomically."""
         write_text(self.rounds_file, "".join(record.to_json() + "\n" for record in records))
 
     def drop_records_after(self, round_number: int) -> None:
-        """Drop records of rounds after one that a checkpoint is of; an error where one before it is missing."""
+        """Drop records later than a checkpoint's round; raise if an earlier one is missing."""
         records = [record for record in self.read_records() if record.round <= round_number]
         if [record.round for record in records] != list(range(1, round_number + 1)):
             raise FileProblem(
-                f"run folder {str(self.path)!r} has a checkpoint of round {round_number}, but not a record of each round before"
+                f"run folder {str(self.path)!r} has a checkpoint of round {round_number}, "
+                "but not a record of each round before"
             )
         self.write_records(records)
 
-    def lock(self) -> closing[Lock]:
-        """Keeps other processes from training in this folder; taken at once, given back when it is closed or the process ends."""
-        return folder_lock(self.path, "run folder")
-
     def append(self, record: RoundRecord) -> None:
-        """Add a record; it is on the disk when this returns."""
+        """Append a record; it is on the disk when this returns."""
         try:
             with self.rounds_file.open("a", encoding="utf-8") as stream:
                 stream.write(record.to_json() + "\n")
@@ -178,3 +192,13 @@ class RunFolder:
             raise FileProblem(
                 f"records of the run {str(self.rounds_file)!r} cannot be written: {error.strerror}"
             ) from None
+
+    @staticmethod
+    def _read_object(file: Path, what: str) -> dict[str, Any]:
+        """Return the content of a JSON file that must be an object."""
+        content = read_json(file, what=what)
+        if not isinstance(content, dict):
+            raise FileProblem(
+                f"{what} {str(file)!r} must be a JSON object, got {show(content)}; was it damaged?"
+            )
+        return content

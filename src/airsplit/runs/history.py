@@ -16,7 +16,7 @@ from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.record import (
     ENERGY_INCLUDES_COMPUTING,
-    LARGEST,
+    MAX_MAGNITUDE,
     PER_DEVICE,
     RecordReader,
     RoundRecord,
@@ -212,7 +212,9 @@ def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
         value = plan.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise FileProblem(f"{where} has no number {name!r}; was it written by airsplit run?")
-        if not (0 < value <= LARGEST or (value == 0 and name in ("gap", "averaged_parameters"))):
+        if not (
+            0 < value <= MAX_MAGNITUDE or (value == 0 and name in ("gap", "averaged_parameters"))
+        ):
             raise FileProblem(
                 f"{where}: {name} must be a finite number > 0, got {show(value)}; was it written by airsplit run?"
             )

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a record of each round, and the run folder.  No torch here: reports and dashboards read it, too."""
+"""Round records: one JSON line for each round, and a reader that follows a growing file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from airsplit.core.errors import (
 )
 from airsplit.core.parsing import parse_json
 
+# One number for each device.
 Column = tuple[float, ...]
-"""One number for each device."""
 
+# The fields of a record that have one number for each device.
 PER_DEVICE = (
     "compute_s",
     "transmit_s",
@@ -31,33 +32,51 @@ PER_DEVICE = (
     "macs",
     "energy_j",
 )
-"""What a record says of each device."""
 
+# Key in plan.json: whether the fleet has joules_per_mac. If not, energy_j is of sending alone.
 ENERGY_INCLUDES_COMPUTING = "energy_includes_computing"
-"""In plan.json: whether the fleet has joules_per_mac.  Without it, `energy_j` is that of sending alone."""
 
+# Longest line that is read: a record of some million devices.
+MAX_RECORD_BYTES = 1 << 28
 
-LONGEST_RECORD = 1 << 28
-"""Bytes of a line that is read: some million devices."""
+# No duration, loss or sum of a real run comes near; larger numbers are damage and would overflow.
+MAX_MAGNITUDE = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRecord:
-    """One round.
+    """The results of one round.
 
-    round                  from one
-    virtual_time_s         at the round's end
-    latency_s              of the round
-    train_loss             mean over the devices that finished, weighted as in the average; None where none did
-    test_accuracy          mean over the evaluated devices' models on the common test set; None when not evaluated
-    test_accuracy_spread   standard deviation over those models
-    test_accuracy_worst    the least of them
-    own_accuracy, own_accuracy_spread, own_accuracy_worst    the same with each model's classes weighted as its device has them
-    test_metric, test_metric_spread, test_metric_worst       the same of training.metric, if that is a function of the user's own
-    test_loss              mean over the evaluated models
-    participants, dropped  device numbers: who was asked to take part, and who of them dropped out
-    compute_s, transmit_s, server_s, idle_s, sent_bytes, received_bytes, macs, energy_j    of each device in this round
-    splits, shares         of each device, in a round that begins with a new plan
+    Accuracies, metrics and test losses are None in a round that was not evaluated.
+
+    Attributes:
+        round: Number of the round, from 1.
+        virtual_time_s: Time at the end of the round.
+        latency_s: Duration of the round.
+        train_loss: Mean over the devices that finished, weighted as in the average; None if no
+            device finished.
+        test_accuracy: Mean over the evaluated models on the common test set.
+        test_accuracy_spread: Standard deviation over these models.
+        test_accuracy_worst: Minimum over these models.
+        own_accuracy: As test_accuracy, with classes weighted as each model's device has them.
+        own_accuracy_spread: Standard deviation of the same.
+        own_accuracy_worst: Minimum of the same.
+        test_metric: Mean of training.metric, if that is a user's function.
+        test_metric_spread: Standard deviation of the same.
+        test_metric_worst: The worst of the same.
+        test_loss: Mean over the evaluated models.
+        participants: Numbers of the devices that were asked to take part.
+        dropped: Numbers of those that dropped out.
+        compute_s: Time that each device computed. Like the following, one number for each device.
+        transmit_s: Time that each device was on the air.
+        server_s: Time that the server computed for each device.
+        idle_s: Time that each device waited for the others.
+        sent_bytes: Bytes that each device sent to the server.
+        received_bytes: Bytes that each device received.
+        macs: Multiply-adds of each device.
+        energy_j: Energy of each device.
+        splits: Split of each device, in a round that begins with a new plan; otherwise None.
+        shares: Share of the band of each device, in such a round.
     """
 
     round: int
@@ -88,55 +107,58 @@ class RoundRecord:
     shares: Column | None = None
 
     def to_json(self) -> str:
-        """One line; what is None is left out.
+        """Return the record on one line, without the fields that are None.
 
         >>> RoundRecord(round=1, virtual_time_s=2.0, latency_s=2.0, train_loss=0.5).to_json()[:56]
         '{"round": 1, "virtual_time_s": 2.0, "latency_s": 2.0, "t'
         """
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return json.dumps(
-            {name: value for name, value in values if value is not None}, allow_nan=False
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        known = {name: value for name, value in values.items() if value is not None}
+        return json.dumps(known, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str, where: str = "record") -> RoundRecord:
-        """Read what `to_json` wrote; `where` says in an error which record it is."""
+        """Return the record that `to_json` wrote; `where` names the line in errors.
+
+        Raises:
+            FileProblem: The line is not JSON.
+            ValueError: A field is missing, unknown or out of range.
+        """
         data = parse_json(line, where)
-        if (
-            not isinstance(data, dict)
-            or not {"round", "virtual_time_s", "latency_s"} <= data.keys()
-        ):
+        required = {"round", "virtual_time_s", "latency_s"}
+        if not isinstance(data, dict) or not required <= data.keys():
             raise ValueError("not a record of a round")
-        values: dict[str, Any] = {name: _value(name, value) for name, value in data.items()}
-        return cls(**{"train_loss": None} | values)
+
+        values: dict[str, Any] = {"train_loss": None}
+        for name, value in data.items():
+            values[name] = _check_field(name, value)
+        return cls(**values)
 
 
 _COLUMNS = {"participants", "dropped", *PER_DEVICE, "splits", "shares"}
 _NUMBERS = {field.name for field in fields(RoundRecord)} - _COLUMNS
 
 
-# No sum of what a run really takes, sends or loses comes near: larger numbers are damage, and would overflow.
-LARGEST = 1e100
-
-
-def _value(name: str, value: Any) -> Any:
-    """A field of a record as it was read; an error where it is not what the field has."""
+def _check_field(name: str, value: Any) -> Any:
+    """Return the value of a record's field, checked; columns become tuples."""
     if name == "round":
         return require_integer(name, value, low=1)
     if name in _NUMBERS:
-        low = 0.0 if name in ("virtual_time_s", "latency_s") else -LARGEST
-        return require_number(name, value, low=low, high=LARGEST)
+        low = 0.0 if name in ("virtual_time_s", "latency_s") else -MAX_MAGNITUDE
+        return require_number(name, value, low=low, high=MAX_MAGNITUDE)
+
     if name not in _COLUMNS:
         raise ValueError(f"unknown key {name!r}")
     if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004 - whatever is wrong with a line is one kind of error
-    if value and require_numbers(name, value, low=-LARGEST, high=LARGEST).ndim != 1:
+        # A bad line is one kind of error, whatever is wrong with it.
+        raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004
+    if value and require_numbers(name, value, low=-MAX_MAGNITUDE, high=MAX_MAGNITUDE).ndim != 1:
         raise ValueError(f"{name} must be a list of numbers, got {show(value)}")
     return tuple(value)
 
 
 def round_digits(value: float) -> float:
-    """What a device takes, in six digits: there are many devices.  Sums and times of a round are kept whole.
+    """Round to six significant digits, to keep records of many devices small.
 
     >>> round_digits(0.12345678)
     0.123457
@@ -145,44 +167,55 @@ def round_digits(value: float) -> float:
 
 
 class RecordReader:
-    """Reads the records of a run as they arrive, each once; a line without its end is left for later."""
+    """Reads the records of a run as they arrive, each once.
+
+    A last line without its end is left for the next call: the run may be writing it.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.start_over()
 
     def start_over(self) -> None:
-        """Begin again with the first."""
-        self._offset, self._lines = 0, 0
+        """Return to the first record."""
+        self._offset = 0
+        self._lines = 0
+        # Device and inode of the file that was read; None before the first read.
         self._identity: tuple[int, int] | None = None
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the file is another one than before, or shorter, as after a run went on from an older checkpoint."""
+        """Whether the file was replaced or cut, as when a run resumes from an older checkpoint."""
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return self._offset > 0
-        return self._identity is not None and (
-            (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset
-        )
+        if self._identity is None:
+            return False
+        return (status.st_dev, status.st_ino) != self._identity or status.st_size < self._offset
 
     def read_new(self) -> Iterator[RoundRecord]:
-        """What has come since the last time."""
+        """Yield the records that were added since the last call."""
         try:
             with self._file.open("rb") as stream:
-                found = os.fstat(stream.fileno())
-                if self._identity not in (None, (found.st_dev, found.st_ino)):
-                    return  # replaced a moment ago
-                self._identity = (found.st_dev, found.st_ino)
+                status = os.fstat(stream.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if self._identity not in (None, identity):
+                    # The file was replaced a moment ago; is_outdated says so to the caller.
+                    return
+                self._identity = identity
+
                 stream.seek(self._offset)
-                while (line := stream.readline(LONGEST_RECORD)).endswith(b"\n"):
-                    record = self._record(line)
+                while (line := stream.readline(MAX_RECORD_BYTES)).endswith(b"\n"):
+                    record = self._parse(line)
+                    # Count the line before the caller sees its record and may stop.
                     self._offset += len(line)
                     self._lines += 1
                     yield record
-                if len(line) == LONGEST_RECORD:
-                    raise FileProblem(f"{self._next} is longer than {LONGEST_RECORD:,} bytes")
+                if len(line) == MAX_RECORD_BYTES:
+                    raise FileProblem(
+                        f"{self._next_line} is longer than {MAX_RECORD_BYTES:,} bytes"
+                    )
         except FileNotFoundError:
             return
         except OSError as error:
@@ -190,15 +223,15 @@ class RecordReader:
                 f"records of the run {str(self._file)!r} cannot be read: {error.strerror}"
             ) from None
 
-    def _record(self, line: bytes) -> RoundRecord:
+    def _parse(self, line: bytes) -> RoundRecord:
         try:
-            return RoundRecord.from_json(line.decode(), self._next)
+            return RoundRecord.from_json(line.decode(), self._next_line)
         except UnicodeDecodeError:
-            raise FileProblem(f"{self._next} is not UTF-8 text") from None
+            raise FileProblem(f"{self._next_line} is not UTF-8 text") from None
         except (ValueError, TypeError) as error:
-            raise FileProblem(f"{self._next}: {error}") from None
+            raise FileProblem(f"{self._next_line}: {error}") from None
 
     @property
-    def _next(self) -> str:
-        """What is read next, for an error."""
+    def _next_line(self) -> str:
+        """The line that is read next, for errors."""
         return f"records of the run {str(self._file)!r}, line {self._lines + 1}"
