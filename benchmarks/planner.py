@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import airsplit as air
-from airsplit.cli.planned import plan_once
+from airsplit.cli.scenario_plans import plan_scenario
 from airsplit.core.arrays import Floats
 from airsplit.planning.problem import make_problem
 from airsplit.planning.shares import allocate_shares
@@ -171,7 +171,7 @@ def preset_gaps() -> list[str]:
         "|---|---|---|---|---|",
     ]
     for name in list_presets():
-        done = plan_once(Scenario.load(name).replace(**{"plan.method": "expected-max"}))
+        done = plan_scenario(Scenario.load(name).replace(**{"plan.method": "expected-max"}))
         lines.append(
             f"| {name} | {len(done.plan)} | {done.planning_s:.2f} s | {done.plan.gap:.3%} | {done.plan.bound} |"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import airsplit as air
-from airsplit.cli.planned import COMPARED
+from airsplit.cli.scenario_plans import COMPARED_METHODS
 from airsplit.scenario.presets import list_presets, preset
 from airsplit.scenario.settings import ALGORITHMS
 
@@ -72,7 +72,7 @@ def test_the_help_of_plan_names_every_method(run):
 
 
 def test_the_help_of_compare_names_every_algorithm(run):
-    assert f"Some of {', '.join(ALGORITHMS)}," in " ".join(run("compare", "--help")[1].split())
+    assert f"(default: {', '.join(ALGORITHMS)})" in " ".join(run("compare", "--help")[1].split())
 
 
 # ---- presets -------------------------------------------------------------------------------------------------------------
@@ -276,9 +276,7 @@ def test_plan_sums_a_large_fleet_up(run):
 
 
 def test_plan_says_where_hardly_anything_is_averaged(run):
-    little = (
-        "so that each device trains nearly a model of its own; a lower plan.max_split shares more"
-    )
+    little = "so each device trains nearly a model of its own; a lower plan.max_split averages more"
     words = ["plan", "paper-alexnet-no-limit", "--method", "fixed", "--set", "plan.split=19"]
     assert little in flat(run(*words)[1])
     for other in ("training.algorithm=fedavg", "training.average_fronts_every=5", "plan.split=8"):
@@ -301,11 +299,11 @@ def test_plan_says_whose_memory_limits_its_split(run, tmp_path):
     )
     (tmp_path / "my.toml").write_text(kept + '\n[fleet]\nfile = "fleet.csv"\n')
     said = flat(run("plan", tmp_path / "my.toml")[1])
-    assert "memory limits how deep they can be cut: small0 up to relu1, small1 up to relu1" in said
-    assert "and 2 devices more" in said
+    assert "memory limits the splits of small0 up to relu1, small1 up to relu1" in said
+    assert "and 2 more devices" in said
     assert "large up to" not in said
     assert (
-        "limits how deep" not in run("plan", tmp_path / "my.toml", "--set", "plan.max_split=1")[1]
+        "limits the splits" not in run("plan", tmp_path / "my.toml", "--set", "plan.max_split=1")[1]
     )
 
 
@@ -436,7 +434,7 @@ def test_plan_takes_a_built_in_model_of_any_kind(document):
 def test_comparing_all_methods_has_a_row_for_each(run):
     _, out, _ = run("plan", "paper-alexnet", "--method", "all")
     firsts = [line.split()[0] for line in out.splitlines() if line.strip()]
-    assert [word for word in firsts if word in air.METHODS] == list(COMPARED)
+    assert [word for word in firsts if word in air.METHODS] == list(COMPARED_METHODS)
     assert "Latencies of an iteration of 32 samples" in out
 
 
@@ -451,7 +449,7 @@ def test_comparing_all_methods_includes_fixed_where_a_split_is_given(document):
         "--set",
         "fleet.devices=5",
     )
-    assert [plan["method"] for plan in found] == [*COMPARED, "fixed"]
+    assert [plan["method"] for plan in found] == [*COMPARED_METHODS, "fixed"]
     best = min(plan["mean_latency_s"] for plan in found)
     assert found[1]["mean_latency_s"] == pytest.approx(best, rel=1e-9)
     assert all(plan["planning_s"] > 0 for plan in found)
@@ -577,9 +575,9 @@ MISTAKES = [
     ),
     (
         ["profile", "none.json", "--model-arg", "layers=3"],
-        "--model-arg does not go with a profile file, got it with 'none.json'",
+        "--model-arg cannot be combined with a profile file, got 'none.json'",
     ),
-    (["profile", "none.json", "--explain"], "--explain does not go with a profile file"),
+    (["profile", "none.json", "--explain"], "--explain cannot be combined with a profile file"),
     (["profile", "alexnet", "--plot", "alexnet"], "must end in .png, .svg or .pdf"),
     (["profile", "none.json"], "profile file 'none.json' does not exist"),
     (["profile", "no_such_package.nets:make", "--input", "8"], "No module named 'no_such_package'"),

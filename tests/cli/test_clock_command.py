@@ -95,7 +95,7 @@ def test_one_device_waits_for_nobody(run):
     code, out, _ = run("clock", "demo", "--set", "fleet.devices=1", "--rounds", "1")
     assert code == 0
     assert "1 device · " in out
-    assert "Who the others wait for" not in out
+    assert "The stragglers" not in out
     assert "for 1 round of" in out
 
 
@@ -217,9 +217,9 @@ def test_ctrl_c_ends_with_130_and_no_traceback(run, tmp_path, monkeypatch):
 
 
 def test_what_takes_long_is_told_of(run, monkeypatch):
-    from airsplit.cli import clock_tables
+    from airsplit.cli import planning_commands
 
-    monkeypatch.setattr(clock_tables, "QUIET_S", 0.0)
+    monkeypatch.setattr(planning_commands, "QUIET_S", 0.0)
     code, _, err = run("clock", "demo", "--rounds", "3")
     assert code == 0
     assert "airsplit: round 1 of 3, virtual time" in err
@@ -235,7 +235,7 @@ def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        "airsplit.cli.clock_tables.QUIET_S", math.inf
+        "airsplit.cli.planning_commands.QUIET_S", math.inf
     )  # a busy machine may take long
     code, out, err = run("clock", tmp_path / "my.toml", "--json")
     assert (code, err) == (0, "hello\n")

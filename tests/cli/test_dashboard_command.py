@@ -67,9 +67,9 @@ def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", refuse)
     code, _, told = run("dashboard", "--port", "0")
     assert code == 2
-    assert (
-        told
-        == "airsplit: folder 'runs' cannot be made here: Permission denied; name the folder that runs are in\n"
+    assert told == (
+        "airsplit: folder 'runs' cannot be created here: Permission denied; "
+        "name the folder of your runs\n"
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from airsplit.cli.data_tables import progress_on
+from airsplit.cli.data_tables import show_progress
 from airsplit.data.downloads import SOURCES, Source
 from airsplit.data.image_sets import IMAGE_SETS, DataFile
 from airsplit.data.partition import count_labels, partition
@@ -76,8 +76,10 @@ def test_the_help_has_examples_and_no_broken_lines(run):
 
 def test_the_help_says_the_defaults_of_the_settings(run):
     text = " ".join(run("data", "--help")[1].split())
-    assert f"{FleetSettings.model_fields['devices'].default} where not said" in text
-    assert f"{TrainingSettings.model_fields['partition'].default} where not said" in text
+    assert f"(default {FleetSettings.model_fields['devices'].default})" in text
+    assert f"(default {TrainingSettings.model_fields['partition'].default})" in text
+    for name in ("alpha", "labels_per_device", "seed"):
+        assert f"(default {TrainingSettings.model_fields[name].default})" in text
     assert all(name in text for name in IMAGE_SETS)
 
 
@@ -119,8 +121,8 @@ def test_digits_are_shown_with_who_holds_what(run):
     assert (code, err) == (0, "")
     text = " ".join(out.split())
     assert "1,437 to train on, 360 to test on" in text
-    assert "shards, 2 shards a device, seed 0; 10 devices" in text
-    assert "samples a device 143" in text
+    assert "shards, 2 shards per device, seed 0; 10 devices" in text
+    assert "samples per device 143" in text
     assert "images 1x8x8" in text
 
 
@@ -208,7 +210,7 @@ MISTAKES = [
     ),
     (["digits", "--seed", "-1"], "training.seed must be a whole number >= 0, got -1"),
     (["digits", "--plot", "who.gif"], "must end in .png, .svg or .pdf"),
-    (["--alpha", "0.3"], "--alpha needs the NAME of a data set before it, got 0.3 alone"),
+    (["--alpha", "0.3"], "--alpha needs the NAME of a data set, got 0.3 alone"),
     (["--plot", "who.png"], "--plot needs the NAME"),
     (["--samples-per-device", "3"], "--samples-per-device needs the NAME"),
 ]
@@ -238,7 +240,7 @@ class Terminal(io.StringIO):
 
 def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
     stream = io.StringIO()
-    with progress_on(stream) as progress:
+    with show_progress(stream) as progress:
         for done in range(0, 1001, 10):
             progress(done, 1000)
     assert stream.getvalue().splitlines() == [
@@ -248,7 +250,7 @@ def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
 
 def test_progress_is_one_line_on_a_terminal_and_ended_also_when_it_fails():
     stream = Terminal()
-    with pytest.raises(KeyError), progress_on(stream) as progress:  # noqa: PT012 - progress is part of what fails
+    with pytest.raises(KeyError), show_progress(stream) as progress:  # noqa: PT012 - progress is part of what fails
         progress(10, 1000)
         raise KeyError
     assert stream.getvalue().count("\n") == 1

@@ -66,7 +66,7 @@ def test_a_folder_that_cannot_be_written_to_is_broken_and_the_exit_code_says_so(
     assert main(["doctor", "--data", "/proc/none/data", "--json"]) == 1
     found = by_part([Finding(**each) for each in json.loads(capsys.readouterr().out)])
     assert found["data folder"].state == "broken"
-    assert found["data folder"].says.endswith("name another with --data or AIRSPLIT_DATA")
+    assert found["data folder"].says.endswith("choose another with --data or AIRSPLIT_DATA")
 
 
 def test_the_table_has_a_line_for_each_part(

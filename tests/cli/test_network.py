@@ -85,7 +85,7 @@ def test_serve_trains_and_leaves_a_run_folder(
     code, out, err = run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run")
     assert code == 0, err
     assert f"listening on port {port} for 3 devices" in err
-    assert "2 is here, with 9 samples" in err
+    assert "2 has arrived, with 9 samples" in err
     assert str(tmp_path / "run") in out
     records, simulated = RunFolder(tmp_path / "run").read_records(), Simulated(wanted)
     assert [record.train_loss for record in records] == [
@@ -175,7 +175,7 @@ def test_serve_says_how_to_go_on_when_a_signal_stops_it(
     monkeypatch.setattr(Server, "prepare", interrupted)
     code, out, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run")
     assert (code, out) == (exit_code, "")
-    assert "stopped before the first round was over" in err
+    assert "stopped before the end of the first round" in err
 
 
 def test_switches_of_serve_are_in_the_scenario_of_the_run(
@@ -285,7 +285,7 @@ def test_a_server_that_waits_long_gives_a_sign_of_life(
 ) -> None:
     words = ["serve", file, "--listen", "127.0.0.1:0", "--wait", 0.5, "--out", tmp_path / "run"]
     assert "absent" not in run(*words)[2]
-    monkeypatch.setattr("airsplit.cli.live_view.LONG_S", 0.05)
+    monkeypatch.setattr("airsplit.cli.live_view.LOG_INTERVAL_S", 0.05)
     assert "airsplit: round 1 of 2: 3 absent\n" in run(*words)[2]
     assert "absent" not in run(*words, "--json")[2]
 
@@ -334,8 +334,8 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
         trained.join(PATIENCE_S)
         made.leave()
     assert (code, out) == (0, ""), err
-    assert "here as device 0 of run" in err
-    assert "round 2 is trained" in err
+    assert "as device 0, with" in err
+    assert "round 2 done" in err
     simulated = Simulated(wanted)
     for k in range(3):
         fleets.assert_same_tensors(made.state(k), simulated.state.of(k))
@@ -416,7 +416,7 @@ def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Pa
         code, _, err = run("join", made.address, *words, "--probe-seconds", 0.1)
         trained.join(PATIENCE_S)
     assert code == 0, err
-    assert "s a MAC" in err
+    assert "s per MAC" in err
     assert "bit/s up" in err
     assert "pi" in (tmp_path / "run/fleet.csv").read_text()
 

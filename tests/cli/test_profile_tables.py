@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from airsplit.cli.profile_tables import explanation, profile_table
+from airsplit.cli.profile_tables import cuts_report, profile_report
 from airsplit.system.profile import Profile
 
 
@@ -55,20 +55,20 @@ def header(lines):
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [
-        ([], "3.00 GMAC a sample ·"),
-        (["8"], "a sample of 8 ·"),
-        (["3x8", "5:int64"], "a sample of 3x8 and 5:int64 ·"),
+        ([], "3.00 GMAC per sample ·"),
+        (["8"], "per sample of 8 ·"),
+        (["3x8", "5:int64"], "per sample of 3x8 and 5:int64 ·"),
     ],
 )
 def test_the_first_line_says_what_a_sample_is(inputs, told):
-    assert told in printed(profile_table(made(["conv", "fc"], inputs=inputs), 100))[0]
+    assert told in printed(profile_report(made(["conv", "fc"], inputs=inputs), 100))[0]
 
 
 @pytest.mark.parametrize(
     "names", [["conv1", "relu1", "fc"], transformer(4), [f"layer{i}" for i in range(30)]]
 )
 def test_a_table_is_at_most_120_columns_wide_for_usual_names(names):
-    lines = printed(profile_table(made(names), 200))
+    lines = printed(profile_report(made(names), 200))
     table = lines[2:]
     assert max(map(len, table)) <= 120
     assert len(rows(table)) == len(names)
@@ -99,7 +99,7 @@ def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_numbe
     width, names
 ):
     profile = made(names)
-    lines = printed(profile_table(profile, width), width)
+    lines = printed(profile_report(profile, width), width)
     assert max(map(len, lines)) <= width
     assert all(" G " in row and "16.4 kB" in row for row in rows(lines))
     assert width < 80 or all("16,777,216" in row for row in rows(lines))
@@ -109,7 +109,7 @@ def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_numbe
 
 def test_a_long_table_has_gaps_between_blocks_and_its_header_again_at_the_end():
     names = transformer(80)
-    lines = printed(profile_table(made(names), 120), 120)
+    lines = printed(profile_report(made(names), 120), 120)
     assert len(rows(lines)) == 322
     assert sum(line.split()[:1] == ["split"] for line in lines) == 2
     first = next(at for at, line in enumerate(lines) if "model.embed_tokens" in line)
@@ -126,14 +126,14 @@ def test_a_long_table_has_gaps_between_blocks_and_its_header_again_at_the_end():
 
 
 def test_a_long_table_without_blocks_has_no_gaps():
-    lines = printed(profile_table(made([f"layers.{i}.add" for i in range(60)]), 120), 120)
+    lines = printed(profile_report(made([f"layers.{i}.add" for i in range(60)]), 120), 120)
     first = next(at for at, line in enumerate(lines) if "layers.0.add" in line)
     assert all(lines[first : first + 60])
 
 
 def test_frozen_parameters_are_shown_where_there_are_any():
-    assert "trainable" not in header(printed(profile_table(made(["a", "b"]), 120)))
-    lines = printed(profile_table(made(["a", "b"], trainable_parameters=[0, 5]), 120))
+    assert "trainable" not in header(printed(profile_report(made(["a", "b"]), 120)))
+    lines = printed(profile_report(made(["a", "b"], trainable_parameters=[0, 5]), 120))
     assert "trainable" in header(lines)
     assert "16,777,216" in rows(lines)[1]
     assert " 5 " in rows(lines)[1]
@@ -141,7 +141,7 @@ def test_frozen_parameters_are_shown_where_there_are_any():
 
 def test_what_comes_back_and_the_backward_pass_are_their_own():
     lines = printed(
-        profile_table(made(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120)
+        profile_report(made(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120)
     )
     assert rows(lines)[0].split()[:10] == [
         "1",
@@ -164,7 +164,7 @@ def test_cuts_with_the_same_reason_are_told_together_and_runs_in_short():
         Refusal("e", "no batch"),
         Refusal("f", "torn"),
     ]
-    lines = printed(explanation(made(["x", "y"]), refused))
+    lines = printed(cuts_report(made(["x", "y"]), refused))
     assert lines == [
         "6 of 8 cuts are left out, those after",
         "  a … d (4), f   torn",
@@ -174,12 +174,12 @@ def test_cuts_with_the_same_reason_are_told_together_and_runs_in_short():
 
 def test_two_cuts_are_named_both():
     assert "  a, b   torn" in printed(
-        explanation(made(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")])
+        cuts_report(made(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")])
     )
 
 
 def test_where_nothing_is_left_out_one_line_says_so():
-    assert printed(explanation(made(["x"]), [])) == [
+    assert printed(cuts_report(made(["x"]), [])) == [
         "No cut is left out: the model can be cut after every layer"
     ]
 
@@ -187,7 +187,7 @@ def test_where_nothing_is_left_out_one_line_says_so():
 def test_long_reasons_wrap_and_lose_nothing():
     reason = "the weight tokens.weight is used on both sides, by tokens and by head, " * 3
     lines = printed(
-        explanation(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80
+        cuts_report(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80
     )
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()).count("by tokens and by head") >= 1
@@ -202,20 +202,20 @@ RAW = {
 
 @pytest.mark.parametrize("width", [60, 90, 200])
 def test_a_table_names_the_raw_inputs_of_each_split(width):
-    lines = printed(profile_table(made(["a", "b", "c"], **RAW), width), width)
+    lines = printed(profile_report(made(["a", "b", "c"], **RAW), width), width)
     assert [word for word in header(lines) if word in ("raw", "inputs")] == ["raw", "inputs"]
     assert [row.count("image, context") for row in rows(lines)] == [0, 1, 0]
     assert [row.count("context") for row in rows(lines)] == [0, 1, 1]
     told = " ".join(lines)
     assert (
-        "Raw inputs would be sent unchanged; plans leave such splits out, unless model.raw_inputs lets these"
+        "Raw inputs would be sent unchanged; plans leave out such splits, unless model.raw_inputs lets these"
         in told
     )
     assert "mask and lengths cross some cuts unchanged, which plans allow" in told
 
 
 def test_a_table_of_a_model_that_sends_no_input_says_nothing_of_it():
-    told = " ".join(printed(profile_table(made(["a"]), 200)))
+    told = " ".join(printed(profile_report(made(["a"]), 200)))
     assert "raw" not in told
     assert "plans" not in told
 
@@ -223,12 +223,13 @@ def test_a_table_of_a_model_that_sends_no_input_says_nothing_of_it():
 def test_an_explanation_names_the_splits_that_plans_leave_out():
     names = ["a", "b", "c", "d", "e"]
     raw = [["context"]] * 3 + [[], ["image", "context"]]
-    assert printed(explanation(made(names, raw_inputs=raw), [])) == [
+    assert printed(cuts_report(made(names, raw_inputs=raw), [])) == [
         "The model can be cut after every layer",
-        "4 of 5 splits would send a raw input unchanged, which plans leave out by default, those after",
+        "4 of 5 splits would send a raw input unchanged, so plans leave them out by default, "
+        "those after",
         "  a … c (3)   sends context",
         "  e           sends image and context",
     ]
-    both = printed(explanation(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
+    both = printed(cuts_report(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
     assert both[:2] == ["1 of 6 cuts are left out, those after", "  f   torn"]
     assert both[2].startswith("4 of 5 splits would send a raw input unchanged")

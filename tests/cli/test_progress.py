@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from airsplit.cli import progress
-from airsplit.cli.progress import Follower
+from airsplit.cli.progress import ProgressReporter
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 from report.run_folders import a_record
@@ -32,12 +32,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def rounds_of(
-    follower: Follower, clock: Clock, *, steps: int, step_s: float, rounds: int
+    follower: ProgressReporter, clock: Clock, *, steps: int, step_s: float, rounds: int
 ) -> Iterator[RoundRecord]:
     for number in range(1, rounds + 1):
         for step in range(1, steps + 1):
             clock.now_s += step_s
-            follower.tell(f"round {number}: step {step}")
+            follower.on_step(f"round {number}: step {step}")
         yield a_record(number)
 
 
@@ -70,8 +70,8 @@ def rounds_of(
 def test_elsewhere_short_rounds_are_told_of_now_and_then_and_long_ones_say_how_far_they_are(
     clock: Clock, capsys: pytest.CaptureFixture[str], step_s: float, told: list[str]
 ) -> None:
-    follower = Follower(3, Metric())
-    records = list(follower.through(rounds_of(follower, clock, steps=5, step_s=step_s, rounds=3)))
+    follower = ProgressReporter(3, Metric())
+    records = list(follower.follow(rounds_of(follower, clock, steps=5, step_s=step_s, rounds=3)))
     lines = capsys.readouterr().err.splitlines()
     assert [record.round for record in records] == [1, 2, 3]
     assert [line.removeprefix("airsplit: ").split(" ·")[0] for line in lines] == told
@@ -91,7 +91,7 @@ def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    follower = Follower(2, Metric())
+    follower = ProgressReporter(2, Metric())
     drawn = list[str]()
     assert follower._live is not None
     monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
         "update",
         lambda text: drawn.append("\n".join(map(str, getattr(text, "renderables", [text])))),
     )
-    list(follower.through(rounds_of(follower, clock, steps=3, step_s=0.4, rounds=2)))
+    list(follower.follow(rounds_of(follower, clock, steps=3, step_s=0.4, rounds=2)))
     assert [text.splitlines()[-1].split()[0] for text in drawn] == [
         "round",
         "devices",

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from airsplit.cli.progress_view import Facts
+from airsplit.cli.progress_view import ProgressView
 from airsplit.runs.metric import Metric
 from report.run_folders import a_record
 
 
-def shown(facts: Facts, left_s: float | None = None) -> list[str]:
+def shown(facts: ProgressView, left_s: float | None = None) -> list[str]:
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
-        console.print(facts.drawn(left_s))
+        console.print(facts.render(left_s))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def test_nothing_is_known_before_the_first_round() -> None:
-    assert shown(Facts(4, Metric())) == ["training …"]
+    assert shown(ProgressView(4, Metric())) == ["training …"]
 
 
 def test_the_facts_of_a_report_are_shown_as_they_come() -> None:
-    facts = Facts(4, Metric())
+    facts = ProgressView(4, Metric())
     for number in (1, 2):
         facts.add(a_record(number))
     progress, accuracy, loss, devices = shown(facts, 65.0)
@@ -34,7 +34,7 @@ def test_the_facts_of_a_report_are_shown_as_they_come() -> None:
 
 
 def test_a_round_that_nobody_finished_has_no_loss() -> None:
-    facts = Facts(4, Metric(), "training time")
+    facts = ProgressView(4, Metric(), "training time")
     facts.add(a_record(1, train_loss=None, test_accuracy=None))
     lines = shown(facts)
     assert "training time" in lines[0]
@@ -42,11 +42,11 @@ def test_a_round_that_nobody_finished_has_no_loss() -> None:
 
 
 def test_a_metric_of_ones_own_takes_the_place_of_accuracy() -> None:
-    facts = Facts(4, Metric("mean_error", "test_metric", "min"))
+    facts = ProgressView(4, Metric("mean_error", "test_metric", "min"))
     for number in (1, 2, 3):
         facts.add(a_record(number, test_metric=12.0 / number))
     _, metric, *_ = shown(facts)
     assert metric.split() == ["metric", "█▃▁", "4"]  # the name would not fit beside the bars
-    facts = Facts(4, Metric("error", "test_metric", "min"))
+    facts = ProgressView(4, Metric("error", "test_metric", "min"))
     facts.add(a_record(1, test_metric=-0.5))
     assert shown(facts)[1].split() == ["error", "▁", "-0.5"]

@@ -60,8 +60,8 @@ def test_a_profile_shows_and_explains_them(scenario, run, document):
     assert "raw inputs" in out
     assert "No cut is left out" not in out
     assert (
-        "2 of 6 splits would send a raw input unchanged, which plans leave out by default, those after\n  one, two   sends context"
-        in out
+        "2 of 6 splits would send a raw input unchanged, so plans leave them out by default, "
+        "those after\n  one, two   sends context" in out
     )
     assert "mask crosses some cuts unchanged, which plans allow" in out
     found = document("profile", "a_net_beside:Net", *INPUTS)
@@ -74,8 +74,8 @@ def test_a_plan_leaves_them_on_the_devices_and_says_so(scenario, run, document):
     code, out, _ = run("plan", scenario)
     assert code == 0
     assert (
-        "2 of 6 splits left out, which would send the input 'context' of the model to the server unchanged"
-        in out
+        "2 of 6 splits are left out: they would send the input 'context' of the model to the "
+        "server unchanged" in out
     )
     made = document("plan", scenario)
     assert min(made["splits"]) > 2
@@ -94,7 +94,7 @@ def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):
         in told
     )
     assert (
-        "devices send the input 'mask' of the model to the server unchanged: no floating-point numbers"
+        "devices send the input 'mask' of the model to the server unchanged: neither floating-point numbers"
         in told
     )
     assert "left out" not in told

@@ -156,7 +156,7 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
     before = (out / "scenario.toml").read_bytes()
     code, printed, told = run("run", scenario, "--out", out, "--resume")
     assert (code, (out / "scenario.toml").read_bytes()) == (0, before)
-    assert "has them all" in told
+    assert "all rounds are done" in told
     assert "2, " in printed
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=4")[0] == 0
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
@@ -177,7 +177,7 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
 
 
 def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, scenario, tmp_path):
-    told = "so that each device trains nearly a model of its own"
+    told = "so each device trains nearly a model of its own"
     assert told not in run("run", scenario, "--out", tmp_path / "one")[2]
     (tmp_path / "a_tiny_net.py").write_text(
         NET.replace(
@@ -272,17 +272,17 @@ def test_whoever_asks_it_to_stop_is_told_how_to_go_on(
         signal.raise_signal(asked)
         yield
 
-    monkeypatch.setattr("airsplit.cli.progress.Follower.through", impatient)
+    monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", impatient)
     code, printed, told = run("run", scenario, "--out", out)
     assert (code, printed) == (exit_code, "")
     assert (
-        f"stopped after round 1; the run is in {out}, and the same command with --resume goes on"
-        in told
+        f"stopped after round 1; the run is in {out}, and the same command with --resume "
+        "continues it" in told
     )
     assert (out / "report.html").exists()
-    monkeypatch.setattr("airsplit.cli.progress.Follower.through", at_once)
+    monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", at_once)
     assert (
-        "stopped before the first round was over; nothing was kept"
+        "stopped before the end of the first round; nothing was kept"
         in run("run", scenario, "--out", tmp_path / "none")[2]
     )
     assert signal.getsignal(asked) is signal.SIG_IGN  # as it was before the command

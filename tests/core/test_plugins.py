@@ -196,12 +196,12 @@ def test_an_error_that_is_none_of_the_user_s_is_one_line_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        sys.modules, "airsplit.cli.planned", None
+        sys.modules, "airsplit.cli.scenario_plans", None
     )  # an installation without one of its files
     assert main(["plan", "demo"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "airsplit: unexpected ModuleNotFoundError: import of airsplit.cli.planned halted"
+        "airsplit: unexpected ModuleNotFoundError: import of airsplit.cli.scenario_plans halted"
     )
     assert line.endswith("; please report it as a bug; add --traceback to see the traceback")
 

@@ -1,7 +1,4 @@
-"""The command line: what all commands share, and who is told what when one goes wrong.
-
-Each command parses, calls the library, renders: results on stdout, progress and notes on stderr.
-"""
+"""The entry point: all commands, and the exit code and message of every failure."""
 
 from __future__ import annotations
 
@@ -17,14 +14,18 @@ import typer
 
 from airsplit.cli import network_commands, planning_commands, showing_commands, training_commands
 from airsplit.cli.dashboard_command import dashboard
-from airsplit.cli.doctor_command import doctor
+from airsplit.cli.doctor import doctor
 from airsplit.cli.identity_commands import identity_app
 from airsplit.cli.output import USER_MISTAKE, note
 from airsplit.cli.signals import INTERRUPTED, interruptible
+from airsplit.cli.torchrun import find_local_rank, linger
 from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.core.plugins import error_line, locate_in_user_code
 
-UNEXPECTED, PIPE_CLOSED = 1, 141
+# Exit codes; that of a closed pipe is 128 + SIGPIPE, as shells report it.
+UNEXPECTED = 1
+PIPE_CLOSED = 141
+
 TRACEBACK = "--traceback"
 
 app = typer.Typer(
@@ -32,12 +33,12 @@ app = typer.Typer(
 )
 
 
-class NotShared(InvalidValue):
-    """A command that torchrun was asked to start several times."""
+class NotDistributed(InvalidValue):
+    """torchrun has started several processes of a command that runs in one."""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from airsplit.runs.provenance import VERSION
 
         print(f"airsplit {VERSION}")
@@ -54,49 +55,40 @@ def start(
         ),
     ] = False,
     _traceback: Annotated[
-        bool, typer.Option(TRACEBACK, help="Show the Python traceback of an error; goes anywhere.")
+        bool,
+        typer.Option(TRACEBACK, help="Show the traceback of an error; allowed anywhere."),
     ] = False,
 ) -> None:
-    """Where to cut a neural network for each of many wireless devices, and how to share the radio.
+    """Cut a neural network for each of many wireless devices, and share the radio.
 
     \b
     Start here:
-      airsplit presets                   the scenarios that come with airsplit
+      airsplit presets                   list the bundled scenarios
       airsplit plan paper-alexnet        splits, shares, latencies, and a bound
-      airsplit clock paper-alexnet       how long rounds take, and who is waited for
+      airsplit clock paper-alexnet       how long rounds take, and who is slow
       airsplit profile alexnet           what each layer computes and sends
-      airsplit run demo                  train it in virtual time
-      airsplit serve demo --devices 2    train it with real devices, each of
-      airsplit join HOST:PORT            which joins
-      airsplit doctor                    what works on this machine
+      airsplit run demo                  train in virtual time
+      airsplit serve demo --devices 2    train with two real devices
+      airsplit join 127.0.0.1:7070       be one of them
+      airsplit doctor                    check this installation
 
     \b
     Your own scenario:
-      airsplit presets demo > my.toml    edit it, then
+      airsplit presets demo > my.toml    then edit my.toml
       airsplit plan my.toml
       airsplit run my.toml
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
-    elif context.invoked_subcommand != "run" and _one_of_several() is not None:
-        way = "airsplit run does; start this one without torchrun"
-        raise NotShared(
-            f"airsplit {context.invoked_subcommand} does not share its work among processes, only {way}"
+    elif context.invoked_subcommand != "run" and find_local_rank() is not None:
+        raise NotDistributed(
+            f"airsplit {context.invoked_subcommand} cannot share its work among processes, only "
+            "airsplit run can; start this one without torchrun"
         )
 
 
-def _one_of_several() -> int | None:
-    """Which of the processes on this machine it is, where torchrun has started several together; None where it is alone."""
-    if "RANK" not in os.environ:
-        return None  # without a look at torch, which takes seconds to load
-    from airsplit.training.ranks import ranks_of
-
-    ranks = ranks_of()
-    return ranks.local if ranks.size > 1 else None
-
-
-for commands in (planning_commands, training_commands, showing_commands):
-    for command in commands.COMMANDS:
+for module in (planning_commands, training_commands, showing_commands):
+    for command in module.COMMANDS:
         app.command()(command)
 for command in (dashboard, *network_commands.COMMANDS, doctor):
     app.command()(command)
@@ -104,79 +96,82 @@ app.add_typer(identity_app, name="identity")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code.  A user's mistake is one line on stderr and 2; SIGINT is 130, SIGTERM 143."""
+    """Run a command and return its exit code.
+
+    A user's mistake is one line on stderr and exit code 2; SIGINT is 130, SIGTERM 143.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
-    # anywhere on the line, since a person adds it to the end of the command that failed
+    # Anywhere on the line, as people append it to the command that has just failed.
     wants_traceback = TRACEBACK in words
     words = [word for word in words if word != TRACEBACK]
+
     with warnings.catch_warnings(), interruptible() as interruption:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
-            _forgive_encoding()
+            # A stdout that cannot encode a letter gets a question mark instead of an error.
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="replace")
             code = typer.main.get_command(app).main(
                 args=words, prog_name="airsplit", standalone_mode=False
             )
             sys.stdout.flush()
         except (AirsplitError, typer.TyperException) as error:
-            if (
-                isinstance(error, typer.TyperException | NotShared) and _one_of_several()
-            ):  # the first one here says the same
-                from airsplit.cli.progress import linger
-
+            is_common = isinstance(error, typer.TyperException | NotDistributed)
+            if is_common and find_local_rank():
+                # All of torchrun's processes have this error; the first one reports it.
                 linger()
             else:
-                _print_error(
-                    error,
-                    _usage(error) if isinstance(error, typer.TyperException) else str(error),
-                    wants_traceback,
-                )
+                _report(error, _describe_mistake(error), wants_traceback)
             return USER_MISTAKE
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except (
-            BrokenPipeError,
-            SystemExit,
-        ):  # typer exits by itself when a pipe closes, and only then
-            return _pipe_closed()
+        except (BrokenPipeError, SystemExit):
+            # typer raises SystemExit only when a pipe closes.
+            return _close_pipe()
         except Exception as error:
-            place = locate_in_user_code(error) or "{0.filename}:{0.lineno}".format(
-                traceback.extract_tb(error.__traceback__)[-1]
-            )
-            _print_error(
-                error,
-                f"unexpected {error_line(error)} ({place}); please report it as a bug",
-                wants_traceback,
-            )
+            _report(error, _describe_bug(error), wants_traceback)
             return UNEXPECTED
-    if code == INTERRUPTED:  # typer's for every KeyboardInterrupt
+
+    # typer returns this code for every KeyboardInterrupt, also for that of SIGTERM.
+    if code == INTERRUPTED:
         return interruption.exit_code
     return code if isinstance(code, int) else 0
 
 
-def _print_error(error: BaseException, text: str, wants_traceback: bool) -> None:
-    """Print what went wrong in one line, behind its traceback if that is wanted."""
-    is_ours = isinstance(error, AirsplitError | typer.TyperException) and error.__cause__ is None
+def _report(error: BaseException, text: str, wants_traceback: bool) -> None:
+    """Print an error in one line, after its traceback if that is wanted."""
     if wants_traceback:
         print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
-    note(text if is_ours or wants_traceback else f"{text}; add {TRACEBACK} to see the traceback")
+        note(text)
+        return
+    # An error without a cause is a mistake on the command line: its traceback is of no use.
+    is_mistake = isinstance(error, AirsplitError | typer.TyperException)
+    if not is_mistake or error.__cause__ is not None:
+        text += f"; add {TRACEBACK} to see the traceback"
+    note(text)
 
 
-def _usage(error: typer.TyperException) -> str:
-    """What was wrong with the words on the command line, and where to read about them."""
+def _describe_mistake(error: AirsplitError | typer.TyperException) -> str:
+    """Return an error's message; for a wrong command line, with where to read about it."""
+    if isinstance(error, AirsplitError):
+        return str(error)
     context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "airsplit"
+    command = "airsplit" if context is None else context.command_path
     return f"{error.format_message().rstrip('.')} (see {command} --help)"
 
 
-def _forgive_encoding() -> None:
-    """Where stdout cannot show a letter, a question mark is better than no answer."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+def _describe_bug(error: Exception) -> str:
+    """Return an unexpected error, with the place in user code or else where it was raised."""
+    place = locate_in_user_code(error)
+    if not place:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+    return f"unexpected {error_line(error)} ({place}); please report it as a bug"
 
 
-def _pipe_closed() -> int:
-    """The reader went away, as `head` does: end quietly, also when Python flushes on its way out."""
+def _close_pipe() -> int:
+    """End quietly if the reader of stdout is gone, also when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 

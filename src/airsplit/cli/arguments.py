@@ -1,4 +1,4 @@
-"""What the words on the command line stand for: models, their inputs and arguments, and settings."""
+"""Options that several commands share, and what the words of a command line stand for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
 
 from airsplit.core.errors import FileProblem, InvalidValue, show
 from airsplit.core.files import read_text
@@ -15,16 +18,82 @@ from airsplit.core.parsing import parse_toml
 from airsplit.system.inputs import InputSpec, parse_input_spec
 from airsplit.system.profile import Profile
 
+# The settings are pydantic models that take a quarter of a second to import, which `--help` must
+# not wait for: whatever needs them is imported where it is used.
 if TYPE_CHECKING:
     from airsplit.models.splits import IllegalSplit
     from airsplit.scenario.scenario import Scenario
 
+# Runs are written here, and looked for here, unless a folder is given.
+RUNS = Path("runs")
 
-def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") -> tuple[str, Any]:
-    """A key and its value: TOML where it is TOML, else text; nothing stands for the default.
+ScenarioName = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="A TOML file, or the name of a preset.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(help="Change a setting, e.g. fleet.devices=5; repeatable.", metavar="KEY=VALUE"),
+]
+TrustRun = Annotated[
+    bool, typer.Option("--trust-run", help="Use code that only a run folder names.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Run folder (default: a new runs/NAME).", metavar="DIR")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the last run, or start one.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Disable all fast paths.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the data sets (default: $AIRSPLIT_DATA, else the user's cache).",
+        metavar="DIR",
+    ),
+]
 
-    >>> setting("plan.split=[1, 2]"), setting("plan.method=equal"), setting("plan.max_split=")
-    (('plan.split', [1, 2]), ('plan.method', 'equal'), ('plan.max_split', None))
+
+def _check_plot_format(file: Path | None) -> Path | None:
+    """Reject file names without an image suffix, before anything slow."""
+    if file is not None:
+        from airsplit.plots.style import get_picture_format
+
+        get_picture_format(file)
+    return file
+
+
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Save a plot as .png, .svg or .pdf.", metavar="FILE", callback=_check_plot_format
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+EventsAsJson = Annotated[
+    bool, typer.Option("--json", help="Print each event as a line of JSON on stdout.")
+]
+
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the server.")]
+Identity = Annotated[
+    Path | None, typer.Option(help="Folder with certificate, key and authority.", metavar="DIR")
+]
+Certificate = Annotated[
+    Path | None, typer.Option(help="Certificate; requires --key and --authority.", metavar="PEM")
+]
+Key = Annotated[Path | None, typer.Option(help="Private key of --certificate.", metavar="PEM")]
+Authority = Annotated[
+    Path | None, typer.Option(help="Authority that signed the peer's certificate.", metavar="PEM")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain text beyond this machine.")]
+
+
+def parse_setting(
+    text: str, option: str = "--set", example: str = "fleet.devices=5"
+) -> tuple[str, Any]:
+    """Return a key and its value: TOML if it parses, text otherwise, None if empty.
+
+    >>> parse_setting("plan.split=[1, 2]"), parse_setting("plan.method=equal")
+    (('plan.split', [1, 2]), ('plan.method', 'equal'))
+    >>> parse_setting("plan.max_split=")
+    ('plan.max_split', None)
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
@@ -35,71 +104,108 @@ def setting(text: str, option: str = "--set", example: str = "fleet.devices=5") 
         table = parse_toml(f"value = {value}")
     except FileProblem:
         return key, value
-    return key, table["value"] if len(table) == 1 else value
+
+    # A value with a line break could be several TOML lines; then it is text.
+    if len(table) > 1:
+        return key, value
+    return key, table["value"]
 
 
-def scenario(
-    name: str, method: str | None, settings: list[str], *, trust_run: bool = False
+def load_scenario(
+    name: str, method: str | None, settings: list[str] | None, *, trust_run: bool = False
 ) -> Scenario:
-    """The scenario of a command: a preset or file, with what the command line changes."""
-    changes = dict(setting(text) for text in settings)
+    """Load a preset or file, and apply the changes of the command line."""
+    changes = dict(parse_setting(text) for text in settings or [])
     if method is not None and "plan.method" in changes:
         raise InvalidValue(
-            f"--method {method} and --set plan.method={changes['plan.method']} exclude each other; leave one out"
+            f"--method {method} and --set plan.method={changes['plan.method']} exclude each "
+            "other; leave one out"
         )
     if method == "all" and changes.get("plan.split") is not None:
+        # A split is a setting of "fixed" alone, which is one of the methods to compare.
         changes["plan.method"] = "fixed"
     elif method not in (None, "all"):
         changes["plan.method"] = method
-    return _changed(name, changes, {}, None, trust_run)
+    return _apply_changes(name, changes, {}, None, trust_run)
 
 
-def resumable(
-    name: str, settings: list[str], before: Mapping[str, Any], folder: Path, *, trust_run: bool
-) -> tuple[Scenario, dict[str, Any]]:
-    """The scenario of a command that may go on with a run, and what the command line has changed in it.
-
-    before      what it had changed when the run was begun, or last taken up: that holds until it is said anew
-    folder      of the run, where `before` was written down
-    trust_run   use code by path that only the run folder names
-    """
-    given = dict(setting(text) for text in settings)
-    return _changed(name, given, before, folder, trust_run), dict(before) | given
-
-
-def _changed(
+def load_resumable_scenario(
     name: str,
-    given: Mapping[str, Any],
-    before: Mapping[str, Any],
+    settings: list[str] | None,
+    earlier: Mapping[str, Any],
+    folder: Path,
+    *,
+    trust_run: bool,
+) -> tuple[Scenario, dict[str, Any]]:
+    """Load the scenario of a run that may be resumed, and all changes made to it so far.
+
+    Args:
+        earlier: Changes of earlier commands on this run; they hold until they are overridden.
+        folder: Folder of the run, which recorded `earlier`.
+        trust_run: Whether to use code by path that only the run folder names.
+    """
+    changes = dict(parse_setting(text) for text in settings or [])
+    chosen = _apply_changes(name, changes, earlier, folder, trust_run)
+    return chosen, dict(earlier) | changes
+
+
+def _apply_changes(
+    name: str,
+    changes: Mapping[str, Any],
+    earlier: Mapping[str, Any],
     folder: Path | None,
     trust_run: bool,
 ) -> Scenario:
-    """Load a scenario and change it; code by path must be named on the command line or in a scenario that is no run's own."""
+    """Load and change a scenario.
+
+    A run folder may come from somebody else, so code by path must be named on the command line
+    or in a scenario outside of any run folder.
+    """
     from airsplit.core.plugins import find_code_paths
     from airsplit.scenario.scenario import Scenario, require_named_code, run_folder_of
 
     loaded = Scenario.load(name, trust_run=True)
-    changes = dict(before) | dict(given)
-    chosen = loaded.replace(**changes) if changes else loaded
+    all_changes = dict(earlier) | dict(changes)
+    chosen = loaded.replace(**all_changes) if all_changes else loaded
+
     recorded_in = run_folder_of(name)
     run_folder = recorded_in or folder
     if run_folder is None or trust_run:
         return chosen
-    named = set(find_code_paths(given).values())
+    named = set(find_code_paths(changes).values())
     if recorded_in is None:
         named |= set(loaded.code_paths().values())
     require_named_code(chosen, named, run_folder)
     return chosen
 
 
-def what_is_printed_as_notes() -> redirect_stdout[TextIO]:
-    """A context in which what a factory prints goes to stderr: it is no result."""
+def choose_run_folder(scenario: str, *, resume: bool) -> Path:
+    """Return runs/NAME, runs/NAME-2 …: the first without a run or, to resume, the last with one."""
+    from airsplit.runs.folder import RunFolder
+
+    file = Path(scenario)
+    # A run's own scenario.toml goes by the name of the run.
+    name = file.absolute().parent.name if file.name == "scenario.toml" else file.stem
+
+    last = None
+    for number in count(1):
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+        if not RunFolder(folder).has_rounds:
+            break
+        last = folder
+    if resume and last is not None:
+        return last
+    return folder
+
+
+def redirect_prints() -> redirect_stdout[TextIO]:
+    """Send to stderr what user code prints, as stdout is for results."""
     return redirect_stdout(sys.stderr)
 
 
 @dataclass(frozen=True)
-class Model:
-    """What a person names: a built-in model, a factory, or a file that `to_json` wrote; with its inputs and arguments."""
+class ModelArgument:
+    """A built-in model, a factory, or a profile that `to_json` wrote; with inputs and arguments."""
 
     name: str
     inputs: tuple[InputSpec, ...] | None
@@ -110,61 +216,67 @@ class Model:
         return self.name.endswith(".json") and ":" not in self.name
 
     def profile(self) -> Profile:
-        """What it costs at each split."""
+        """Count or read what the model costs at each split."""
         from airsplit.models.profiling import get_profile
 
-        if self.is_file:
-            self._require_alone(
-                "--input" if self.inputs else "--model-arg" if self.arguments else ""
-            )
-            return _read_profile(self.name)
-        with what_is_printed_as_notes():
-            return get_profile(self.name, self.inputs, self.arguments)
+        if not self.is_file:
+            with redirect_prints():
+                return get_profile(self.name, self.inputs, self.arguments)
+        if self.inputs:
+            raise self._not_for_a_file("--input")
+        if self.arguments:
+            raise self._not_for_a_file("--model-arg")
+        return _read_profile(self.name)
 
     def explain(self) -> tuple[Profile, list[IllegalSplit]]:
-        """The same, and after which layers it cannot be cut."""
+        """Return the profile, and the layers after which the model cannot be cut."""
         from airsplit.models.profiling import explain_model
 
         if self.is_file:
-            self._require_alone("--explain")
-        with what_is_printed_as_notes():
+            raise self._not_for_a_file("--explain")
+        with redirect_prints():
             return explain_model(self.name, self.inputs, self.arguments)
 
-    def _require_alone(self, option: str) -> None:
-        if option:
-            raise InvalidValue(
-                f"{option} does not go with a profile file, got it with {self.name!r}; leave it out, or name the model"
-            )
+    def _not_for_a_file(self, option: str) -> InvalidValue:
+        return InvalidValue(
+            f"{option} cannot be combined with a profile file, got {self.name!r}; "
+            "leave it out, or name the model"
+        )
 
 
-def model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> Model:
+def parse_model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> ModelArgument:
+    """Return the model that a command line names.
+
+    >>> parse_model("gpt", ["32"], ["layers=12"]).arguments
+    {'layers': 12}
     """
-    >>> model("gpt", ["32"], ["layers=12"])
-    Model(name='gpt', inputs=(InputSpec(shape=(32,), dtype=''),), arguments={'layers': 12})
-    """
-    return Model(
-        name,
-        tuple(parse_input_spec(text, "--input") for text in inputs) or None,
-        keyword_arguments("--model-arg", arguments),
-    )
+    specs = tuple(parse_input_spec(text, "--input") for text in inputs)
+    return ModelArgument(name, specs or None, parse_keyword_arguments("--model-arg", arguments))
 
 
-def keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of a factory or function, given as key=value."""
+def parse_keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a factory or function, given as key=value; empty values are none."""
     if not texts:
         return {}
+
     from airsplit.scenario.settings import require_plain
 
-    given = dict(setting(text, option, "layers=12") for text in texts)
-    for key, value in given.items():
-        if value is not None:
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_setting(text, option, "layers=12")
+        if value is None:
+            arguments.pop(key, None)
+        else:
             require_plain(f"{option} {key}", value)
-    return {key: value for key, value in given.items() if value is not None}
+            arguments[key] = value
+    return arguments
 
 
 def _read_profile(path: str) -> Profile:
     try:
         return Profile.from_json(read_text(path, what="profile file"))
     except (FileProblem, InvalidValue) as error:
-        named = str(error) if path in str(error) else f"profile file {path!r}: {error}"
-        raise type(error)(named) from None
+        message = str(error)
+        if path not in message:
+            message = f"profile file {path!r}: {message}"
+        raise type(error)(message) from None

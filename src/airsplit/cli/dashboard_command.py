@@ -8,36 +8,32 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli.options import RUNS
+from airsplit.cli.arguments import RUNS
 from airsplit.cli.output import note
 from airsplit.core.errors import FileProblem
 
 
 def dashboard(
-    runs: Annotated[
-        Path, typer.Argument(metavar="RUNS", help="The folder that run folders are in.")
-    ] = RUNS,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on.", metavar="HOST")
-    ] = "127.0.0.1",
+    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="Folder of the run folders.")] = RUNS,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="HOST")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port; 0: any that is free.", metavar="PORT", min=0, max=65535)
+        int, typer.Option(help="Port; 0 for any free one.", metavar="PORT", min=0, max=65535)
     ] = 8080,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="A name that the server goes by; repeat for more.", metavar="NAME"),
+        typer.Option(help="Host name of the server; repeatable.", metavar="NAME"),
     ] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve a web page: plan with sliders, and watch your runs.
 
-    The playground shows splits, shares and latencies change as the sliders
-    move; the runs page follows all runs in a folder, simulated or networked.
-    Needs the extra [dashboard].
+    In the playground, splits, shares and latencies follow the sliders. The
+    runs page follows all runs in a folder, simulated or networked. Needs the
+    extra [dashboard].
 
-    It listens on loopback.  Elsewhere it asks for a token, which is in the
-    address that is printed once; plain HTTP can be read on the way, so use a
-    tunnel, as ssh -L, outside a network that you trust.
+    It listens on loopback. On other addresses it asks for a token, which is
+    part of the address that it prints. HTTP is not encrypted, so use a tunnel,
+    such as ssh -L, on networks that you do not trust.
 
     \b
     Examples:
@@ -49,24 +45,27 @@ def dashboard(
 
     if runs == RUNS:
         _make_folder(runs)
-    made = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
+    server = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
+    # The server already listens, so the browser's first request waits for it.
     if browse:
-        webbrowser.open(made.address)  # it listens already
+        webbrowser.open(server.address)
 
-    def say_where() -> None:
-        note(f"the dashboard is at {made.address}")
-        note(f"runs are looked for in {runs}; Ctrl-C stops it")
+    def announce() -> None:
+        note(f"the dashboard is at {server.address}")
+        note(f"it shows the runs in {runs}; stop it with Ctrl-C")
 
-    made.run(on_ready=say_where)
+    server.run(on_ready=announce)
 
 
 def _make_folder(runs: Path) -> None:
-    """Make the usual folder where it is missing: who looks before the first run is to see that run come."""
+    """Create the default folder, so that a first run shows up while the page is open."""
     try:
         runs.mkdir(exist_ok=True)
     except FileExistsError:
-        pass  # a file, which the dashboard refuses
+        # A file by that name: the dashboard rejects it.
+        pass
     except OSError as error:
         raise FileProblem(
-            f"folder {str(runs)!r} cannot be made here: {error.strerror}; name the folder that runs are in"
+            f"folder {str(runs)!r} cannot be created here: {error.strerror}; "
+            "name the folder of your runs"
         ) from None

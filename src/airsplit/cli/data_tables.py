@@ -1,11 +1,10 @@
-"""Data sets as people read them: which are there, and who holds what of one."""
+"""Tables of data sets: which ones are there, and how one is dealt to devices."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,48 +12,35 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from airsplit.cli.render import facts, table
+from airsplit.cli.output import note
+from airsplit.cli.tables import make_list, make_table
 from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.formatting import format_percent, format_quantity, pluralize
 from airsplit.data.downloads import Progress, download, download_bytes
-from airsplit.data.image_files import read_images
-from airsplit.data.image_sets import (
-    IMAGE_SETS,
-    ImageSet,
-    find_data_folder,
-    find_missing_files,
-    get_image_set,
-)
-from airsplit.data.partition import count_labels, partition_samples
-from airsplit.scenario.settings import FleetSettings, TrainingSettings
+from airsplit.data.image_sets import find_data_folder, find_missing_files
+from airsplit.data.label_counts import LabelCounts
+from airsplit.scenario.settings import TrainingSettings
 from airsplit.system.inputs import format_shape
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure
 
 
-# ---- those there are -----------------------------------------------------------------------------------------------------
-def require_name(options: Mapping[str, object]) -> None:
-    """Raise where a list of all data sets is asked for, and something that only one of them can have."""
+def require_data_set(options: Mapping[str, object]) -> None:
+    """Reject options about one data set if none is named."""
     for key, value in options.items():
         if value is not None:
             option = f"--{key.replace('_', '-')}"
             raise InvalidValue(
-                f"{option} needs the NAME of a data set before it, got {show(value)} alone; write e.g. airsplit data mnist"
+                f"{option} needs the NAME of a data set, got {show(value)} alone; "
+                "write e.g. airsplit data mnist"
             )
 
 
-def stored(folder: Path | None) -> list[dict[str, Any]]:
-    """The built-in data sets, and whether all their files are there."""
-    return [
-        _facts(name, known, folder) | {"there": not find_missing_files(name, folder)}
-        for name, known in IMAGE_SETS.items()
-    ]
-
-
-def stored_table(found: list[dict[str, Any]], folder: Path | None) -> list[Text | Table]:
-    made = table(
+def data_sets_report(data_sets: list[dict[str, Any]], folder: Path | None) -> list[Table]:
+    """Return a row for each built-in data set, and where their files go."""
+    table = make_table(
         "name",
         "images",
         "classes",
@@ -64,181 +50,134 @@ def stored_table(found: list[dict[str, Any]], folder: Path | None) -> list[Text 
         words=("name", "images"),
         prose=("there",),
     )
-    made.columns[-1].justify = "left"
-    for each in found:
-        size = format_quantity(download_bytes(each["name"]), "B")
-        there = "yes" if each["there"] else f"no: airsplit data {each['name']} downloads {size}"
-        sizes = [f"{each[key]:,}" for key in ("train_samples", "test_samples")]
-        made.add_row(
-            each["name"], format_shape(each["image_shape"]), str(each["classes"]), *sizes, there
+    for entry in data_sets:
+        name = entry["name"]
+        there = "yes"
+        if not entry["there"]:
+            size = format_quantity(download_bytes(name), "B")
+            there = f"no: airsplit data {name} downloads {size}"
+        table.add_row(
+            name,
+            format_shape(entry["image_shape"]),
+            str(entry["classes"]),
+            f"{entry['train_samples']:,}",
+            f"{entry['test_samples']:,}",
+            there,
         )
-    return [
-        made,
-        facts(
-            [
-                (
-                    "data folder",
-                    f"{find_data_folder(folder)}; --data DIR or AIRSPLIT_DATA says another",
-                )
-            ]
-        ),
-    ]
+    where = f"{find_data_folder(folder)}; --data DIR or AIRSPLIT_DATA names another"
+    return [table, make_list([("data folder", where)])]
 
 
-def _facts(name: str, known: ImageSet, folder: Path | None) -> dict[str, Any]:
-    return {
-        "name": name,
-        "train_samples": known.train,
-        "test_samples": known.test,
-        "classes": len(known.labels),
-        "image_shape": list(known.shape),
-        "folder": str(find_data_folder(folder)) if known.files else None,
-    }
+def download_missing_files(name: str, folder: Path | None) -> None:
+    """Download a data set with progress on stderr, unless it is there."""
+    if not find_missing_files(name, folder):
+        return
+    size = format_quantity(download_bytes(name), "B")
+    note(f"downloading {name}, {size}, into {find_data_folder(folder)}")
+    with show_progress(sys.stderr) as progress:
+        download(name, folder, progress)
 
 
-# ---- one of them ---------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class Held:
-    """A data set in a folder, and how many samples of each class each device holds, devices × classes."""
-
-    name: str
-    folder: Path | None
-    settings: TrainingSettings
-    counts: Ints
-
-    @property
-    def known(self) -> ImageSet:
-        return get_image_set(self.name)
-
-    def to_dict(self) -> dict[str, Any]:
-        keys = ("partition", "alpha", "labels_per_device", "samples_per_device", "seed")
-        said = {key: value for key, value in self.settings.settings().items() if key in keys}
-        held = {
-            "devices": len(self.counts),
-            "labels": self.known.labels,
-            "label_counts": self.counts.tolist(),
-        }
-        return _facts(self.name, self.known, self.folder) | said | held
-
-
-def held(
-    name: str,
-    folder: Path | None,
-    devices: int | None,
-    chosen: Mapping[str, Any],
-    note: Callable[[str], None],
-) -> Held:
-    """Load a data set, download it first where it is not there, and deal it to the devices.
-
-    chosen  settings of [training], by their names
-    """
-    classes = len(get_image_set(name).labels)
-    settings = TrainingSettings(dataset=name, **chosen)
-    if find_missing_files(name, folder):
-        note(
-            f"downloading {name}, {format_quantity(download_bytes(name), 'B')}, into {find_data_folder(folder)}"
-        )
-        with progress_on(sys.stderr) as progress:
-            download(name, folder, progress)
-    labels = read_images(name, folder)[0].labels
-    return Held(name, folder, settings, _counts(labels, classes, devices, settings))
-
-
-def _counts(labels: Ints, classes: int, devices: int | None, settings: TrainingSettings) -> Ints:
-    many = FleetSettings.model_fields["devices"].default if devices is None else devices
-    return count_labels(labels, partition_samples(settings, labels, many), classes)
-
-
-def drawn(found: Held) -> Canvas:
-    """The picture of who holds which labels."""
+def plot_labels(dealt: LabelCounts) -> Figure:
+    """Plot which devices hold which labels."""
     from airsplit.plots.labels import draw_labels
 
-    title = f"{found.known.title}: who holds which labels"
-    sizes = found.counts.sum(axis=1)
-    caption = f"Partition: {partition_text(found.settings)}; {pluralize(len(found.counts), 'device')} with {_ends(sizes)} samples each"
-    return draw_labels(found.counts, found.known.labels, title, caption)
+    devices = pluralize(len(dealt.counts), "device")
+    caption = (
+        f"Partition: {describe_partition(dealt.settings)}; {devices} with "
+        f"{_format_range(dealt.counts.sum(axis=1))} samples each"
+    )
+    title = f"{dealt.image_set.title}: labels by device"
+    return draw_labels(dealt.counts, dealt.image_set.labels, title, caption)
 
 
-def held_table(found: Held) -> list[Text | Table]:
-    known, counts = found.known, found.counts
+def partition_report(dealt: LabelCounts) -> list[Text | Table]:
+    """Return what is in a data set, and how it is dealt."""
+    image_set = dealt.image_set
+    counts = dealt.counts
+    labels = image_set.labels
+
+    folder = "none: these files come with scikit-learn"
+    if image_set.files:
+        folder = str(find_data_folder(dealt.folder))
+    # The fraction of a device's samples that have its most frequent label: 1 is no mixture.
+    main_fractions = counts.max(axis=1) / counts.sum(axis=1)
+    low, median, high = (
+        format_percent(float(value), 0) for value in np.quantile(main_fractions, [0, 0.5, 1])
+    )
+    devices = pluralize(len(counts), "device")
     pairs = [
-        ("samples", f"{known.train:,} to train on, {known.test:,} to test on"),
-        ("classes", f"{len(known.labels)}: {', '.join(known.labels)}"),
-        ("images", format_shape(known.shape)),
-        (
-            "folder",
-            str(find_data_folder(found.folder))
-            if known.files
-            else "none: they come with scikit-learn",
-        ),
-        ("partition", f"{partition_text(found.settings)}; {pluralize(len(counts), 'device')}"),
-        ("samples a device", _span(counts.sum(axis=1))),
-        ("labels a device", _span((counts > 0).sum(axis=1))),
-        ("of its main label", _of_main_label(counts)),
+        ("samples", f"{image_set.train:,} to train on, {image_set.test:,} to test on"),
+        ("classes", f"{len(labels)}: {', '.join(labels)}"),
+        ("images", format_shape(image_set.shape)),
+        ("folder", folder),
+        ("partition", f"{describe_partition(dealt.settings)}; {devices}"),
+        ("samples per device", _format_spread(counts.sum(axis=1))),
+        ("labels per device", _format_spread((counts > 0).sum(axis=1))),
+        ("most frequent label", f"{low} to {high} of a device's samples, median {median}"),
     ]
-    return [Text(known.title, style="bold"), facts(pairs)]
+    return [Text(image_set.title, style="bold"), make_list(pairs)]
 
 
-def partition_text(settings: TrainingSettings) -> str:
+def describe_partition(settings: TrainingSettings) -> str:
     """
-    >>> partition_text(TrainingSettings(partition="dirichlet", alpha=0.1))
+    >>> describe_partition(TrainingSettings(partition="dirichlet", alpha=0.1))
     'dirichlet, α = 0.1, seed 0'
     """
-    each = settings.labels_per_device
-    options = {
-        "iid": "",
-        "dirichlet": f", α = {settings.alpha}",
-        "shards": f", {each} shard{'s' * (each != 1)} a device",
-    }
-    return f"{settings.partition}{options.get(settings.partition, '')}, seed {settings.seed}"
+    parts = [settings.partition]
+    if settings.partition == "dirichlet":
+        parts.append(f"α = {settings.alpha}")
+    if settings.partition == "shards" and settings.labels_per_device is not None:
+        parts.append(f"{pluralize(settings.labels_per_device, 'shard')} per device")
+    return ", ".join([*parts, f"seed {settings.seed}"])
 
 
-def _of_main_label(counts: Ints) -> str:
-    """How large a part of a device's samples has the label that it holds most of."""
-    low, middle, high = (
-        format_percent(float(part), 0)
-        for part in np.quantile(counts.max(axis=1) / counts.sum(axis=1), [0, 0.5, 1])
-    )
-    return f"{low} to {high}, median {middle}"
-
-
-def _span(values: Ints) -> str:
+def _format_spread(values: Ints) -> str:
     """
-    >>> _span(np.array([3, 3])), _span(np.array([2, 7, 4]))
+    >>> _format_spread(np.array([3, 3])), _format_spread(np.array([2, 7, 4]))
     ('3', '2 to 7, median 4')
     """
-    return _ends(values) + (
-        ""
-        if np.ptp(values) == 0
-        else f", median {np.median(values):,.{0 if np.median(values) % 1 == 0 else 1}f}"
-    )
+    text = _format_range(values)
+    if np.ptp(values) == 0:
+        return text
+    median = np.median(values)
+    decimals = 0 if median % 1 == 0 else 1
+    return f"{text}, median {median:,.{decimals}f}"
 
 
-def _ends(values: Ints) -> str:
+def _format_range(values: Ints) -> str:
     """
-    >>> _ends(np.array([3, 3])), _ends(np.array([2, 7, 4]))
+    >>> _format_range(np.array([3, 3])), _format_range(np.array([2, 7, 4]))
     ('3', '2 to 7')
     """
-    low, high = int(values.min()), int(values.max())
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    low = int(values.min())
+    high = int(values.max())
+    if low == high:
+        return f"{low:,}"
+    return f"{low:,} to {high:,}"
 
 
 @contextmanager
-def progress_on(stream: TextIO) -> Iterator[Progress]:
-    """Bytes as they come: one line that changes on a terminal, a line for each quarter elsewhere."""
-    live, last = stream.isatty(), -1
+def show_progress(stream: TextIO) -> Iterator[Progress]:
+    """Show the bytes of a download: a live percentage on a terminal, else a line per quarter."""
+    is_live = stream.isatty()
+    steps = 100 if is_live else 4
+    last_step = -1
 
-    def say(done_bytes: int, total_bytes: int) -> None:
-        nonlocal last
-        now = done_bytes * (100 if live else 4) // max(total_bytes, 1)
-        if now != last:
-            last = now
-            text = f"airsplit: {format_quantity(done_bytes, 'B')} of {format_quantity(total_bytes, 'B')}"
-            stream.write(f"\r{text:<40}" if live else f"{text}\n")
-            stream.flush()
+    def show_bytes(done_bytes: int, total_bytes: int) -> None:
+        nonlocal last_step
+        step = done_bytes * steps // max(total_bytes, 1)
+        if step == last_step:
+            return
+        last_step = step
+        done = format_quantity(done_bytes, "B")
+        text = f"airsplit: {done} of {format_quantity(total_bytes, 'B')}"
+        # A shorter text must cover a longer one before it.
+        stream.write(f"\r{text:<40}" if is_live else f"{text}\n")
+        stream.flush()
 
     try:
-        yield say
+        yield show_bytes
     finally:
-        if live and last >= 0:
+        if is_live and last_step >= 0:
             stream.write("\n")

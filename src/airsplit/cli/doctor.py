@@ -1,4 +1,4 @@
-"""What works on this machine: each part of the package is tried, not only looked for."""
+"""The command doctor: try each part of the package on this machine, not only look for it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,55 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+import typer
+
+from airsplit.cli.arguments import RUNS, AsJson, DataFolder
+from airsplit.cli.output import format_json, print_parts
 from airsplit.core.extras import EXTRAS, find_missing_modules
 from airsplit.core.plugins import error_line
 from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files
 from airsplit.runs.provenance import VERSION, count_cores, name_processor
 
-TRIED_PYTHON = (3, 11)
-"""The version that all tests are run with."""
+# The Python version that all tests are run with.
+TESTED_PYTHON = (3, 11)
+
+# Exit code if a part is broken.
+BROKEN = 1
+
+STYLES = {"works": "green", "absent": "yellow", "broken": "bold red"}
+
+
+def doctor(data: DataFolder = None, as_json: AsJson = False) -> None:
+    """Check this installation, and say how to complete it.
+
+    Plans a scenario, cuts a small model, looks for a GPU, the extras and data
+    sets, and tries to write. "absent" means that a part can be installed, as
+    its line says; the exit code is 1 if a part is broken.
+
+    \b
+    Examples:
+      airsplit doctor
+      airsplit doctor --data ~/data --json
+    """
+    findings = examine(data)
+    if as_json:
+        print(format_json([asdict(finding) for finding in findings]))
+    else:
+        _print_table(findings)
+    if any(finding.state == "broken" for finding in findings):
+        raise typer.Exit(BROKEN)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of the package.
+    """The state of one part of the package.
 
-    state  "works", "absent": it can be had, as `says` tells, or "broken": it should work and does not
+    Attributes:
+        state: "works", "absent" (it can be installed, as `says` tells) or "broken".
     """
 
     part: str
@@ -34,104 +66,115 @@ class Finding:
     says: str
 
 
+def _print_table(findings: list[Finding]) -> None:
+    from rich.text import Text
+
+    from airsplit.cli.tables import make_table
+
+    table = make_table("part", "state", "says", words=("part", "state"), prose=("says",))
+    for finding in findings:
+        state = Text(finding.state, style=STYLES[finding.state])
+        table.add_row(finding.part, state, finding.says)
+    print_parts(table)
+
+
 def examine(
-    data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[str] = "runs"
+    data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[str] = RUNS
 ) -> list[Finding]:
-    """Try everything.
+    """Try every part.
 
-    data  the folder with data sets, see `airsplit.data.image_sets.find_data_folder`
-    runs  the folder that run folders go to
+    Args:
+        data: Folder of the data sets, as `airsplit.data.image_sets.find_data_folder` takes it.
+        runs: Folder of the run folders.
     """
-    parts: dict[str, Callable[[], Finding | str]] = {
-        "airsplit": _airsplit,
-        "planner": _planner,
-        "torch": _torch,
-        "GPU": _gpu,
-        "network": lambda: _extra("network"),
-        "dashboard": lambda: _extra("dashboard"),
-        **{name: _data_set(name, data) for name in IMAGE_SETS},
-        "data folder": lambda: _folder(
-            "data folder", find_data_folder(data), "name another with --data or AIRSPLIT_DATA"
-        ),
-        "runs": lambda: _folder("runs", Path(runs), "go to another folder, or name one with --out"),
+    checks: dict[str, Callable[[], Finding | str]] = {
+        "airsplit": _check_versions,
+        "planner": _check_planner,
+        "torch": _check_torch,
+        "GPU": _check_gpu,
+        "network": partial(_check_extra, "network"),
+        "dashboard": partial(_check_extra, "dashboard"),
     }
-    return [_tried(part, attempt) for part, attempt in parts.items()]
+    for name in IMAGE_SETS:
+        checks[name] = partial(_check_data_set, name, data)
+    # Find the data folder inside the check, as even that can fail.
+    checks["data folder"] = lambda: _check_folder(
+        "data folder", find_data_folder(data), "choose another with --data or AIRSPLIT_DATA"
+    )
+    checks["runs"] = lambda: _check_folder(
+        "runs", Path(runs), "change to another folder, or choose one with --out"
+    )
+    return [_run_check(part, check) for part, check in checks.items()]
 
 
-def _tried(part: str, attempt: Callable[[], Finding | str]) -> Finding:
-    """What came of it.  A diagnosis must survive whatever is wrong, so every error is a finding."""
+def _run_check(part: str, check: Callable[[], Finding | str]) -> Finding:
+    """Run a check; any error is a finding, as a diagnosis must survive whatever is wrong."""
     try:
-        found = attempt()
+        result = check()
     except Exception as error:
         return Finding(part, "broken", error_line(error))
-    return found if isinstance(found, Finding) else Finding(part, "works", found)
+    if isinstance(result, Finding):
+        return result
+    return Finding(part, "works", result)
 
 
-def _airsplit() -> str:
-    version = sys.version_info[:2]
-    tried = (
-        ""
-        if version == TRIED_PYTHON
-        else f" (all tests are run with {'.'.join(map(str, TRIED_PYTHON))})"
-    )
-    return f"{VERSION}, Python {platform.python_version()}{tried}, {name_processor()}, {count_cores()} cores{_memory()}"
+def _check_versions() -> str:
+    version = f"Python {platform.python_version()}"
+    if sys.version_info[:2] != TESTED_PYTHON:
+        version += f" (tested with {'.'.join(map(str, TESTED_PYTHON))})"
+    parts = [VERSION, version, name_processor(), f"{count_cores()} cores"]
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        parts.append(f"{memory_bytes / 2**30:.1f} GiB")
+    return ", ".join(parts)
 
 
-def _memory() -> str:
-    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
-        return ""
-    return f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
-
-
-def _planner() -> str:
-    from airsplit.models.profiling import profile_scenario
-    from airsplit.planning.methods import plan
+def _check_planner() -> str:
+    from airsplit.cli.scenario_plans import plan_scenario
     from airsplit.scenario.scenario import Scenario
 
-    scenario = Scenario.load("paper-alexnet")
-    made = plan(profile_scenario(scenario), scenario.make_fleet(), **scenario.plan_arguments())
-    return f"{len(made)} devices planned, {made.objective} within {made.gap:.1e} of the best possible with fixed shares"
+    plan = plan_scenario(Scenario.load("paper-alexnet")).plan
+    return (
+        f"planned {len(plan)} devices, {plan.objective} within {plan.gap:.1e} of the best "
+        "possible with fixed shares"
+    )
 
 
-def _torch() -> Finding | str:
+def _check_torch() -> Finding | str:
     import torch
     from torch import nn
 
     from airsplit.models.cut import cut
 
-    model, images = (
-        nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)),
-        torch.ones(2, 1, 8, 8),
-    )
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+    images = torch.ones(2, 1, 8, 8)
     front, back = cut(model, 2, input_shape=(1, 8, 8))
     if not torch.equal(back(*front(images)), model(images)):
         return Finding(
-            "torch",
-            "broken",
-            f"{torch.__version__}: a model that is cut in two differs from the whole",
+            "torch", "broken", f"{torch.__version__}: a cut model differs from the uncut one"
         )
-    return f"{torch.__version__}, {torch.get_num_threads()} threads; a model that is cut in two equals the whole"
+    threads = torch.get_num_threads()
+    return f"{torch.__version__}, {threads} threads; a cut model equals the uncut one"
 
 
-def _gpu() -> Finding | str:
+def _check_gpu() -> Finding | str:
     import torch
 
     if not torch.cuda.is_available():
-        why = (
-            "this torch is a build without CUDA"
-            if torch.version.cuda is None
-            else "torch finds none"
-        )
-        return Finding("GPU", "absent", f"{why}; training runs on the CPU")
+        reason = "torch finds none"
+        if torch.version.cuda is None:
+            reason = "this torch is built without CUDA"
+        return Finding("GPU", "absent", f"{reason}; training runs on the CPU")
+
     ones = torch.ones(64, 64, device="cuda")
     if float((ones @ ones).sum()) != 64.0**3:
-        return Finding("GPU", "broken", "a matrix product on it is wrong")
-    found = [torch.cuda.get_device_properties(each) for each in range(torch.cuda.device_count())]
-    return "; ".join(f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in found)
+        return Finding("GPU", "broken", "it computes a wrong matrix product")
+    devices = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
+    return "; ".join(f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in devices)
 
 
-def _extra(name: str) -> Finding | str:
-    """Both extras serve, so that a port is tried, too."""
+def _check_extra(name: str) -> Finding | str:
+    """Import an extra's modules and open a port, as both extras serve."""
     missing = find_missing_modules(name)
     if missing:
         return Finding(
@@ -140,34 +183,32 @@ def _extra(name: str) -> Finding | str:
     for module in EXTRAS[name]:
         importlib.import_module(module)
     with socket.create_server(("127.0.0.1", 0)):
-        return "installed, and a port on loopback can be listened on"
+        return "installed, and can listen on a loopback port"
 
 
-def _at_home(folder: Path) -> str:
-    """A folder as people write it."""
+def _check_data_set(name: str, data: str | os.PathLike[str] | None) -> Finding | str:
+    if find_missing_files(name, data):
+        folder = _abbreviate_home(find_data_folder(data))
+        return Finding(name, "absent", f"not in {folder}: airsplit data {name}")
+    image_set = IMAGE_SETS[name]
+    return f"{image_set.train:,} images to train on, {image_set.test:,} to test on"
+
+
+def _abbreviate_home(folder: Path) -> str:
     home = Path.home()
-    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
+    if folder.is_relative_to(home):
+        return f"~/{folder.relative_to(home)}"
+    return str(folder)
 
 
-def _data_set(name: str, data: str | os.PathLike[str] | None) -> Callable[[], Finding | str]:
-    def look() -> Finding | str:
-        if find_missing_files(name, data):
-            return Finding(
-                name, "absent", f"not in {_at_home(find_data_folder(data))}: airsplit data {name}"
-            )
-        known = IMAGE_SETS[name]
-        return f"{known.train:,} images to train on, {known.test:,} to test on"
-
-    return look
-
-
-def _folder(part: str, folder: Path, way: str) -> Finding | str:
-    """Whether it can be written to, or made."""
-    whole = folder.absolute()
-    there = next(each for each in (whole, *whole.parents) if each.exists())
+def _check_folder(part: str, folder: Path, remedy: str) -> Finding | str:
+    """Check that a folder can be written to, or created."""
+    target = folder.absolute()
+    existing = next(path for path in (target, *target.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
-            free = shutil.disk_usage(there).free / 2**30
+        with tempfile.TemporaryFile(dir=existing):
+            free_gib = shutil.disk_usage(existing).free / 2**30
     except OSError as error:
-        return Finding(part, "broken", f"{there} cannot be written to ({error.strerror}); {way}")
-    return f"{whole} can be {'written to' if there == whole else 'made'}, {free:.0f} GiB free"
+        return Finding(part, "broken", f"{existing} is not writable ({error.strerror}); {remedy}")
+    state = "is writable" if existing == target else "can be created"
+    return f"{target} {state}, {free_gib:.0f} GiB free"

@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli.options import AsJson
-from airsplit.cli.output import json_text, print_parts
+from airsplit.cli.arguments import AsJson
+from airsplit.cli.output import format_json, print_parts
 
 identity_app = typer.Typer(
     name="identity", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name.")]
-Folder = Annotated[Path, typer.Option(help="The folder with the identities.", metavar="DIR")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the device.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the identities.", metavar="DIR")]
 IDENTITY = Path("identity")
 
 
 @identity_app.callback(invoke_without_command=True)
 def start(context: typer.Context) -> None:
-    """Make certificates, so that server and devices know each other.
+    """Make certificates for a server and its devices.
 
-    Who is to join gets a certificate; who has none is refused.  All is kept
-    in one folder.  Keep ca.key in it to yourself: it can let anyone in.
+    Every device that may join gets a certificate; all others are rejected. One
+    folder holds everything. Keep its ca.key secret: it can admit anyone.
 
     \b
     Examples:
@@ -46,20 +46,20 @@ def init(
     folder: Folder = IDENTITY,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Where devices find the server; repeat for more.", metavar="NAME_OR_IP"),
+        typer.Option(help="Address of the server; repeatable.", metavar="NAME_OR_IP"),
     ] = None,
     days: Annotated[
-        int | None, typer.Option(help="How long it lasts; 3650 where not said.", metavar="N")
+        int | None, typer.Option(help="Validity in days (default 3650).", metavar="N")
     ] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Keep the authority; a new server certificate.")
+        bool, typer.Option("--renew", help="Keep the authority, renew the server's certificate.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an authority and the server's certificate.
 
-    The certificate is for every --host, and for localhost, 127.0.0.1 and ::1.
-    An authority that is there is never replaced.
+    The certificate is valid for every --host, and for localhost, 127.0.0.1 and
+    ::1. An existing authority is never replaced.
 
     \b
     Examples:
@@ -67,14 +67,14 @@ def init(
       airsplit identity init --host train.example.org --host 10.0.0.5
       airsplit identity init --renew --host 192.168.1.77     it has moved
     """
-    from airsplit.network.identity.admission import init as make
+    from airsplit.network.identity.admission import init as make_identity
 
-    hosts, end = make(folder, host or [], days=days, renew=renew)
+    hosts, end = make_identity(folder, host or [], days=days, renew=renew)
     if as_json:
-        print(json_text({"folder": str(folder), "hosts": hosts, "not_after": end.isoformat()}))
+        print(format_json({"folder": str(folder), "hosts": hosts, "not_after": end.isoformat()}))
         return
     print(f"the server's certificate is in {folder}, for {', '.join(hosts)}, until {end:%Y-%m-%d}")
-    print(f"keep {folder / 'ca.key'} to yourself: whoever has it can let anyone in")
+    print(f"keep {folder / 'ca.key'} secret: whoever has it can admit anyone")
 
 
 @identity_app.command()
@@ -83,21 +83,21 @@ def issue(
     folder: Folder = IDENTITY,
     out: Annotated[
         Path | None,
-        typer.Option(help="The device's folder; else DIR/devices/NAME.", metavar="DIR2"),
+        typer.Option(help="Folder for the device (default: DIR/devices/NAME).", metavar="DIR2"),
     ] = None,
     days: Annotated[
-        int | None, typer.Option(help="How long it lasts; 365 where not said.", metavar="N")
+        int | None, typer.Option(help="Validity in days (default 365).", metavar="N")
     ] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Another one for a device that had one.")
+        bool, typer.Option("--renew", help="Issue another certificate to a known device.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a device's certificate: a folder to copy to the device.
 
-    NAME is 1 to 64 letters, digits, '.', '_' or '-'.  No certificate lasts
-    longer than its authority.  After --renew, the one before stays good until
-    it ends; to stop it, revoke first.
+    NAME is 1 to 64 letters, digits, '.', '_' or '-'. No certificate outlasts
+    its authority. After --renew, the old certificate stays valid until it
+    ends; to end it earlier, revoke the device before you renew.
 
     \b
     Examples:
@@ -105,47 +105,45 @@ def issue(
       airsplit identity issue kitchen-pi --renew
       airsplit identity issue guest --days 7 --out /media/stick/guest
     """
-    from airsplit.network.identity.admission import issue as make
+    from airsplit.network.identity.admission import issue as issue_certificate
 
-    made, target = make(folder, name, out=out, days=days, renew=renew)
+    issued, target = issue_certificate(folder, name, out=out, days=days, renew=renew)
     if as_json:
-        print(
-            json_text(
-                {
-                    "folder": str(target),
-                    "name": made.name,
-                    "serial": made.serial,
-                    "not_after": made.not_after.isoformat(),
-                }
-            )
-        )
+        document = {
+            "folder": str(target),
+            "name": issued.name,
+            "serial": issued.serial,
+            "not_after": issued.not_after.isoformat(),
+        }
+        print(format_json(document))
         return
     print(
-        f"{target} is what device {made.name} needs, until {made.not_after:%Y-%m-%d}: ca.pem, device.pem, device.key"
+        f"{target} has what device {issued.name} needs, until {issued.not_after:%Y-%m-%d}: "
+        "ca.pem, device.pem, device.key"
     )
-    print("copy it there by a way that nobody else can read, such as scp -rp")
+    print("copy it to the device over a secure channel, such as scp -rp")
 
 
 @identity_app.command()
 def revoke(name: Name, folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
-    """Refuse a device from now on, with all its certificates.
+    """Reject a device from now on, with all its certificates.
 
-    A server that is running refuses it at its next call.
+    A running server rejects it at its next call.
 
     \b
     Examples:
       airsplit identity revoke kitchen-pi
-      airsplit identity issue kitchen-pi --renew     let it in again
+      airsplit identity issue kitchen-pi --renew     admit it again
     """
-    from airsplit.network.identity.admission import revoke as refuse
+    from airsplit.network.identity.admission import revoke as revoke_certificates
 
-    serials = refuse(folder, name)
+    serials = revoke_certificates(folder, name)
     if as_json:
-        print(json_text({"name": name, "revoked": serials}))
+        print(format_json({"name": name, "revoked": serials}))
     elif serials:
-        print(f"device {name} is refused from now on; revoked: {', '.join(serials)}")
+        print(f"device {name} is rejected from now on; revoked: {', '.join(serials)}")
     else:
-        print(f"device {name} was refused already; nothing to revoke")
+        print(f"device {name} was already rejected; nothing to revoke")
 
 
 @identity_app.command("list")
@@ -159,29 +157,26 @@ def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
     """
     from airsplit.network.identity.admission import issued
 
-    found = issued(folder)
+    certificates = issued(folder)
     if as_json:
-        keys = ("name", "serial", "not_after", "revoked")
-        print(
-            json_text(
-                [
-                    dict(
-                        zip(
-                            keys,
-                            (each.name, each.serial, each.not_after.isoformat(), each.revoked),
-                            strict=True,
-                        )
-                    )
-                    for each in found
-                ]
-            )
-        )
+        documents = [
+            {
+                "name": certificate.name,
+                "serial": certificate.serial,
+                "not_after": certificate.not_after.isoformat(),
+                "revoked": certificate.revoked,
+            }
+            for certificate in certificates
+        ]
+        print(format_json(documents))
         return
-    from airsplit.cli.render import table
 
-    rows = table("name", "serial", "ends", "revoked", words=("name", "serial", "ends", "revoked"))
-    for each in found:
-        rows.add_row(
-            each.name, each.serial, f"{each.not_after:%Y-%m-%d}", "yes" if each.revoked else "no"
-        )
-    print_parts(rows)
+    from airsplit.cli.tables import make_table
+
+    headings = ("name", "serial", "ends", "revoked")
+    table = make_table(*headings, words=headings)
+    for certificate in certificates:
+        end = f"{certificate.not_after:%Y-%m-%d}"
+        revoked = "yes" if certificate.revoked else "no"
+        table.add_row(certificate.name, certificate.serial, end, revoked)
+    print_parts(table)

@@ -1,4 +1,4 @@
-"""What a server and a device show while they work: a live table on a terminal, plain lines elsewhere, or events as JSON."""
+"""What a server or a device shows while it works: a live table, plain lines, or JSON events."""
 
 from __future__ import annotations
 
@@ -16,248 +16,248 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from airsplit.cli.network_tables import state_table
 from airsplit.cli.output import note, print_parts
-from airsplit.cli.progress import line
-from airsplit.cli.progress_view import Facts
-from airsplit.cli.render import table
-from airsplit.cli.run_tables import run_report, run_summary
+from airsplit.cli.progress import format_round
+from airsplit.cli.progress_view import ProgressView
+from airsplit.cli.run_tables import run_report
 from airsplit.core.addresses import is_loopback
-from airsplit.core.formatting import format_seconds, pluralize
+from airsplit.core.formatting import pluralize
 from airsplit.runs.metric import Metric, get_metric
 from airsplit.runs.record import RoundRecord
+from airsplit.runs.summary import summarize_run
 
 if TYPE_CHECKING:
     from airsplit.network.server.serve import Serving
 
-TOLD = {
-    "connected": "{device} connects",
-    "arrived": "{device} is here, with {samples} samples",
-    "left": "{device} is gone",
-    "refused": "{device} is refused: {why}",
-    "begins anew": "{device} has not what it had after round {lost}, and begins anew",
-    "dropped": "round {round} goes on without {device}: {why}",
+# Lines for the events of a server; other events get none.
+SERVER_LINES = {
+    "connected": "{device} connected",
+    "arrived": "{device} has arrived, with {samples} samples",
+    "left": "{device} disconnected",
+    "refused": "{device} was rejected: {why}",
+    "begins anew": "{device} has lost its state after round {lost} and starts over",
+    "dropped": "round {round} continues without {device}: {why}",
     "short of samples": "note: {note}",
     "repeated": "round {round} is repeated: {finished} devices finished, {needed} are needed",
     "planned": "planned: a round takes about {latency_s:.3g} s",
-    "replanned": "planned anew: a round takes about {latency_s:.3g} s, {gain:.0%} less",
-    "stayed": "a new plan would save {gain:.0%}: not worth it",
+    "replanned": "new plan: a round takes about {latency_s:.3g} s, {gain:.0%} less",
+    "stayed": "plan kept: a new one would save only {gain:.0%}",
 }
-"""What is said of events; of others nothing."""
 
-TOLD_BY_DEVICE = {
-    "arrived": "here as device {number} of run {run}, with {samples} samples",
+# Lines for the events of a device.
+DEVICE_LINES = {
+    "arrived": "joined run {run} as device {number}, with {samples} samples",
     "layout": "note: {note}",
     "inputs": "note: {note}",
-    "may move": "the server may move layers between rounds; those that it takes over are sent to it as weights",
-    "measured": "measured: {seconds_per_mac:.3g} s a MAC, {up_bps:.3g} bit/s up, {down_bps:.3g} bit/s down",
-    "trained": "round {round} is trained",
+    "may move": (
+        "the server may move layers between rounds; "
+        "this device sends it the weights of layers that it takes over"
+    ),
+    "measured": (
+        "measured: {seconds_per_mac:.3g} s per MAC, "
+        "{up_bps:.3g} bit/s up, {down_bps:.3g} bit/s down"
+    ),
+    "trained": "round {round} done",
     "skipped": "left out of a round: {why}",
-    "moved": "cut at split {split} from here on",
-    "waiting": "the server cannot be reached ({why}); trying again in {seconds} s, until {patience:g} s have gone by",
-    "stopped": "stopped; what this device keeps is in {folder}",
-    "done": "the training is over; what this device keeps is in {folder}",
+    "moved": "split {split} from now on",
+    "waiting": (
+        "server unreachable ({why}); retrying in {seconds} s, for up to {patience:g} s in total"
+    ),
+    "stopped": "stopped; this device's checkpoint is in {folder}",
+    "done": "training is over; this device's checkpoint is in {folder}",
 }
 
+# Log interval without a terminal, in seconds.
+LOG_INTERVAL_S = 60.0
 
-LONG_S = 60.0
-"""Where the screen is none, the server says how far it is after so long without a word."""
+# Lines of events below the live table.
+RECENT_LINES = 5
 
 
-def sentence(event: str, facts: dict[str, Any], told: dict[str, str]) -> str | None:
-    """An event in words; None where nothing is said of it.
+def describe_event(event: str, details: dict[str, Any], lines: dict[str, str]) -> str | None:
+    """Return the line for an event, or None.
 
-    >>> sentence("left", {"device": "pi"}, TOLD)
-    'pi is gone'
+    >>> describe_event("left", {"device": "pi"}, SERVER_LINES)
+    'pi disconnected'
     """
-    return told[event].format(**{"device": "a device"} | facts) if event in told else None
+    if event not in lines:
+        return None
+    return lines[event].format(**{"device": "a device"} | details)
 
 
-class Board:
-    """What happens at a server."""
+class LiveView:
+    """Shows what happens at a server. Events may come from any thread."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json, self._live = as_json, False
-        self._out = (
-            sys.stdout
-        )  # as it is now: while training, what users' code prints goes to stderr
+        self._as_json = as_json
+        self._is_live = False
+        # Training redirects the prints of user code to stderr, so keep stdout as it is now.
+        self._out = sys.stdout
         self._lock = threading.Lock()
-        self._facts: Facts | None = None
-        self._rounds, self._metric, self._lines = 0, Metric(), list[str]()
-        self._said_s = time.monotonic()
+        self._progress: ProgressView | None = None
+        self._rounds = 0
+        self._metric = Metric()
+        self._recent_lines: list[str] = []
+        self._reported_s = time.monotonic()
 
-    def told(self, event: str, **facts: Any) -> None:
-        """An event, from any thread."""
+    def on_event(self, event: str, **details: Any) -> None:
+        """Show an event of the server."""
         with self._lock:
             if self._as_json:
-                _print_event(event, facts, self._out)
-            elif (text := sentence(event, facts, TOLD)) is not None:
-                self._lines = [*self._lines[-4:], text]
-                if not self._live:
-                    self._say(text)
+                _print_event(event, details, self._out)
+                return
+            line = describe_event(event, details, SERVER_LINES)
+            if line is None:
+                return
+            self._recent_lines = [*self._recent_lines[1 - RECENT_LINES :], line]
+            if not self._is_live:
+                self._note(line)
 
-    def recorded(self, record: RoundRecord) -> None:
-        """A round is over."""
+    def on_record(self, record: RoundRecord) -> None:
+        """Show a round that is over."""
         with self._lock:
-            if self._facts is not None:
-                self._facts.add(record)
+            if self._progress is not None:
+                self._progress.add(record)
             if self._as_json:
                 _print_event("round", json.loads(record.to_json()), self._out)
-            elif not self._live:
-                self._say(self._round_line(record))
+            elif not self._is_live:
+                score = self._metric.of(record)
+                self._note(format_round(record, self._rounds, self._metric, score, None, "time"))
 
-    def _say(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         note(text)
-        self._said_s = time.monotonic()
-
-    def _round_line(self, record: RoundRecord) -> str:
-        return line(record, self._rounds, self._metric, self._metric.of(record), None, "time")
+        self._reported_s = time.monotonic()
 
     @contextmanager
-    def showing(self, serving: Serving) -> Iterator[None]:
-        """A live table, where stderr is a terminal."""
-        from airsplit.network.identity.admission import join_address
+    def follow(self, serving: Serving) -> Iterator[None]:
+        """Show a server while this block runs: live, if stderr is a terminal."""
+        settings = serving.server.settings
+        self._rounds = settings.rounds
+        self._metric = get_metric(settings)
+        self._progress = ProgressView(self._rounds, self._metric, "training time")
+        self._announce(serving)
 
-        self._rounds, self._metric = (
-            serving.server.settings.rounds,
-            get_metric(serving.server.settings),
-        )
-        self._facts = Facts(self._rounds, self._metric, "training time")
-        if not self._as_json:
-            note(
-                f"listening on port {serving.port} for {pluralize(len(serving.server.members), 'device')}, into {serving.folder.path}"
-            )
-            where = join_address(
-                serving.host if is_loopback(serving.host) else "HOST", serving.port
-            )
-            note(f"each joins with: airsplit join {where}{_own_words(serving)}")
-        else:
-            self.told(
-                "listening",
-                port=serving.port,
-                devices=len(serving.server.members),
-                folder=str(serving.folder.path),
-            )
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         if self._as_json:
             yield
-            return
-        if not console.is_terminal:
-            with self._reminding(serving):
+        elif console.is_terminal:
+            self._is_live = True
+            with Live(
+                console=console,
+                transient=True,
+                refresh_per_second=4,
+                get_renderable=lambda: self._render(serving),
+            ):
                 yield
+            self._is_live = False
+        else:
+            with self._log_progress(serving):
+                yield
+
+    def _announce(self, serving: Serving) -> None:
+        """Say where the server listens, and how to join it."""
+        devices = len(serving.server.members)
+        folder = serving.folder.path
+        if self._as_json:
+            self.on_event("listening", port=serving.port, devices=devices, folder=str(folder))
             return
-        self._live = True
-        with Live(
-            console=console,
-            transient=True,
-            refresh_per_second=4,
-            get_renderable=lambda: self._drawn(serving),
-        ):
-            yield
-        self._live = False
+
+        from airsplit.network.identity.admission import join_address
+
+        note(f"listening on port {serving.port} for {pluralize(devices, 'device')}, into {folder}")
+        # An address such as 0.0.0.0 is no address to connect to.
+        host = serving.host if is_loopback(serving.host) else "HOST"
+        address = join_address(host, serving.port)
+        note(f"join each device with: airsplit join {address}{_required_options(serving)}")
 
     @contextmanager
-    def _reminding(self, serving: Serving) -> Iterator[None]:
-        """A context in which a sign of life comes where nothing else was said for a while."""
-        over = threading.Event()
+    def _log_progress(self, serving: Serving) -> Iterator[None]:
+        """Log progress whenever nothing else has been logged for a while."""
+        is_over = threading.Event()
 
-        def remind() -> None:
-            while not over.wait(min(LONG_S, 1.0)):
-                if time.monotonic() - self._said_s >= LONG_S:
-                    text = how_far(
-                        serving.server.state()
-                    )  # before the lock: the server may hold its own while it tells something
+        def log() -> None:
+            while not is_over.wait(min(LOG_INTERVAL_S, 1.0)):
+                if time.monotonic() - self._reported_s >= LOG_INTERVAL_S:
+                    # Before the lock: the server holds its own lock while it reports events.
+                    text = describe_progress(serving.server.state())
                     with self._lock:
-                        self._say(text)
+                        self._note(text)
 
-        thread = threading.Thread(target=remind, daemon=True)
+        thread = threading.Thread(target=log, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            is_over.set()
             thread.join()
 
-    def _drawn(self, serving: Serving) -> RenderableType:
-        parts: list[RenderableType] = state_table(serving.server.state())
-        if self._facts is not None:
-            parts.append(self._facts.drawn())
-        return Group(*parts, *(Text(text, style="dim") for text in self._lines))
+    def _render(self, serving: Serving) -> RenderableType:
+        parts: list[RenderableType] = [*state_table(serving.server.state())]
+        if self._progress is not None:
+            parts.append(self._progress.render())
+        return Group(*parts, *(Text(line, style="dim") for line in self._recent_lines))
 
     def finish(self, folder: Path) -> None:
-        """All rounds are done."""
-        summary = run_summary(folder)
+        """Print the results of a run that is over."""
+        summary = summarize_run(folder)
         if self._as_json:
             _print_event("done", {"folder": str(folder)} | summary, self._out)
         else:
             print_parts(run_report(summary, folder, networked=True))
 
 
-def _own_words(serving: Serving) -> str:
-    """What a device must say besides where the server is."""
-    scenario, code = serving.server.scenario, "package.module:factory"
-    wanted = {"identity FOLDER": serving.is_secured, f"model {code}": ":" in scenario.model.name}
-    wanted[f"data {code}"] = ":" in scenario.training.dataset
-    wanted["metric package.module:function"] = (
-        ":" in scenario.training.metric and scenario.training.algorithm == "fedavg"
-    )
-    return "".join(f" --{option}" for option, is_needed in wanted.items() if is_needed)
+def _required_options(serving: Serving) -> str:
+    """Return the options that `airsplit join` needs for this server, besides its address."""
+    scenario = serving.server.scenario
+    options = []
+    if serving.is_secured:
+        options.append("--identity FOLDER")
+    # A server sends no code, so a device names its own wherever the scenario does.
+    if ":" in scenario.model.name:
+        options.append("--model package.module:factory")
+    if ":" in scenario.training.dataset:
+        options.append("--data package.module:factory")
+    if ":" in scenario.training.metric and scenario.training.algorithm == "fedavg":
+        options.append("--metric package.module:function")
+    return "".join(f" {option}" for option in options)
 
 
-def how_far(state: dict[str, Any]) -> str:
-    """A server's state in a line.
+def describe_progress(state: dict[str, Any]) -> str:
+    """Return a server's state in one line.
 
-    >>> devices = [{"state": "training", "step": 3}, {"state": "training", "step": 4}, {"state": "trained", "step": 5}]
-    >>> how_far({"round": 1, "rounds": 8, "devices": devices})
-    'round 2 of 8: 2 training, at step 3 and later; 1 trained'
+    >>> devices = [{"state": "training", "step": 3}, {"state": "training", "step": 4}]
+    >>> devices.append({"state": "trained", "step": 5})
+    >>> describe_progress({"round": 1, "rounds": 8, "devices": devices})
+    'round 2 of 8: 2 training, from step 3 on; 1 trained'
     """
     steps = [device["step"] for device in state["devices"] if device["state"] == "training"]
-    places = (
-        {"training": f", at step {min(steps)}{' and later' if max(steps) > min(steps) else ''}"}
-        if steps
-        else {}
-    )
     counts = Counter(device["state"] for device in state["devices"])
-    told = "; ".join(f"{count} {what}{places.get(what, '')}" for what, count in counts.items())
-    return f"round {state['round'] + 1} of {state['rounds']}: {told}"
+    parts = []
+    for name, count in counts.items():
+        part = f"{count} {name}"
+        if name == "training":
+            first = min(steps)
+            is_same = first == max(steps)
+            part += f", at step {first}" if is_same else f", from step {first} on"
+        parts.append(part)
+    return f"round {state['round'] + 1} of {state['rounds']}: {'; '.join(parts)}"
 
 
-def state_table(state: dict[str, Any]) -> list[Any]:
-    """How far a server is, and who is there."""
-    rows = table(
-        "device", "name", "state", "step", "samples", "kept", "heard", words=("name", "state")
-    )
-    for device in state["devices"]:
-        heard = "" if device["last_seen_s"] is None else f"{device['last_seen_s']:.0f} s ago"
-        kept = "" if not device["version"] else f"round {device['version']}"
-        cells = (
-            device["name"] or "-",
-            device["state"],
-            device["step"],
-            device["samples"],
-            kept,
-            heard,
-        )
-        rows.add_row(str(device["number"]), *map(str, cells))
-    planned = state.get("planned_latency_s")
-    about = f"round {state['round']} of {state['rounds']} done, {format_seconds(state['time_s'])} of training"
-    return [
-        Text(about + ("" if planned is None else f", {format_seconds(planned)} planned for each")),
-        rows,
-    ]
-
-
-def device_teller(as_json: bool) -> Callable[..., None]:
-    """Tells what a device is at: lines on stderr, or events as JSON on stdout."""
+def make_device_reporter(as_json: bool) -> Callable[..., None]:
+    """Return a function that reports a device's events: as notes, or as JSON on stdout."""
     out = sys.stdout
 
-    def tell(event: str, **facts: Any) -> None:
+    def on_event(event: str, **details: Any) -> None:
         if as_json:
-            _print_event(event, facts, out)
-        elif (text := sentence(event, facts, TOLD_BY_DEVICE)) is not None:
-            note(text)
+            _print_event(event, details, out)
+            return
+        line = describe_event(event, details, DEVICE_LINES)
+        if line is not None:
+            note(line)
 
-    return tell
+    return on_event
 
 
-def _print_event(event: str, facts: dict[str, Any], out: TextIO) -> None:
-    print(json.dumps({"event": event} | facts, allow_nan=False), file=out, flush=True)
+def _print_event(event: str, details: dict[str, Any], out: TextIO) -> None:
+    print(json.dumps({"event": event} | details, allow_nan=False), file=out, flush=True)

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airsplit.cli import arguments as sources
-from airsplit.cli.options import (
+from airsplit.cli.arguments import (
     Address,
     AsJson,
     Authority,
     Certificate,
+    EventsAsJson,
     Identity,
     Insecure,
     Key,
-    Scenario,
+    Out,
+    Plain,
+    Resume,
+    ScenarioName,
     Set,
     TrustRun,
+    choose_run_folder,
+    load_resumable_scenario,
+    load_scenario,
+    redirect_prints,
 )
-from airsplit.cli.output import json_text, note, print_parts, reports
+from airsplit.cli.output import format_json, note, print_parts, write_reports_on_exit
 from airsplit.cli.signals import handle
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue
 from airsplit.core.parsing import parse_json
@@ -30,36 +40,32 @@ from airsplit.core.parsing import parse_json
 if TYPE_CHECKING:
     import grpc
 
+    from airsplit.cli.live_view import LiveView
     from airsplit.network.server.serve import Serving
 
-WARNING = (
-    "plain text: everybody on the way can read activations and labels, and act as server or device"
-)
+# A server answers at once; a probe travels over a link of any speed.
+STATUS_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 60.0
 
 
 def serve(
-    scenario: Scenario,
+    scenario: ScenarioName,
     devices: Annotated[
         int | None,
-        typer.Option(help="How many take part; else as many as the fleet has.", metavar="N"),
+        typer.Option(help="Number of devices (default: size of the fleet).", metavar="N"),
     ] = None,
     listen: Annotated[
-        str, typer.Option(help="Where to listen.", metavar="HOST:PORT")
+        str, typer.Option(help="Address to listen on.", metavar="HOST:PORT")
     ] = "127.0.0.1:7070",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR"),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")
-    ] = False,
+    out: Out = None,
+    resume: Resume = False,
     wait: Annotated[
-        float, typer.Option(help="Seconds to wait for devices.", metavar="S", min=0)
+        float, typer.Option(help="Seconds to wait for all devices.", metavar="S", min=0)
     ] = 3600.0,
     replan: Annotated[
-        bool, typer.Option("--replan", help="Move layers between rounds where that saves time.")
+        bool, typer.Option("--replan", help="Move layers between rounds if that saves time.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
+    plain: Plain = False,
     identity: Identity = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -67,19 +73,17 @@ def serve(
     insecure: Insecure = False,
     set: Set = None,
     trust_run: TrustRun = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each event as a line of JSON.")
-    ] = False,
+    as_json: EventsAsJson = False,
 ) -> None:
     """Train a scenario with real devices that join over the network.
 
-    Waits for all devices, plans with what they have measured of themselves,
-    trains, and writes a run folder as airsplit run does.  A device that goes
-    is left out until it is back.  Killed at any moment and started again with
-    --resume, the server goes on; devices come back by themselves.
+    Waits for all devices, plans with their own measurements, trains, and
+    writes a run folder as airsplit run does. A device that disconnects is left
+    out until it is back. A server that was killed continues with --resume, and
+    its devices reconnect by themselves.
 
-    With --replan, layers may move between rounds: then devices send weights
-    of the layers that the server takes over.  Without, they never do.
+    With --replan, layers may move between rounds; devices then send the server
+    the weights of layers that it takes over. Without it, they never do.
 
     \b
     Examples:
@@ -88,35 +92,36 @@ def serve(
       airsplit serve my.toml --listen 0.0.0.0:7070 --identity identity
       airsplit serve my.toml --set network.compression=fp16
     """
-    from airsplit.cli.run_tables import folder_for
+    from airsplit.cli.live_view import LiveView
     from airsplit.network.identity.admission import Admission, server_credentials
     from airsplit.network.server.serve import Serving
     from airsplit.runs.folder import RunFolder
 
-    switches = [
-        *(["training.fast_paths=false"] if plain else []),
-        *(["network.replan=true"] if replan else []),
-    ]
-    folder = folder_for(scenario, resume=resume) if out is None else out
+    settings = list(set or [])
+    if plain:
+        settings.append("training.fast_paths=false")
+    if replan:
+        settings.append("network.replan=true")
+    folder = choose_run_folder(scenario, resume=resume) if out is None else out
     run = RunFolder(folder)
-    before = run.read_changes() if resume and run.has_rounds else {}
-    chosen, changes = sources.resumable(
-        scenario, [*(set or []), *switches], before, folder, trust_run=trust_run
+    earlier = run.read_changes() if resume and run.has_rounds else {}
+    chosen, changes = load_resumable_scenario(
+        scenario, settings, earlier, folder, trust_run=trust_run
     )
-    secured = _is_secured(identity, certificate, key, authority)
-    _require_safe(listen, secured, insecure)
-    credentials = (
-        server_credentials(identity, certificate=certificate, key=key, authority=authority)
-        if secured
-        else None
-    )
-    admission = (
-        Admission(None if identity is None else identity / "revoked.txt") if secured else None
-    )
-    from airsplit.cli.live_view import Board
 
-    board = Board(as_json=as_json)
-    with sources.what_is_printed_as_notes():
+    security = Security(identity, certificate, key, authority, insecure)
+    security.require_safe(listen)
+    credentials = None
+    admission = None
+    if security.is_secured:
+        credentials = server_credentials(
+            identity, certificate=certificate, key=key, authority=authority
+        )
+        # Only an identity folder has a list of revoked certificates.
+        admission = Admission(None if identity is None else identity / "revoked.txt")
+
+    view = LiveView(as_json=as_json)
+    with redirect_prints():
         serving = Serving(
             chosen,
             out=folder,
@@ -126,130 +131,152 @@ def serve(
             wait_s=wait,
             credentials=credentials,
             admission=admission,
-            tell=board.told,
+            tell=view.on_event,
         )
         run.write_changes(changes)
-        _train(serving, board, folder)
-    board.finish(folder)
+        _train(serving, view, folder)
+    view.finish(folder)
 
 
-def _is_secured(*given: Path | None) -> bool:
-    """Whether TLS is meant: a key without its certificate is a mistake to be told of, not a wish for plain text."""
-    return any(path is not None for path in given)
-
-
-def _require_safe(address: str, secured: bool, insecure: bool) -> None:
-    """Plain text stays on this machine, or is asked for and warned of."""
-    from airsplit.network.wire.transport import require_safe
-
-    require_safe(address, secured, insecure)
-    if insecure and not secured:
-        note(f"warning: {WARNING}")
-
-
-def _device_credentials(
-    address: str,
-    identity: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    authority: Path | None,
-    insecure: bool,
-) -> grpc.ChannelCredentials | None:
-    """What a device shows to the server; None for plain text."""
-    from airsplit.network.identity.admission import channel_credentials
-
-    secured = _is_secured(identity, certificate, key, authority)
-    _require_safe(address, secured, insecure)
-    return (
-        channel_credentials(identity, certificate=certificate, key=key, authority=authority)
-        if secured
-        else None
-    )
-
-
-def _train(serving: Serving, board: Any, folder: Path) -> None:
+def _train(serving: Serving, view: LiveView, folder: Path) -> None:
     """Train until all rounds are done, or the process is asked to stop."""
-    from airsplit.cli.run_tables import stopped
+    from airsplit.cli.run_tables import describe_stop
     from airsplit.network.server.assignments import Stopped
+
+    def stop(*_: object) -> None:
+        serving.stop("the server was asked to stop")
 
     try:
         with (
-            handle(signal.SIGTERM, lambda *_: serving.stop("the server was asked to stop")),
-            board.showing(serving),
-            reports(folder),
+            handle(signal.SIGTERM, stop),
+            view.follow(serving),
+            write_reports_on_exit(folder),
         ):
             for record in serving:
-                board.recorded(record)
-    except (Stopped, KeyboardInterrupt) as asked:
-        note(stopped(folder))
-        if isinstance(asked, KeyboardInterrupt):
-            raise
+                view.on_record(record)
+    except KeyboardInterrupt:
+        note(describe_stop(folder))
+        raise
+    except Stopped:
+        # SIGTERM is how a service manager stops a server: that is no failure.
+        note(describe_stop(folder))
         raise typer.Exit(0) from None
+
+
+@dataclass(frozen=True)
+class Security:
+    """The options that decide between TLS and plain text."""
+
+    identity: Path | None
+    certificate: Path | None
+    key: Path | None
+    authority: Path | None
+    insecure: bool
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether TLS is meant: a key without its certificate is a mistake, not plain text."""
+        files = (self.identity, self.certificate, self.key, self.authority)
+        return any(file is not None for file in files)
+
+    def require_safe(self, address: str) -> None:
+        """Reject plain text beyond this machine, unless it was asked for; then warn."""
+        from airsplit.network.wire.transport import require_safe
+
+        require_safe(address, self.is_secured, self.insecure)
+        if self.insecure and not self.is_secured:
+            note(
+                "warning: plain text: anyone on the network path can read activations and "
+                "labels, and act as server or device"
+            )
+
+    def load_channel_credentials(self, address: str) -> grpc.ChannelCredentials | None:
+        """Return what a device identifies itself with; None for plain text."""
+        from airsplit.network.identity.admission import channel_credentials
+
+        self.require_safe(address)
+        if not self.is_secured:
+            return None
+        return channel_credentials(
+            self.identity,
+            certificate=self.certificate,
+            key=self.key,
+            authority=self.authority,
+        )
 
 
 def join(
     address: Address,
     data: Annotated[
         str | None,
-        typer.Option(help="A folder with data sets, or package.module:factory.", metavar="DATA"),
+        typer.Option(help="Folder of the data sets, or package.module:factory.", metavar="DATA"),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="package.module:factory; else the server's built-in.", metavar="MODEL"),
+        typer.Option(help="package.module:factory (default: as the server).", metavar="MODEL"),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="What the model begins with: safetensors.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Initial weights of the model, as safetensors.", metavar="FILE"),
     ] = None,
     partition: Annotated[
         str | None,
         typer.Option(
-            help="package.module:function; only where the server's partition is not built in.",
+            help="package.module:function, if the server's partition is not built in.",
             metavar="PARTITION",
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="package.module:function; only where the device evaluates.", metavar="METRIC"
+            help="package.module:function, if devices evaluate with a custom metric.",
+            metavar="METRIC",
         ),
     ] = None,
     raw_inputs: Annotated[
         str,
         typer.Option(
-            help="Inputs that may leave it as they are, with commas between; or allow.",
+            help="Inputs to send unchanged, separated by commas; or allow, for all.",
             metavar="NAMES",
         ),
     ] = "refuse",
     name: Annotated[
-        str | None, typer.Option(help="Its name; else its certificate's or host's.", metavar="NAME")
+        str | None,
+        typer.Option(
+            help="Device name (default: as in the certificate, or host name).", metavar="NAME"
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="For its checkpoint; else devices/NAME.", metavar="DIR")
+        Path | None,
+        typer.Option(help="Folder of its checkpoint (default: devices/NAME).", metavar="DIR"),
     ] = None,
     memory: Annotated[
-        int, typer.Option(help="Bytes it may use for training; 0: all.", metavar="BYTES", min=0)
+        int,
+        typer.Option(
+            help="Memory limit for training in bytes; 0 for none.",
+            metavar="BYTES",
+            min=0,
+        ),
     ] = 0,
     probe_seconds: Annotated[
-        float, typer.Option(help="Seconds that it measures itself for.", metavar="S", min=0)
+        float, typer.Option(help="Seconds to measure the device for.", metavar="S", min=0)
     ] = 3.0,
     patience: Annotated[
-        float, typer.Option(help="Seconds to look for a lost server.", metavar="S", min=0)
+        float, typer.Option(help="Seconds to retry a lost connection for.", metavar="S", min=0)
     ] = 600.0,
     identity: Identity = None,
     certificate: Certificate = None,
     key: Key = None,
     authority: Authority = None,
     insecure: Insecure = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each event as a line of JSON.")
-    ] = False,
+    as_json: EventsAsJson = False,
 ) -> None:
     """Take part in a server's training, as a device.
 
-    The device names its data and its code; the server never does.  With a
-    folder it takes its part of the server's data set; a factory returns
-    (train, test) of its own.  It measures itself on arrival, keeps its layers
-    in a checkpoint of its own, and comes back when the connection breaks.
+    The device, and never the server, chooses its data and its code. With a
+    data folder it uses its part of the server's data set; a factory returns
+    (train, test) of its own. The device measures itself when it arrives, keeps
+    its layers in its own checkpoint, and reconnects if the connection breaks.
 
     \b
     Examples:
@@ -258,64 +285,73 @@ def join(
       airsplit join 192.168.1.10:7070 --identity kitchen-pi \\
                     --data sensors:mine --model nets:make
     """
+    from airsplit.cli.live_view import make_device_reporter
     from airsplit.network.client.client import Device
     from airsplit.network.names import require_name
     from airsplit.system.profile import RAW_INPUTS
 
+    # A folder is named after the device before the server could reject the name.
     if name is not None:
-        require_name("--name", name)  # the server would refuse it, and a folder is made of it first
+        require_name("--name", name)
     if data is not None and ":" not in data and not Path(data).exists():
-        note(f"note: there is no folder {data!r}; a data set that comes along needs none")
-    credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
-    called = name if name is not None else _host_name() if credentials is None else ""
-    where = called or (
-        identity.resolve().name
-        if identity is not None
-        else certificate.stem
-        if certificate is not None
-        else "device"
-    )
-    from airsplit.cli.live_view import device_teller
+        note(f"note: there is no folder {data!r}; a bundled data set needs none")
+
+    security = Security(identity, certificate, key, authority, insecure)
+    credentials = security.load_channel_credentials(address)
+    if name is None:
+        # With TLS, the server takes the name from the certificate.
+        name = _get_host_name() if credentials is None else ""
+    allowed: str | list[str] = raw_inputs
+    if raw_inputs not in RAW_INPUTS:
+        allowed = [part.strip() for part in raw_inputs.split(",")]
 
     device = Device(
-        name=called,
-        folder=Path("devices") / where if out is None else out,
+        name=name,
+        folder=out or Path("devices") / (name or _name_folder(security)),
         data=data,
         model=model,
         weights=None if weights is None else str(weights),
         partition=partition,
         metric=metric,
-        raw_inputs=raw_inputs
-        if raw_inputs in RAW_INPUTS
-        else [each.strip() for each in raw_inputs.split(",")],
+        raw_inputs=allowed,
         memory_bytes=memory,
         probe_s=probe_seconds,
         patience_s=patience,
-        tell=device_teller(as_json),
+        tell=make_device_reporter(as_json),
     )
-    with sources.what_is_printed_as_notes():
+    with redirect_prints():
         device.run(address, credentials)
 
 
-def _host_name() -> str:
-    """This machine's name, as far as it can be a device's."""
+def _name_folder(security: Security) -> str:
+    """Return a name for the folder of a device that its certificate names."""
+    if security.identity is not None:
+        return security.identity.resolve().name
+    if security.certificate is not None:
+        return security.certificate.stem
+    return "device"
+
+
+def _get_host_name() -> str:
+    """Return this machine's name, without letters that a device's name cannot have."""
     import socket
 
-    kept = "".join(
+    name = "".join(
         letter
         for letter in socket.gethostname()
         if letter.isascii() and (letter.isalnum() or letter in "._-")
     )
-    return kept[:64] or "device"
+    return name[:64] or "device"
 
 
 def probe(
-    scenario: Scenario,
+    scenario: ScenarioName,
     seconds: Annotated[
         float, typer.Option(help="Seconds to measure for.", metavar="S", min=0)
     ] = 3.0,
     link: Annotated[
-        str | None, typer.Option(help="Also measure the way to this server.", metavar="HOST:PORT")
+        str | None,
+        typer.Option(help="Also measure the link to this server.", metavar="HOST:PORT"),
     ] = None,
     identity: Identity = None,
     certificate: Certificate = None,
@@ -326,11 +362,12 @@ def probe(
     trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this device: how fast it computes a scenario's model.
+    """Measure how fast this device computes a scenario's model.
 
     Times the model up to several splits, forward and backward, and fits the
-    law of the planner: a MAC takes a seconds, and 1/ε more on average.  The
-    distance is Kolmogorov-Smirnov's; below the yardstick the law fits.
+    planner's model of computing: a MAC takes a seconds, plus 1/ε on average.
+    The fit is good if its Kolmogorov-Smirnov distance is below what chance
+    alone explains.
 
     \b
     Examples:
@@ -340,39 +377,54 @@ def probe(
     """
     from airsplit.network.client.probe import measure_compute
 
-    chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
-    credentials = (
-        None
-        if link is None
-        else _device_credentials(link, identity, certificate, key, authority, insecure)
-    )
+    chosen = load_scenario(scenario, None, set, trust_run=trust_run)
+    credentials = None
+    if link is not None:
+        security = Security(identity, certificate, key, authority, insecure)
+        credentials = security.load_channel_credentials(link)
+
     from airsplit.training.setup import replica_of
 
-    with sources.what_is_printed_as_notes():
+    with redirect_prints():
         replica, profile = replica_of(chosen)
-    measured = measure_compute(
-        replica, profile, batch_size=chosen.training.batch_size, seconds=seconds
-    )
-    ways = {} if link is None else _measured_link(link, credentials)
+    batch_size = chosen.training.batch_size
+    measured = measure_compute(replica, profile, batch_size=batch_size, seconds=seconds)
+    rates = {} if link is None else _measure_link(link, credentials)
+
     if as_json:
-        print(json_text(json.loads(measured.to_json()) | {"yardstick": measured.yardstick} | ways))
+        document = json.loads(measured.to_json()) | {"yardstick": measured.yardstick}
+        print(format_json(document | rates))
         return
-    from airsplit.cli.probe_tables import probe_report
 
-    print_parts(*probe_report(measured, profile, chosen.training.batch_size, ways))
+    from airsplit.cli.network_tables import probe_report
+
+    print_parts(*probe_report(measured, profile, batch_size, rates))
 
 
-def _measured_link(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, float]:
+def _measure_link(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, float]:
+    from airsplit.network.client.stream import measure_link
+    from airsplit.network.wire.transport import ask_probe
+
+    with _connect(address, credentials) as channel:
+        return measure_link(lambda probe: ask_probe(channel, probe.frame(), PROBE_TIMEOUT_S))
+
+
+@contextmanager
+def _connect(address: str, credentials: grpc.ChannelCredentials | None) -> Iterator[grpc.Channel]:
+    """Connect to a server; a broken connection becomes an error of ours."""
     import grpc
 
-    from airsplit.network.client.stream import measure_link
-    from airsplit.network.wire.transport import ask_probe, connect
+    from airsplit.network.client.stream import told
+    from airsplit.network.wire.transport import connect
 
     channel = connect(address, credentials)
     try:
-        return measure_link(lambda probe: ask_probe(channel, probe.frame(), 60.0))
+        yield channel
     except grpc.RpcError as error:
-        raise _unreachable(address, error, is_secured=credentials is not None) from None
+        reason = told(error, address, is_secured=credentials is not None)
+        if isinstance(reason, AirsplitError):
+            raise reason from None
+        raise AirsplitError(f"server {address} cannot be reached: {reason}") from None
     finally:
         channel.close()
 
@@ -386,34 +438,30 @@ def status(
     insecure: Insecure = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a server how far it is, and which devices are there.
+    """Show the progress of a server, and its devices.
 
     \b
     Examples:
       airsplit status 127.0.0.1:7070
       airsplit status 192.168.1.10:7070 --identity kitchen-pi --json
     """
-    credentials = _device_credentials(address, identity, certificate, key, authority, insecure)
-    import grpc
+    security = Security(identity, certificate, key, authority, insecure)
+    credentials = security.load_channel_credentials(address)
 
-    from airsplit.network.wire.transport import ask_status, connect
+    from airsplit.network.wire.transport import ask_status
 
-    channel = connect(address, credentials)
-    try:
-        state = _checked_state(ask_status(channel, 10.0))
-    except grpc.RpcError as error:
-        raise _unreachable(address, error, is_secured=credentials is not None) from None
-    finally:
-        channel.close()
+    with _connect(address, credentials) as channel:
+        state = _parse_state(ask_status(channel, STATUS_TIMEOUT_S))
     if as_json:
-        print(json_text(state))
+        print(format_json(state))
         return
-    from airsplit.cli.live_view import state_table
+
+    from airsplit.cli.network_tables import state_table
 
     print_parts(*state_table(state))
 
 
-def _checked_state(text: str) -> dict[str, Any]:
+def _parse_state(text: str) -> dict[str, Any]:
     try:
         state = parse_json(text, "state")
     except FileProblem:
@@ -423,17 +471,6 @@ def _checked_state(text: str) -> dict[str, Any]:
             "the server's answer is not a state; is it an airsplit server of the same version?"
         )
     return state
-
-
-def _unreachable(address: str, error: grpc.RpcError, *, is_secured: bool) -> AirsplitError:
-    from airsplit.network.client.stream import told
-
-    found = told(error, address, is_secured=is_secured)
-    return (
-        found
-        if isinstance(found, AirsplitError)
-        else AirsplitError(f"server {address} cannot be reached: {found}")
-    )
 
 
 COMMANDS = (serve, join, probe, status)

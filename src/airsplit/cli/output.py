@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, notes on stderr."""
+"""Printing: results on stdout, notes on stderr."""
 
 from __future__ import annotations
 
@@ -12,36 +12,34 @@ from typing import TYPE_CHECKING, Any
 from airsplit.core.errors import AirsplitError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure
 
+# Exit code if the user must change something.
 USER_MISTAKE = 2
-"""The exit code where a person must do something else."""
 
 
 def note(text: object) -> None:
-    """One line on stderr, without codes that a terminal would obey."""
+    """Print one line on stderr, without control characters that a terminal would obey."""
     line = " ".join(str(text).split())
-    print(
-        "airsplit:",
-        "".join(each if each.isprintable() else "?" for each in line),
-        file=sys.stderr,
-        flush=True,
-    )
+    printable = "".join(letter if letter.isprintable() else "?" for letter in line)
+    print("airsplit:", printable, file=sys.stderr, flush=True)
 
 
 def print_parts(*parts: Any) -> None:
-    """Tables and sentences, on stdout."""
-    from airsplit.cli.render import screen
+    """Print tables and sentences on stdout."""
+    from airsplit.cli.tables import make_console
 
-    console = screen()
-    with console.capture() as captured:
+    console = make_console()
+    with console.capture() as capture:
         console.print(*parts, sep="\n")
-    lines = captured.get().splitlines()
+
+    # rich pads table cells; trailing blanks are noise in a log and in a diff.
+    lines = capture.get().splitlines()
     print("\n".join(line.rstrip() for line in lines))
 
 
-def save_plot(figure: Canvas, file: Path) -> None:
-    """Write the picture of `--plot`, and say so."""
+def save_plot(figure: Figure, file: Path) -> None:
+    """Write the plot of `--plot`, with a note."""
     from airsplit.plots.style import save_picture
 
     save_picture(figure, file)
@@ -49,10 +47,10 @@ def save_plot(figure: Canvas, file: Path) -> None:
 
 
 @contextmanager
-def reports(folder: Path) -> Iterator[None]:
+def write_reports_on_exit(folder: Path) -> Iterator[None]:
     """Write the report of every run in a folder when this block ends, however it ends.
 
-    A page that cannot be written is no reason to lose a run, or to hide what stopped it.
+    A report that cannot be written is no reason to lose a run, or to hide what stopped it.
     """
     from airsplit.report.page import write_report
 
@@ -60,28 +58,28 @@ def reports(folder: Path) -> Iterator[None]:
         yield
     finally:
         for plan in (folder / "plan.json", *sorted(folder.glob("*/plan.json"))):
-            if plan.exists():
-                try:
-                    write_report(plan.parent)
-                except AirsplitError as error:
-                    note(f"warning: there is no report: {error}")
+            if not plan.exists():
+                continue
+            try:
+                write_report(plan.parent)
+            except AirsplitError as error:
+                note(f"warning: no report was written: {error}")
 
 
-def json_text(document: Any) -> str:
-    """JSON with one line for each key, or for each entry of a list.
+def format_json(document: Any) -> str:
+    """Return JSON with a line for each key of an object, or each entry of a list.
 
-    >>> print(json_text({"splits": [1, 2], "gap": 0.5}))
+    >>> print(format_json({"splits": [1, 2], "gap": 0.5}))
     {
      "splits": [1, 2],
      "gap": 0.5
     }
     """
     if isinstance(document, list):
-        return (
-            "[\n " + ",\n ".join(json.dumps(entry, allow_nan=False) for entry in document) + "\n]"
-        )
-    pairs = (
+        rows = [json.dumps(entry, allow_nan=False) for entry in document]
+        return "[\n " + ",\n ".join(rows) + "\n]"
+    rows = [
         f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}"
         for key, value in document.items()
-    )
-    return "{\n " + ",\n ".join(pairs) + "\n}"
+    ]
+    return "{\n " + ",\n ".join(rows) + "\n}"

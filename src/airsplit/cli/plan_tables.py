@@ -1,4 +1,4 @@
-"""Plans as people read them: device by device, in quantiles, or method against method."""
+"""Tables of plans: a row for each device, quantiles of a large fleet, or a row for each method."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from airsplit.cli.planned import Planned
-from airsplit.cli.render import facts, table
+from airsplit.cli.scenario_plans import ScenarioPlan
+from airsplit.cli.tables import make_list, make_table
 from airsplit.core.arrays import Floats
 from airsplit.core.formatting import (
     format_bar,
@@ -25,58 +25,60 @@ from airsplit.scenario.scenario import Scenario
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
-MOST_ROWS, MOST_NAMES = 40, 5
+# Fleets up to this size get a row for each device, larger ones quantiles.
+MOST_ROWS = 40
+
+# Devices that a sentence names before it counts the rest.
+MOST_NAMES = 5
+
+# Warn if a smaller fraction of the parameters is averaged.
 LITTLE = 0.1
-"""Where less than this part of the parameters is averaged, somebody should know."""
+
 QUANTILES = {"min": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "max": 1.0}
 
 
-def plan_report(planned: Planned) -> list[Text | Table]:
-    """Everything about one plan."""
-    few = len(planned.plan) <= MOST_ROWS
-    caption = Text(
-        f"Mean times for {_iteration(planned.plan)}{'' if few else ', over the devices'}"
-    )
-    tables = (
-        [device_table(planned)] if few else [quantile_table(planned.plan), split_table(planned)]
-    )
-    return [_title(planned), caption, *tables, facts(_conclusions(planned))]
+def plan_report(planned: ScenarioPlan) -> list[Text | Table]:
+    """Return everything about one plan."""
+    caption = f"Mean times for {_describe_iteration(planned.plan)}"
+    if len(planned.plan) <= MOST_ROWS:
+        tables = [device_table(planned)]
+    else:
+        caption += ", over the devices"
+        tables = [quantile_table(planned.plan), split_table(planned)]
+    return [_title(planned), Text(caption), *tables, make_list(_conclusions(planned))]
 
 
-def _title(planned: Planned) -> Text:
-    return Text(header(planned), style="bold")
-
-
-def header(planned: Planned) -> str:
-    """What was planned, on one line."""
-    scenario, profile = planned.scenario, planned.profile
-    rest = [
-        split_limit(scenario, profile),
-        _batch(planned.plan),
-        "waiting after every " + scenario.clock.barrier,
+def _title(planned: ScenarioPlan) -> Text:
+    """Return what was planned, on one line."""
+    scenario = planned.scenario
+    parts = [
+        *describe_setup(scenario, planned.profile, planned.fleet),
+        describe_split_limit(scenario, planned.profile),
+        f"batch of {planned.plan.batch_size:,}",
+        f"waiting after every {scenario.clock.barrier}",
     ]
-    return " · ".join([*who_and_where(scenario, profile, planned.fleet), *rest])
+    return Text(" · ".join(parts), style="bold")
 
 
-def who_and_where(scenario: Scenario, profile: Profile, fleet: Fleet) -> list[str]:
-    """The first words of a headline: the model, how many devices, and their radio."""
-    return [profile.model or scenario.model.name, pluralize(len(fleet), "device"), *_radio(fleet)]
-
-
-def _radio(fleet: Fleet) -> list[str]:
-    cell = fleet.cell
+def describe_setup(scenario: Scenario, profile: Profile, fleet: Fleet) -> list[str]:
+    """Return the first parts of a headline: the model, the number of devices, their radio."""
+    parts = [profile.model or scenario.model.name, pluralize(len(fleet), "device")]
     if fleet.distance_m is None:
-        return ["replayed rates" if fleet.trace is not None else "measured rates"]
-    noise = (
-        f"{cell.noise_dbm:g} dBm"
-        if cell.noise_dbm is not None
-        else f"{cell.noise_dbm_per_hz:g} dBm/Hz"
-    )
-    return [f"{cell.bandwidth_hz / 1e6:g} MHz", f"noise {noise}"]
+        # Rates are given, so bandwidth and noise play no role.
+        parts.append("measured rates" if fleet.trace is None else "replayed rates")
+        return parts
+
+    cell = fleet.cell
+    parts.append(f"{cell.bandwidth_hz / 1e6:g} MHz")
+    if cell.noise_dbm is not None:
+        parts.append(f"noise {cell.noise_dbm:g} dBm")
+    else:
+        parts.append(f"noise {cell.noise_dbm_per_hz:g} dBm/Hz")
+    return parts
 
 
-def split_limit(scenario: Scenario, profile: Profile) -> str:
-    """How deep a device may be cut, in words."""
+def describe_split_limit(scenario: Scenario, profile: Profile) -> str:
+    """Return the limit on the splits, in words."""
     limit = scenario.plan.max_split
     if isinstance(limit, tuple):
         return "a limit on each split"
@@ -84,182 +86,203 @@ def split_limit(scenario: Scenario, profile: Profile) -> str:
     return f"splits up to {deepest} ({profile.names[deepest - 1]})"
 
 
-def _batch(plan: Plan) -> str:
-    return f"batch of {plan.batch_size:,}"
-
-
-def _iteration(plan: Plan) -> str:
+def _describe_iteration(plan: Plan) -> str:
     return f"an iteration of {pluralize(plan.batch_size, 'sample')}"
 
 
-def _columns(plan: Plan) -> dict[str, Floats]:
-    """The mean times of the devices; the server's only where it takes any."""
-    server = {"server": plan.server_s} if plan.server_s.any() else {}
-    return (
-        {"compute": plan.compute_s, "transmit": plan.transmit_s}
-        | server
-        | {"total": plan.latency_s}
-    )
+def _time_columns(plan: Plan) -> dict[str, Floats]:
+    """Return the devices' mean times by heading; the server's only if it takes any."""
+    columns = {"compute": plan.compute_s, "transmit": plan.transmit_s}
+    if plan.server_s.any():
+        columns["server"] = plan.server_s
+    return columns | {"total": plan.latency_s}
 
 
-def device_table(planned: Planned) -> Table:
-    plan, times = planned.plan, _columns(planned.plan)
-    made = table("device", "split", "name", "share", *times, words=("name",))
+def device_table(planned: ScenarioPlan) -> Table:
+    """Return a row for each device: its split, its share, its mean times."""
+    plan = planned.plan
+    columns = _time_columns(plan)
+    table = make_table("device", "split", "name", "share", *columns, words=("name",))
     for k in range(len(plan)):
-        spent = (format_seconds(float(column[k])) for column in times.values())
-        name = planned.fleet.device_name(k)
-        made.add_row(
-            name,
+        table.add_row(
+            planned.fleet.device_name(k),
             str(plan.splits[k]),
             plan.split_names[k],
             format_percent(float(plan.shares[k]), 2),
-            *spent,
+            *(format_seconds(float(times_s[k])) for times_s in columns.values()),
         )
-    return made
+    return table
 
 
 def quantile_table(plan: Plan) -> Table:
-    """How shares and times are spread over a large fleet."""
-    made = table("", *QUANTILES, words=("",))
+    """Return quantiles of shares and times over a large fleet."""
     levels = list(QUANTILES.values())
-    made.add_row(
-        "share", *(f"{format_digits(100 * float(q))} %" for q in np.quantile(plan.shares, levels))
-    )
-    for name, column in _columns(plan).items():
-        made.add_row(name, *(format_seconds(float(q)) for q in np.quantile(column, levels)))
-    return made
+    shares = np.quantile(plan.shares, levels)
+
+    table = make_table("", *QUANTILES, words=("",))
+    table.add_row("share", *(f"{format_digits(100 * float(share))} %" for share in shares))
+    for heading, times_s in _time_columns(plan).items():
+        quantiles_s = np.quantile(times_s, levels)
+        table.add_row(heading, *(format_seconds(float(time_s)) for time_s in quantiles_s))
+    return table
 
 
-def split_table(planned: Planned) -> Table:
-    """How many devices take each split."""
+def split_table(planned: ScenarioPlan) -> Table:
+    """Return the number of devices at each split."""
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
-    made = table("split", "name", "devices", "of the fleet", words=("name", "of the fleet"))
+    table = make_table("split", "name", "devices", "of the fleet", words=("name", "of the fleet"))
     for split, count in zip(splits.tolist(), counts.tolist(), strict=True):
         share = count / len(planned.plan)
-        made.add_row(
+        table.add_row(
             str(split),
             planned.profile.names[split - 1],
             f"{count:,}",
             f"{format_percent(share):>6} {format_bar(share)}",
         )
-    return made
+    return table
 
 
-def _conclusions(planned: Planned) -> Iterator[tuple[str, str]]:
-    plan, settings = planned.plan, planned.scenario.plan
-    each = _iteration(plan)
-    yield "slowest device", f"{format_seconds(plan.mean_latency_s)} for {each}: largest mean, max E"
-    yield (
-        "all devices",
-        f"{format_seconds(plan.expected_latency_s)} for {each}: mean of the largest, E[max]",
-    )
-    if settings.quantile is not None:
-        kept = format_seconds(plan.quantile_s(settings.quantile))
-        yield (
-            f"{100 * settings.quantile:g} % quantile",
-            f"{kept} or less for {each}, all devices together",
-        )
-    if settings.device_quantile is not None:
-        kept = format_seconds(float(plan.law.device_quantile_s(settings.device_quantile).max()))
-        yield (
-            f"{100 * settings.device_quantile:g} % quantile",
-            f"{kept} or less for {each}, each device by itself",
-        )
+def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
+    plan = planned.plan
+    iteration = _describe_iteration(plan)
+
+    mean_s = format_seconds(plan.mean_latency_s)
+    expected_s = format_seconds(plan.expected_latency_s)
+    yield "slowest device", f"{mean_s} for {iteration}: largest mean, max E"
+    yield "all devices", f"{expected_s} for {iteration}: mean of the largest, E[max]"
+    yield from _quantiles(planned)
     yield "objective", f"{plan.objective}, {format_seconds(plan.objective_s)}"
     yield (
         "bound",
-        f"at most {format_percent_bound(plan.gap)} longer than the best possible plan, in this objective",
+        f"at most {format_percent_bound(plan.gap)} longer than the best possible plan, "
+        "in this objective",
     )
     yield "", f"It holds against {plan.bound}. {WORDS_OF_A_BOUND}"
-    yield "averaged", _averaged(planned)
-    little = little_averaged(
-        planned.scenario, plan.averaged_parameters, int(planned.profile.parameters.sum())
+
+    yield "averaged", _describe_averaging(planned)
+    total = int(planned.profile.parameters.sum())
+    warning = warn_of_little_averaging(planned.scenario, plan.averaged_parameters, total)
+    if warning is not None:
+        yield "", warning
+
+    memory_limit = _describe_memory_limit(planned)
+    if memory_limit is not None:
+        yield "memory", memory_limit
+    excluded = _describe_excluded_splits(planned)
+    if excluded is not None:
+        yield "raw inputs", excluded
+    for sentence in describe_sent_inputs(plan.raw_inputs, plan.other_inputs):
+        yield "inputs sent", sentence
+
+    status = f"{plan.status}; " if plan.status else ""
+    yield plan.method, f"{status}planned in {format_seconds(planned.planning_s)}"
+
+
+def _quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
+    """Yield the quantiles that the scenario's settings ask for."""
+    plan = planned.plan
+    settings = planned.scenario.plan
+    iteration = _describe_iteration(plan)
+    if settings.quantile is not None:
+        latency_s = format_seconds(plan.quantile_s(settings.quantile))
+        yield (
+            f"{100 * settings.quantile:g} % quantile",
+            f"{latency_s} or less for {iteration}, all devices together",
+        )
+    if settings.device_quantile is not None:
+        slowest_s = float(plan.law.device_quantile_s(settings.device_quantile).max())
+        yield (
+            f"{100 * settings.device_quantile:g} % quantile",
+            f"{format_seconds(slowest_s)} or less for {iteration}, each device by itself",
+        )
+
+
+def _describe_averaging(planned: ScenarioPlan) -> str:
+    averaged = planned.plan.averaged_parameters
+    total = int(planned.profile.parameters.sum())
+    if averaged == 0:
+        return f"none of the {total:,} parameters: each is personal to its device"
+    deepest = planned.profile.names[int(planned.plan.splits.max()) - 1]
+    return (
+        f"{averaged:,} of {total:,} parameters ({format_percent(averaged / total)}), "
+        f"those after {deepest}"
     )
-    if little is not None:
-        yield "", little
-    if (held := _held_by_memory(planned)) is not None:
-        yield "memory", held
-    left_out = _splits_left_out(planned)
-    if left_out is not None:
-        yield "raw inputs", left_out
-    for sent in inputs_sent(plan.raw_inputs, plan.other_inputs):
-        yield "inputs sent", sent
-    ended = f"{plan.status}; " if plan.status else ""
-    yield plan.method, f"{ended}planned in {format_seconds(planned.planning_s)}"
 
 
-def _averaged(planned: Planned) -> str:
-    number, total = planned.plan.averaged_parameters, int(planned.profile.parameters.sum())
-    if number == 0:
-        return f"nothing: every one of the {total:,} parameters is personal to its device"
-    return f"{number:,} of {total:,} parameters ({format_percent(number / total)}), those after {_deepest(planned)}"
-
-
-def little_averaged(scenario: Scenario, averaged: int, total: int) -> str | None:
-    """What is to be said where hardly anything is averaged; None where enough is, or nothing was meant to be."""
+def warn_of_little_averaging(scenario: Scenario, averaged: int, total: int) -> str | None:
+    """Return a warning if hardly any parameters are averaged, unless none are meant to be."""
     training = scenario.training
-    if (
-        training.algorithm != "sfl"
-        or training.average_fronts_every is not None
-        or not 0 < averaged < LITTLE * total
-    ):
+    if training.algorithm != "sfl" or training.average_fronts_every is not None:
         return None
-    way = "a lower plan.max_split shares more, and training.average_fronts_every averages the rest now and then"
-    return f"only {format_percent(averaged / total)} of the parameters are averaged, so that each device trains nearly a model of its own; {way}"
+    if not 0 < averaged < LITTLE * total:
+        return None
+    return (
+        f"only {format_percent(averaged / total)} of the parameters are averaged, so each device "
+        "trains nearly a model of its own; a lower plan.max_split averages more, and "
+        "training.average_fronts_every averages the rest from time to time"
+    )
 
 
-def inputs_sent(raw_inputs: Sequence[str], other_inputs: Sequence[str]) -> Iterator[str]:
-    """What there is to know of inputs that reach the server as they are."""
+def describe_sent_inputs(raw_inputs: Sequence[str], other_inputs: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence about each kind of model input that reaches the server unchanged."""
     if raw_inputs:
-        yield f"devices send {name_inputs(raw_inputs)} of the model to the server unchanged, as model.raw_inputs allows"
+        yield (
+            f"devices send {name_inputs(raw_inputs)} of the model to the server unchanged, "
+            "as model.raw_inputs allows"
+        )
     if other_inputs:
-        why = "no floating-point numbers and no integers that look up a table, so this is always allowed"
-        yield f"devices send {name_inputs(other_inputs)} of the model to the server unchanged: {why}"
+        yield (
+            f"devices send {name_inputs(other_inputs)} of the model to the server unchanged: "
+            "neither floating-point numbers nor indices into a table, so always allowed"
+        )
 
 
-def _splits_left_out(planned: Planned) -> str | None:
-    """How many splits would send a raw input; None where none does."""
+def _describe_excluded_splits(planned: ScenarioPlan) -> str | None:
+    """Return how many splits are left out because they send a raw input; None if there are none."""
     profile = planned.profile
     permitted = profile.permitted_splits(planned.scenario.model.raw_inputs)
     if permitted.all():
         return None
     names, _ = profile.inputs_sent(np.flatnonzero(~permitted) + 1)
-    number = f"{np.count_nonzero(~permitted)} of {pluralize(len(profile), 'split')}"
-    return f"{number} left out, which would send {name_inputs(names)} of the model to the server unchanged"
+    return (
+        f"{np.count_nonzero(~permitted)} of {pluralize(len(profile), 'split')} are left out: they "
+        f"would send {name_inputs(names)} of the model to the server unchanged"
+    )
 
 
-def _held_by_memory(planned: Planned) -> str | None:
-    """Who would be offered deeper splits with more memory; None where nobody would."""
-    plan, profile, fleet = planned.plan, planned.profile, planned.fleet
+def _describe_memory_limit(planned: ScenarioPlan) -> str | None:
+    """Return the devices whose memory, and nothing else, limits their split; None if none."""
+    plan = planned.plan
+    profile = planned.profile
+    fleet = planned.fleet
     if fleet.memory_bytes is None:
         return None
+
     optimizer_slots = planned.scenario.plan_arguments()["optimizer_slots"]
-    fits = profile.deepest_split_in_memory(fleet.memory_bytes, plan.batch_size, optimizer_slots)
-    limit = planned.scenario.plan.max_split
-    limits = [
-        profile.resolve_max_split(each, planned.scenario.model.raw_inputs)
-        for each in (limit if isinstance(limit, tuple) else (limit,))
-    ]
-    held = np.flatnonzero(fits < np.array(limits))
-    if not len(held):
+    deepest = profile.deepest_split_in_memory(fleet.memory_bytes, plan.batch_size, optimizer_slots)
+    max_split = planned.scenario.plan.max_split
+    raw_inputs = planned.scenario.model.raw_inputs
+    limits = max_split if isinstance(max_split, tuple) else (max_split,)
+    allowed = [profile.resolve_max_split(limit, raw_inputs) for limit in limits]
+
+    limited = np.flatnonzero(deepest < np.array(allowed)).tolist()
+    if not limited:
         return None
     names = [
-        f"{fleet.device_name(k)} up to {profile.names[fits[k] - 1]}"
-        for k in held[:MOST_NAMES].tolist()
+        f"{fleet.device_name(k)} up to {profile.names[deepest[k] - 1]}"
+        for k in limited[:MOST_NAMES]
     ]
-    more = f", and {len(held) - MOST_NAMES:,} devices more" if len(held) > MOST_NAMES else ""
-    return f"limits how deep they can be cut: {', '.join(names)}{more}"
+    if len(limited) > MOST_NAMES:
+        names.append(f"and {len(limited) - MOST_NAMES:,} more devices")
+    return f"limits the splits of {', '.join(names)}"
 
 
-def _deepest(planned: Planned) -> str:
-    return planned.profile.names[int(planned.plan.splits.max()) - 1]
+def method_comparison(plans: Sequence[ScenarioPlan]) -> list[Text | Table]:
+    """Return a row for each method, with the best of each latency in bold."""
+    best_mean_s = min(planned.plan.mean_latency_s for planned in plans)
+    best_expected_s = min(planned.plan.expected_latency_s for planned in plans)
 
-
-def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
-    """One row a method; the best of each latency in bold."""
-    plans = [planned.plan for planned in all_planned]
-    caption = Text(f"Latencies of {_iteration(plans[0])}")
-    made = table(
+    table = make_table(
         "method",
         "max E",
         "E[max]",
@@ -270,42 +293,45 @@ def comparison(all_planned: Sequence[Planned]) -> list[Text | Table]:
         words=("method", "objective"),
         prose=("splits used",),
     )
-    best_mean, best_max = (
-        min(p.mean_latency_s for p in plans),
-        min(p.expected_latency_s for p in plans),
-    )
-    for planned, plan in zip(all_planned, plans, strict=True):
-        made.add_row(
+    for planned in plans:
+        plan = planned.plan
+        table.add_row(
             plan.method,
-            _marked(plan.mean_latency_s, best_mean),
-            _marked(plan.expected_latency_s, best_max),
+            _mark_best(plan.mean_latency_s, best_mean_s),
+            _mark_best(plan.expected_latency_s, best_expected_s),
             plan.objective,
             format_percent_bound(plan.gap),
             format_seconds(planned.planning_s),
-            _splits_used(planned),
+            _describe_splits(planned),
         )
+
+    first = plans[0]
+    legend = (
+        "* best of its column. max E: largest mean; E[max]: mean of the largest. gap: at most "
+        "this much longer than the best possible plan in the method's objective, against "
+        f"{first.plan.bound.partition(';')[0]}. {WORDS_OF_A_BOUND}"
+    )
     return [
-        _title(all_planned[0]),
-        caption,
-        made,
-        Text(
-            "* best of its column. max E: largest mean; E[max]: mean of the largest. gap: at most this much longer than the best possible "
-            f"plan in the method's objective, against {plans[0].bound.partition(';')[0]}. {WORDS_OF_A_BOUND}",
-            style="dim",
-        ),
+        _title(first),
+        Text(f"Latencies of {_describe_iteration(first.plan)}"),
+        table,
+        Text(legend, style="dim"),
     ]
 
 
-def _marked(value: float, best: float) -> Text:
-    """A latency; starred and bold where it is the best but for rounding."""
-    good = value <= best * (1 + 1e-9)
-    return Text(format_seconds(value) + (" *" if good else "  "), style="bold" if good else "")
+def _mark_best(value_s: float, best_s: float) -> Text:
+    """Return a latency, starred and bold if it is the best up to rounding errors."""
+    is_best = value_s <= best_s * (1 + 1e-9)
+    mark = " *" if is_best else "  "
+    return Text(format_seconds(value_s) + mark, style="bold" if is_best else "")
 
 
-def _splits_used(planned: Planned) -> str:
+def _describe_splits(planned: ScenarioPlan) -> str:
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
     used = [
-        f"{planned.profile.names[s - 1]} ×{n:,}"
-        for s, n in zip(splits.tolist(), counts.tolist(), strict=True)
+        f"{planned.profile.names[split - 1]} ×{count:,}"
+        for split, count in zip(splits.tolist(), counts.tolist(), strict=True)
     ]
-    return ", ".join(used) if len(used) <= 4 else f"{len(used)}, from {used[0]} to {used[-1]}"
+    if len(used) <= 4:
+        return ", ".join(used)
+    return f"{len(used)}, from {used[0]} to {used[-1]}"

@@ -1,27 +1,33 @@
-"""The commands profile, plan and clock: what a model costs, who cuts it where, and how long that takes."""
+"""The commands profile, plan and clock: costs of a model, where to cut it, how long rounds take."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from airsplit.cli import arguments as sources
-from airsplit.cli.options import AsJson, Plot, Scenario, Set, TrustRun
-from airsplit.cli.output import json_text, note, print_parts, save_plot
+from airsplit.cli.arguments import (
+    AsJson,
+    Plot,
+    ScenarioName,
+    Set,
+    TrustRun,
+    load_scenario,
+    parse_model,
+    redirect_prints,
+)
+from airsplit.cli.output import format_json, note, print_parts, save_plot
 from airsplit.core.errors import require_integer
 from airsplit.core.files import write_text
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.models.zoo.registry import list_models
 from airsplit.planning.methods import METHODS
 
-
-def _one_of(names: Iterable[str]) -> str:
-    return ", ".join(names)
+# Progress is reported only if a simulation takes longer than this, in seconds.
+QUIET_S = 2.0
 
 
 def profile(
@@ -29,27 +35,28 @@ def profile(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"{_one_of(list_models())}; package.module:factory; or a JSON profile.",
+            help=f"{', '.join(list_models())}; package.module:factory; or a JSON profile.",
         ),
     ],
     input: Annotated[
         list[str] | None,
-        typer.Option(help="One sample's sizes and type; repeat for more inputs.", metavar="SPEC"),
+        typer.Option(help="Shape and type of an input; repeat for more inputs.", metavar="SPEC"),
     ] = None,
     model_arg: Annotated[
         list[str] | None,
-        typer.Option(help="An argument of the model; repeat for more.", metavar="KEY=VALUE"),
+        typer.Option(help="Argument of the model; repeatable.", metavar="KEY=VALUE"),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say which cuts are left out, and why.")
+        bool, typer.Option("--explain", help="List the cuts that are left out, and why.")
     ] = False,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a model costs at every split.
 
-    SPEC is sizes without the batch axis, and a type where it is not that of
-    the weights: 3x224x224, 128:int64.  Built-in models know theirs.
+    SPEC is the shape of one sample without the batch axis, and a type unless
+    it is that of the weights: 3x224x224, 128:int64. Built-in models have a
+    default.
 
     \b
     Examples:
@@ -61,34 +68,36 @@ def profile(
       airsplit profile mypackage.nets:two --input 3x32x32 --input 77:int64
       airsplit profile vgg16 --plot vgg16.svg --json > vgg16.json
     """
-    named = sources.model(model, input or [], model_arg or [])
-    found, refused = named.explain() if explain else (named.profile(), [])
+    argument = parse_model(model, input or [], model_arg or [])
+    counted, illegal_splits = argument.explain() if explain else (argument.profile(), [])
+
     if plot is not None:
         from airsplit.plots.profile import draw_profile
 
-        save_plot(draw_profile(found), plot)
-    if as_json:
-        reasons = [asdict(refusal) for refusal in refused]
-        print(
-            json_text({"profile": json.loads(found.to_json()), "refused": reasons})
-            if explain
-            else found.to_json()
-        )
+        save_plot(draw_profile(counted), plot)
+    if as_json and explain:
+        reasons = [asdict(split) for split in illegal_splits]
+        print(format_json({"profile": json.loads(counted.to_json()), "refused": reasons}))
         return
-    from airsplit.cli.profile_tables import explanation, profile_table
-    from airsplit.cli.render import screen
+    if as_json:
+        print(counted.to_json())
+        return
 
-    print_parts(
-        *profile_table(found, screen().width), *(explanation(found, refused) if explain else [])
-    )
+    from airsplit.cli.profile_tables import cuts_report, profile_report
+    from airsplit.cli.tables import make_console
+
+    parts = profile_report(counted, make_console().width)
+    if explain:
+        parts += cuts_report(counted, illegal_splits)
+    print_parts(*parts)
 
 
 def plan(
-    scenario: Scenario,
+    scenario: ScenarioName,
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"{_one_of(METHODS)}; your own, package.module:function; or all.", metavar="METHOD"
+            help=f"{', '.join(METHODS)}; package.module:function; or all.", metavar="METHOD"
         ),
     ] = None,
     set: Set = None,
@@ -100,7 +109,8 @@ def plan(
 ) -> None:
     """Choose every device's split and share of the band.
 
-    Prints the latencies, and a bound: how far from the best possible it is.
+    Prints latencies, and a bound on how far the plan is from the best possible
+    one.
 
     \b
     Examples:
@@ -108,42 +118,55 @@ def plan(
       airsplit plan paper-alexnet --method all
       airsplit plan paper-alexnet --method fixed --set plan.split=pool1
       airsplit plan my.toml --set fleet.devices=100 --out plan.json
-      airsplit plan my.toml --set plan.max_split=     nothing: the default
+      airsplit plan my.toml --set plan.max_split=     restore the default
     """
     if method is not None:
         require_choice_or_path("--method", method, (*METHODS, "all"))
-    from airsplit.cli.planned import plan_once, plan_with_each
+    from airsplit.cli.scenario_plans import plan_scenario, plan_with_every_method
 
-    chosen = sources.scenario(scenario, method, set or [], trust_run=trust_run)
-    planned = plan_with_each(chosen, note) if method == "all" else [plan_once(chosen)]
+    chosen = load_scenario(scenario, method, set, trust_run=trust_run)
+    if method == "all":
+        plans = plan_with_every_method(chosen, note)
+    else:
+        plans = [plan_scenario(chosen)]
+
     if as_json or out is not None:
-        several = [each.plan.to_dict() | {"planning_s": each.planning_s} for each in planned]
-        text = json_text(several if method == "all" else planned[0].plan.to_dict())
+        document: Any = plans[0].plan.to_dict()
+        if method == "all":
+            document = [
+                planned.plan.to_dict() | {"planning_s": planned.planning_s} for planned in plans
+            ]
+        text = format_json(document)
+    # Write before anything is printed: if that fails, stdout stays empty.
     if out is not None:
-        write_text(out, text + "\n")  # before anything is printed: where this fails, nothing is
+        write_text(out, text + "\n")
     if as_json:
         print(text)
         return
-    from airsplit.cli.plan_tables import comparison, plan_report
 
-    print_parts(*(comparison(planned) if method == "all" else plan_report(planned[0])))
+    from airsplit.cli.plan_tables import method_comparison, plan_report
+
+    if method == "all":
+        print_parts(*method_comparison(plans))
+    else:
+        print_parts(*plan_report(plans[0]))
 
 
 def clock(
-    scenario: Scenario,
+    scenario: ScenarioName,
     rounds: Annotated[
-        int | None, typer.Option(help="How many; else training.rounds.", metavar="N")
+        int | None, typer.Option(help="Number of rounds (default: training.rounds).", metavar="N")
     ] = None,
     plot: Plot = None,
     set: Set = None,
     trust_run: TrustRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how long the rounds of a run take, without training it.
+    """Show how long the rounds of a run take, without training.
 
-    Draws what a run would draw and waits when it would wait: the latencies
-    are the same.  Needs neither data nor weights, and takes a moment, so ask
-    for many rounds, or for a million devices.
+    Draws the same random numbers as a run and waits for the same devices, so
+    the latencies are the same. It needs neither data nor weights and is fast:
+    try many rounds, or a million devices.
 
     \b
     Examples:
@@ -155,23 +178,23 @@ def clock(
     """
     if rounds is not None:
         require_integer("--rounds", rounds, low=1)
-    from airsplit.cli import clock_tables
-    from airsplit.cli.progress import now_and_then
+    from airsplit.cli.clock_tables import clock_report, plot_clock, warn_of_short_devices
+    from airsplit.cli.progress import limit_rate, skip_at_first
     from airsplit.simulation.clock_simulation import clock_run
 
-    chosen = sources.scenario(scenario, None, set or [], trust_run=trust_run)
-    tell = clock_tables.after_a_while(now_and_then(note))
-    with sources.what_is_printed_as_notes():
-        found = clock_run(chosen, rounds=rounds, tell=tell)
-    short = clock_tables.short_devices(found)
-    if short is not None:
-        note(f"note: {short}")
+    chosen = load_scenario(scenario, None, set, trust_run=trust_run)
+    report_progress = skip_at_first(limit_rate(note), QUIET_S)
+    with redirect_prints():
+        simulated = clock_run(chosen, rounds=rounds, tell=report_progress)
+    warning = warn_of_short_devices(simulated)
+    if warning is not None:
+        note(f"note: {warning}")
     if plot is not None:
-        save_plot(clock_tables.drawn(found), plot)
+        save_plot(plot_clock(simulated), plot)
     if as_json:
-        print(json_text(found.to_dict()))
+        print(format_json(simulated.to_dict()))
     else:
-        print_parts(*clock_tables.clock_report(found))
+        print_parts(*clock_report(simulated))
 
 
 COMMANDS = (profile, plan, clock)

@@ -1,162 +1,141 @@
-"""Live progress of a run: facts that change on a terminal, plain lines elsewhere."""
+"""Progress of a run on stderr: a few live lines on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
 from airsplit.cli.output import note
-from airsplit.cli.progress_view import Facts, time_left
+from airsplit.cli.progress_view import ProgressView, format_time_left
 from airsplit.core.formatting import format_seconds
 from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 
-if TYPE_CHECKING:
-    from airsplit.training.ranks import Ranks
+# Least time between plain lines, in seconds: people read logs, too.
+LOG_INTERVAL_S = 5.0
 
-PLAIN_LINES_S = 5.0
-"""Where the screen is none, at most one line in so many seconds: logs are read, too."""
-
-LONG_S, LONG_ON_TERMINAL_S = 20.0, 0.5
-"""After so long without a word, a round says how far it is."""
-
-LINGER_S = 0.3
+# Silence after which a long round reports its progress, in seconds.
+LONG_ROUND_S = 20.0
+LONG_ROUND_ON_TERMINAL_S = 0.5
 
 
-@contextmanager
-def in_one_voice(failed: int) -> Iterator[Ranks]:
-    """The processes that torchrun has started, or this one alone; a context in which only the first prints.
+class ProgressReporter:
+    """Reports on stderr how far a training is.
 
-    What goes wrong in one process is said by that one; the others end with the exit code `failed` and are silent.
+    A terminal shows a ProgressView. Elsewhere the first and the last round get a line, and those
+    between at most one per LOG_INTERVAL_S.
     """
-    from airsplit.training.ranks import FailedElsewhere, OutOfTouch, joined, ranks_of
-
-    with joined(ranks_of()) as ranks:
-        try:
-            with nullcontext() if ranks.is_first else _silence():
-                yield ranks
-        except FailedElsewhere:
-            linger()
-            raise typer.Exit(failed) from None
-        except OutOfTouch:
-            if ranks.is_first:
-                raise
-            raise typer.Exit(failed) from None
-
-
-def linger() -> None:
-    """Before a process ends because another failed, give that one time to say why: torchrun stops all when the first ends."""
-    time.sleep(LINGER_S)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    with (
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-        redirect_stdout(nowhere),
-        redirect_stderr(nowhere),
-    ):
-        yield
-
-
-class Follower:
-    """Says on stderr how far a training is: facts that change on a terminal; elsewhere the first line, one now and then, the last."""
 
     def __init__(self, rounds: int, metric: Metric) -> None:
+        self._rounds = rounds
+        self._metric = metric
+        self._view = ProgressView(rounds, metric)
+        self._live: Live | None = None
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-        self._rounds, self._metric, self._facts = rounds, metric, Facts(rounds, metric)
-        self._live = (
-            Live(self._facts.drawn(), console=console, transient=True, refresh_per_second=8)
-            if console.is_terminal
-            else None
-        )
+        if console.is_terminal:
+            self._live = Live(
+                self._view.render(), console=console, transient=True, refresh_per_second=8
+            )
         self._left_s: float | None = None
-        self._tested: float | None = None
-        self._said_s = time.monotonic()
+        self._score: float | None = None
+        self._reported_s = time.monotonic()
 
-    def through(self, records: Iterable[RoundRecord]) -> Iterator[RoundRecord]:
-        """The same records, each told of when it is there."""
+    def follow(self, records: Iterable[RoundRecord]) -> Iterator[RoundRecord]:
+        """Yield the records, and report each."""
         start_s = time.monotonic()
         with self._live or nullcontext():
             for trained, record in enumerate(records, start=1):
-                self._left_s = (
-                    (time.monotonic() - start_s) / trained * (self._rounds - record.round)
-                )
-                self._add(record, trained == 1 or record.round == self._rounds)
+                round_s = (time.monotonic() - start_s) / trained
+                self._left_s = round_s * (self._rounds - record.round)
+                self._add(record, is_end=trained == 1 or record.round == self._rounds)
                 yield record
 
-    def _add(self, record: RoundRecord, in_any_case: bool) -> None:
-        in_any_case = (
-            in_any_case or self._live is not None or bool(self._facts.now)
-        )  # what was begun is told to its end
-        self._facts.add(record)
-        tested = self._metric.of(record)
-        self._tested = self._tested if tested is None else tested
-        if in_any_case or self._quiet_s >= PLAIN_LINES_S:
-            self._say(line(record, self._rounds, self._metric, self._tested, self._left_s))
+    def _add(self, record: RoundRecord, *, is_end: bool) -> None:
+        # A round that reported its progress also reports its end.
+        is_due = is_end or self._live is not None or bool(self._view.current)
+        self._view.add(record)
+        score = self._metric.of(record)
+        if score is not None:
+            self._score = score
+        if is_due or self._silence_s >= LOG_INTERVAL_S:
+            self._report(
+                format_round(record, self._rounds, self._metric, self._score, self._left_s)
+            )
 
-    def tell(self, how_far: str) -> None:
-        """How far the round is that goes on: said where nothing was for a while."""
-        if self._quiet_s >= (LONG_ON_TERMINAL_S if self._live is not None else LONG_S):
-            self._facts.now = how_far
-            self._say(how_far)
+    def on_step(self, progress: str) -> None:
+        """Report progress within a round, if it is a long one."""
+        long_s = LONG_ROUND_S if self._live is None else LONG_ROUND_ON_TERMINAL_S
+        if self._silence_s >= long_s:
+            self._view.current = progress
+            self._report(progress)
 
     @property
-    def _quiet_s(self) -> float:
-        return time.monotonic() - self._said_s
+    def _silence_s(self) -> float:
+        return time.monotonic() - self._reported_s
 
-    def _say(self, text: str) -> None:
-        self._said_s = time.monotonic()
+    def _report(self, line: str) -> None:
+        self._reported_s = time.monotonic()
         if self._live is None:
-            note(text)
+            note(line)
         else:
-            self._live.update(self._facts.drawn(self._left_s))
+            self._live.update(self._view.render(self._left_s))
 
 
-def line(
+def format_round(
     record: RoundRecord,
     rounds: int,
     metric: Metric,
-    tested: float | None,
+    score: float | None,
     left_s: float | None,
     clock: str = "virtual time",
 ) -> str:
-    """One round in words, with the metric as it was last tested.
+    """Return a line about a round; `score` is the metric when it was last evaluated.
 
-    >>> line(RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5), 8, Metric(), 0.75, 65.0)
+    >>> record = RoundRecord(round=2, virtual_time_s=9.0, latency_s=4.0, train_loss=0.5)
+    >>> format_round(record, 8, Metric(), 0.75, 65.0)
     'round 2 of 8 · accuracy 75.0 % · loss 0.500 · virtual time 9.00 s · 1:05 left'
     """
     parts = [f"round {record.round} of {rounds}"]
-    if tested is not None:
-        parts.append(f"{metric.name} {metric.show(tested)}")
-    parts.append(
-        "no device finished" if record.train_loss is None else f"loss {record.train_loss:.3f}"
-    )
+    if score is not None:
+        parts.append(f"{metric.name} {metric.show(score)}")
+    if record.train_loss is None:
+        parts.append("no device finished")
+    else:
+        parts.append(f"loss {record.train_loss:.3f}")
     parts.append(f"{clock} {format_seconds(record.virtual_time_s)}")
     if left_s is not None:
-        parts.append(time_left(left_s))
+        parts.append(format_time_left(left_s))
     return " · ".join(parts)
 
 
-def now_and_then(
-    tell: Callable[[str], None], pause_s: float = PLAIN_LINES_S
+def limit_rate(
+    report: Callable[[str], None], pause_s: float = LOG_INTERVAL_S
 ) -> Callable[[str], None]:
-    """The same, but silent for a while after each line, and about what was said already."""
-    last_s, last = -pause_s, ""
+    """Limit `report` to one new line per `pause_s`."""
+    last_s = -pause_s
+    last_line = ""
 
-    def told(text: str) -> None:
-        nonlocal last_s, last
-        if text != last and time.monotonic() - last_s >= pause_s:
-            last_s, last = time.monotonic(), text
-            tell(text)
+    def report_if_due(line: str) -> None:
+        nonlocal last_s, last_line
+        if line != last_line and time.monotonic() - last_s >= pause_s:
+            last_s = time.monotonic()
+            last_line = line
+            report(line)
 
-    return told
+    return report_if_due
+
+
+def skip_at_first(report: Callable[[str], None], quiet_s: float) -> Callable[[str], None]:
+    """Drop what is reported in the first `quiet_s`: what is quick needs no progress."""
+    start_s = time.monotonic()
+
+    def report_later(line: str) -> None:
+        if time.monotonic() - start_s >= quiet_s:
+            report(line)
+
+    return report_later

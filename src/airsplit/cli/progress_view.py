@@ -1,4 +1,4 @@
-"""What a terminal shows of a training while it goes on: the facts of its report, in a few lines that change."""
+"""A few lines on a terminal that show a training: progress, scores, loss, and the devices' time."""
 
 from __future__ import annotations
 
@@ -14,106 +14,132 @@ from airsplit.runs.wording import TIME_LABELS
 
 LEVELS = "▁▂▃▄▅▆▇█"
 COLORS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
+
+# The fields of a record that split up the devices' time, with the words and color of each.
 KINDS = {f"{kind}_s": (TIME_LABELS[kind], color) for kind, color in COLORS.items()}
+
+# Columns of a bar or a sparkline, and of the label before it.
 WIDTH = 30
 LABEL = 10
 
 
-class Facts:
-    """What is known so far."""
+class ProgressView:
+    """The state of a training, from the records of its rounds.
+
+    Attributes:
+        current: Progress within the round that is being trained; empty once it is over.
+    """
 
     def __init__(self, rounds: int, metric: Metric, clock: str = "virtual time") -> None:
-        """`clock` is what the run's seconds are; `now` is said of the round that goes on, until it is over."""
-        self._rounds, self._metric, self._clock = rounds, metric, clock
+        """Start without records; `clock` names what the run's seconds are."""
+        self._rounds = rounds
+        self._metric = metric
+        self._clock = clock
         self._last: RoundRecord | None = None
-        self._tested, self._losses = list[float](), list[float]()
-        self._spent = dict.fromkeys(KINDS, 0.0)
-        self.now = ""
+        self._scores: list[float] = []
+        self._losses: list[float] = []
+        self._spent_s = dict.fromkeys(KINDS, 0.0)
+        self.current = ""
 
     def add(self, record: RoundRecord) -> None:
-        """A round is over."""
-        self._last, self.now = record, ""
-        tested = self._metric.of(record)
-        if tested is not None:
-            self._tested.append(tested)
+        """Add the record of a round that is over."""
+        self._last = record
+        self.current = ""
+        score = self._metric.of(record)
+        if score is not None:
+            self._scores.append(score)
         if record.train_loss is not None:
             self._losses.append(record.train_loss)
         for key in KINDS:
-            self._spent[key] += sum(getattr(record, key))
+            self._spent_s[key] += sum(getattr(record, key))
 
-    def drawn(self, left_s: float | None = None) -> RenderableType:
-        """The lines; before the first round only what goes on now."""
-        now = Text(self.now) if self.now else None
+    def render(self, left_s: float | None = None) -> RenderableType:
+        """Return the lines to show; `left_s` is the estimated time left."""
+        current = Text(self.current) if self.current else None
         if self._last is None:
-            return now or Text("training …")
-        lines = (self._progress(left_s), self._quality(), self._loss(), self._time(), now)
+            return current or Text("training …")
+        lines = (
+            self._render_progress(self._last, left_s),
+            self._render_scores(),
+            self._render_losses(),
+            self._render_time(),
+            current,
+        )
         return Group(*(line for line in lines if line is not None))
 
-    def _progress(self, left_s: float | None) -> Text:
-        assert self._last is not None  # noqa: S101 - the caller has looked
-        done = self._last.round
-        left = "" if left_s is None else f" · {time_left(left_s)}"
-        text = Text(f"{'round':10}{format_bar(done / self._rounds, WIDTH):{WIDTH}}  ")
-        return text.append(
-            f"{done:,} of {self._rounds:,} · {self._clock} {format_seconds(self._last.virtual_time_s)}{left}"
+    def _render_progress(self, last: RoundRecord, left_s: float | None) -> Text:
+        done = format_bar(last.round / self._rounds, WIDTH)
+        text = (
+            f"{'round':{LABEL}}{done:{WIDTH}}  {last.round:,} of {self._rounds:,} · "
+            f"{self._clock} {format_seconds(last.virtual_time_s)}"
         )
+        if left_s is not None:
+            text += f" · {format_time_left(left_s)}"
+        return Text(text)
 
-    def _quality(self) -> Text | None:
-        """Accuracy, or the metric of the user's own between the least and the greatest that it was."""
-        if not self._tested:
+    def _render_scores(self) -> Text | None:
+        """Draw accuracy from 0 to 1, or another metric between its extremes so far."""
+        if not self._scores:
             return None
+        low, high = 0.0, 1.0
+        if not self._metric.is_accuracy:
+            low = min(self._scores)
+            high = max(self._scores)
         name = self._metric.name if len(self._metric.name) < LABEL else "metric"
-        low, high = (
-            (0.0, 1.0) if self._metric.is_accuracy else (min(self._tested), max(self._tested))
-        )
-        return Text(
-            f"{name:{LABEL}}{levels(self._tested, low, high, WIDTH):{WIDTH}}  {self._metric.show(self._tested[-1])}"
-        )
+        line = sparkline(self._scores, low, high)
+        return Text(f"{name:{LABEL}}{line:{WIDTH}}  {self._metric.show(self._scores[-1])}")
 
-    def _loss(self) -> Text | None:
+    def _render_losses(self) -> Text:
         if not self._losses:
             return Text("no device has finished a round yet")
-        return Text(
-            f"{'loss':10}{levels(self._losses, 0.0, max(self._losses), WIDTH):{WIDTH}}  {self._losses[-1]:.3f}"
-        )
+        line = sparkline(self._losses, 0.0, max(self._losses))
+        return Text(f"{'loss':{LABEL}}{line:{WIDTH}}  {self._losses[-1]:.3f}")
 
-    def _time(self) -> Text | None:
-        """What the devices did, as one bar."""
-        whole = sum(self._spent.values())
-        if not whole:
+    def _render_time(self) -> Text | None:
+        """Draw what the devices spent their time with, as one stacked bar."""
+        total_s = sum(self._spent_s.values())
+        if not total_s:
             return None
-        text, drawn = Text(f"{'devices':10}"), 0
-        ends = [sum(list(self._spent.values())[: at + 1]) / whole for at in range(len(KINDS))]
-        for (_, color), end in zip(KINDS.values(), ends, strict=True):
-            cells = round(WIDTH * end) - drawn
+
+        text = Text(f"{'devices':{LABEL}}")
+        drawn = 0
+        end_s = 0.0
+        for key, (_, color) in KINDS.items():
+            # Round the ends, not the widths, so that the widths sum to the whole bar.
+            end_s += self._spent_s[key]
+            cells = round(WIDTH * (end_s / total_s)) - drawn
             text.append("█" * cells, style=color)
             drawn += cells
-        said = ", ".join(
-            f"{format_percent(self._spent[key] / whole, 0)} {word}"
-            for key, (word, _) in KINDS.items()
-            if self._spent[key]
-        )
-        return text.append(f"  {said}")
+
+        shares = [
+            f"{format_percent(self._spent_s[key] / total_s, 0)} {words}"
+            for key, (words, _) in KINDS.items()
+            if self._spent_s[key]
+        ]
+        return text.append(f"  {', '.join(shares)}")
 
 
-def time_left(left_s: float) -> str:
+def format_time_left(left_s: float) -> str:
     """
-    >>> time_left(65.0)
+    >>> format_time_left(65.0)
     '1:05 left'
     """
-    return f"{int(left_s) // 60}:{int(left_s) % 60:02d} left"
+    minutes, seconds = divmod(int(left_s), 60)
+    return f"{minutes}:{seconds:02d} left"
 
 
-def levels(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
-    """A line of text that rises and falls: the last values, or of many of them the last of neighbors.
+def sparkline(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
+    """Draw values as a line of blocks; of more than `width` values, draw the last of each group.
 
-    >>> levels([0.0, 0.5, 1.0], 0.0, 1.0), levels([1.0] * 100, 0.0, 1.0, 5), levels([2.0], 0.0, 0.0)
-    ('▁▅█', '█████', '▁')
+    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0), sparkline([1.0] * 100, 0.0, 1.0, 5)
+    ('▁▅█', '█████')
     """
     count = min(len(values), width)
-    chosen = [values[(at + 1) * len(values) // count - 1] for at in range(count)]
-    span = high - low
-    return "".join(
-        LEVELS[min(int((value - low) / span * len(LEVELS)), len(LEVELS) - 1) if span > 0 else 0]
-        for value in chosen
-    )
+    last_of_groups = [values[(group + 1) * len(values) // count - 1] for group in range(count)]
+
+    # Values that are all equal have no range to scale by.
+    if high <= low:
+        return LEVELS[0] * count
+    scale = len(LEVELS) / (high - low)
+    heights = (int((value - low) * scale) for value in last_of_groups)
+    return "".join(LEVELS[min(height, len(LEVELS) - 1)] for height in heights)

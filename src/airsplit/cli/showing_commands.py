@@ -1,4 +1,4 @@
-"""The commands presets, report and figures: what is there already, and what came of it."""
+"""The commands presets, report and figures: bundled scenarios, and pages and figures of results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli import arguments as sources
-from airsplit.cli.options import AsJson, DataFolder
-from airsplit.cli.output import json_text, note, print_parts
+from airsplit.cli.arguments import AsJson, DataFolder, load_scenario
+from airsplit.cli.output import format_json, note, print_parts
 from airsplit.core.errors import UnknownName, require_choice, show
 
 SCALES = ("smoke", "paper")
@@ -18,11 +17,11 @@ SCALES = ("smoke", "paper")
 
 def presets(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print this one, as TOML.")
+        str | None, typer.Argument(metavar="NAME", help="Print this preset as TOML.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the scenarios that come along, or print one as TOML.
+    """List the bundled scenarios, or print one as TOML.
 
     \b
     Examples:
@@ -31,32 +30,34 @@ def presets(
     """
     from airsplit.scenario.presets import describe, list_presets, preset
 
-    descriptions = {each: describe(each) for each in ([name] if name else list_presets())}
-    if name is None and as_json:
-        print(
-            json_text([{"name": each, "description": text} for each, text in descriptions.items()])
-        )
-    elif name is None:
-        from airsplit.cli.render import preset_table
+    if name is not None:
+        # Reject an unknown name before anything is printed.
+        describe(name)
+        if as_json:
+            print(format_json(load_scenario(name, None, []).model_dump()))
+        else:
+            print(preset(name), end="")
+        return
 
-        print_parts(preset_table(descriptions))
-    elif as_json:
-        print(json_text(sources.scenario(name, None, []).model_dump()))
+    descriptions = {preset_name: describe(preset_name) for preset_name in list_presets()}
+    if as_json:
+        entries = [{"name": key, "description": text} for key, text in descriptions.items()]
+        print(format_json(entries))
     else:
-        print(preset(name), end="")
+        from airsplit.cli.tables import make_list
+
+        print_parts(make_list(descriptions.items(), style="bold"))
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or the folder of a comparison.")
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of a comparison.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html of a run or a comparison; print its path.
+    """Write report.html of a run or a comparison, and print its path.
 
-    One page that needs neither the network nor scripts: results, charts,
-    where each device's time goes, the plan and how good it can be at best;
-    of a comparison, its algorithms side by side.  The run need not be over.
+    The report is one page that needs neither a network nor scripts: results,
+    charts, where each device's time goes, the plan and its bound; or, of a
+    comparison, its algorithms side by side. The run may still be going on.
 
     \b
     Examples:
@@ -66,31 +67,34 @@ def report(
     from airsplit.report.comparison_page import is_comparison, read_comparison, write_comparison
     from airsplit.report.page import write_report
 
-    written = (
-        write_comparison(read_comparison(run), run) if is_comparison(run) else write_report(run)
-    )
-    print(json_text({"report": str(written)}) if as_json else written)
+    if is_comparison(run):
+        page = write_comparison(read_comparison(run), run)
+    else:
+        page = write_report(run)
+    print(format_json({"report": str(page)}) if as_json else page)
 
 
 def figures(
     numbers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NUMBERS", help="The paper's figures; none: all that need no GPU."),
+        typer.Argument(
+            metavar="NUMBERS", help="Figures of the paper (default: all that need no GPU)."
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The folder for the figures and claims.json.", metavar="DIR")
+        Path, typer.Option(help="Folder for the figures and claims.json.", metavar="DIR")
     ] = Path("figures"),
     scale: Annotated[
-        str, typer.Option(help="smoke: quick; paper: as in the paper.", metavar="SCALE")
+        str, typer.Option(help="smoke (quick) or paper (as in the paper).", metavar="SCALE")
     ] = "smoke",
     data: DataFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the paper's figures and check its claims.
 
-    Figures 9, 10 and 14 show accuracy.  At the scale of the paper they train
-    for an hour on a large GPU, so they are drawn only when named; each
-    training is kept in runs.jsonl in the folder, and none is done twice.
+    Figures 9, 10 and 14 show accuracy. At the scale of the paper they train
+    for an hour on a large GPU, so they are drawn only if named. Trainings are
+    recorded in runs.jsonl in the folder, and none is run twice.
 
     \b
     Examples:
@@ -106,14 +110,15 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    claims = draw(
-        [known[number] for number in numbers] if numbers else None, out, scale, note, data=data
-    )
+    chosen = [known[number] for number in numbers] if numbers else None
+
+    claims = draw(chosen, out, scale, note, data=data)
     note(f"wrote each figure as .json, .png and .svg, and claims.json, into {out}")
     if as_json:
-        print(json_text([asdict(claim) for claim in claims]))
+        print(format_json([asdict(claim) for claim in claims]))
         return
-    from airsplit.cli.render import claims_table
+
+    from airsplit.cli.tables import claims_table
 
     print_parts(claims_table(claims))
 

@@ -1,4 +1,4 @@
-"""The commands run, compare, export and data: training in virtual time, from the data to a model that can be deployed."""
+"""The commands run, compare, export and data: from a data set to a model that can be deployed."""
 
 from __future__ import annotations
 
@@ -6,28 +6,48 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airsplit.cli import arguments as sources
-from airsplit.cli.options import RUNS, AsJson, DataFolder, Plot, Scenario, Set, TrustRun
-from airsplit.cli.output import USER_MISTAKE, json_text, note, print_parts, reports, save_plot
+from airsplit.cli.arguments import (
+    RUNS,
+    AsJson,
+    DataFolder,
+    Out,
+    Plain,
+    Plot,
+    Resume,
+    ScenarioName,
+    Set,
+    TrustRun,
+    choose_run_folder,
+    load_resumable_scenario,
+    parse_keyword_arguments,
+    redirect_prints,
+)
+from airsplit.cli.output import (
+    USER_MISTAKE,
+    format_json,
+    note,
+    print_parts,
+    save_plot,
+    write_reports_on_exit,
+)
 from airsplit.core.formatting import pluralize
 
-ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"  # written out: to load the settings takes a quarter of a second
+if TYPE_CHECKING:
+    from airsplit.training.ranks import Ranks
+
+# A copy of settings.ALGORITHMS, which takes a quarter of a second to import; a test compares them.
+ALGORITHMS = "sfl, fedavg, split-learning, splitfed-v1, splitfed-v2"
 
 
 def run(
-    scenario: Scenario,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder of the run; else runs/NAME, runs/NAME-2 …", metavar="DIR"),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last run; begin where there is none.")
-    ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Switch every fast path off.")] = False,
+    scenario: ScenarioName,
+    out: Out = None,
+    resume: Resume = False,
+    plain: Plain = False,
     data: DataFolder = None,
     set: Set = None,
     trust_run: TrustRun = False,
@@ -35,8 +55,8 @@ def run(
 ) -> None:
     """Train a scenario in virtual time and write a run folder.
 
-    Every round is on the disk before the next begins.  Stop it whenever you
-    like; --resume goes on, bit for bit as if it had never stopped.
+    Every round is on disk before the next one starts. Stop the run at any
+    time; --resume continues it, bit for bit as if it had never stopped.
 
     \b
     Examples:
@@ -47,108 +67,123 @@ def run(
       airsplit run my.toml --data ~/data --set training.dataset=mnist
 
     \b
-    In four processes, each with its share of the devices:
+    In four processes that share the devices:
       torchrun --standalone --nproc-per-node 4 -m airsplit run demo
     """
-    from airsplit.cli.plan_tables import inputs_sent, little_averaged
-    from airsplit.cli.progress import Follower, in_one_voice
-    from airsplit.cli.run_tables import (
-        averaged_of,
-        folder_for,
-        inputs_sent_in,
-        run_report,
-        run_summary,
-        stopped,
-    )
-    from airsplit.data.batches import short_devices_in
+    from airsplit.cli.progress import ProgressReporter
+    from airsplit.cli.run_tables import describe_stop, run_notes, run_report
+    from airsplit.cli.torchrun import join_ranks
     from airsplit.runs.folder import RunFolder
     from airsplit.runs.metric import get_metric
+    from airsplit.runs.summary import summarize_run
     from airsplit.simulation.simulate import simulate_among
 
-    with in_one_voice(USER_MISTAKE) as ranks, sources.what_is_printed_as_notes():
+    with join_ranks(USER_MISTAKE) as ranks, redirect_prints():
+        folder, earlier = _agree_on_folder(ranks, scenario, out, resume)
+        settings = set or []
+        if plain:
+            settings = [*settings, "training.fast_paths=false"]
         with ranks.together():
-            chosen_before = ranks.remembered(f"folder of {scenario}")  # by processes that died
-            folder = (
-                Path(chosen_before or folder_for(scenario, resume=resume)) if out is None else out
+            chosen, changes = load_resumable_scenario(
+                scenario, settings, earlier, folder, trust_run=trust_run
             )
-            before = (
-                RunFolder(folder).read_changes()
-                if resume and ranks.is_first and RunFolder(folder).has_rounds
-                else {}
-            )
-            if ranks.is_first:
-                ranks.remember(f"folder of {scenario}", str(folder))
-        before = json.loads(ranks.told(json.dumps(before)))
-        with ranks.together():
-            given = [*(set or []), *(["training.fast_paths=false"] if plain else [])]
-            chosen, changes = sources.resumable(
-                scenario, given, before, folder, trust_run=trust_run
-            )
-        follower = Follower(chosen.training.rounds, get_metric(chosen.training))
+
+        training = chosen.training
+        reporter = ProgressReporter(training.rounds, get_metric(training))
         records = simulate_among(
-            ranks, chosen, out=folder, resume=resume, data=data, tell=follower.tell
+            ranks, chosen, out=folder, resume=resume, data=data, tell=reporter.on_step
         )
+
+        # Only the first process keeps the run folder; the output of the others is discarded.
         if ranks.is_first:
             RunFolder(folder).write_changes(changes)
-        shared = f"{ranks.size} processes, " if ranks.size > 1 else ""
-        done = len(RunFolder(folder).read_records()) if ranks.is_first else 0
-        since = ""
-        if done:
-            since = f"; goes on after round {done}"
-        elif resume:
-            since = "; there is no checkpoint in it, so the run begins with round 1"
-        if done >= chosen.training.rounds:
-            since = f"; it has them all, and --set training.rounds={2 * done} would train more"
-        remarks: list[str | None] = []
-        if ranks.is_first:
-            remarks = [
-                little_averaged(chosen, *averaged_of(folder)),
-                short_devices_in(RunFolder(folder).read_plan()),
-            ]
-            if chosen.training.algorithm != "fedavg":  # which cuts nothing
-                remarks += inputs_sent(*inputs_sent_in(folder))
-        note(
-            f"{chosen.training.algorithm}, {pluralize(chosen.training.rounds, 'round')}, {shared}into {folder}{since}"
-        )
-        for remark in remarks:
-            if remark is not None:
-                note(f"note: {remark}")
+            # The notes read the run folder, which may be damaged: fail before anything is printed.
+            notes = list(run_notes(folder, chosen))
+            _announce(ranks, chosen, folder, resume)
+            for text in notes:
+                note(f"note: {text}")
         try:
-            with reports(folder) if ranks.is_first else nullcontext():
-                for _ in follower.through(records):
+            with write_reports_on_exit(folder) if ranks.is_first else nullcontext():
+                for _ in reporter.follow(records):
                     pass
         except KeyboardInterrupt:
-            note(stopped(folder))
+            note(describe_stop(folder))
             raise
+
     if not ranks.is_first:
         return
-    summary = run_summary(folder)
+    summary = summarize_run(folder)
     if as_json:
-        print(json_text({"folder": str(folder)} | summary))
+        print(format_json({"folder": str(folder)} | summary))
     else:
         print_parts(run_report(summary, folder))
 
 
+def _agree_on_folder(
+    ranks: Ranks, scenario: str, out: Path | None, resume: bool
+) -> tuple[Path, dict[str, Any]]:
+    """Return the run folder of all processes, and the changes that it records."""
+    from airsplit.runs.folder import RunFolder
+
+    earlier: dict[str, Any] = {}
+    with ranks.together():
+        # Processes that torchrun starts again continue the run of those that died.
+        key = f"folder of {scenario}"
+        folder = out or Path(ranks.remembered(key) or choose_run_folder(scenario, resume=resume))
+        if ranks.is_first:
+            if resume and RunFolder(folder).has_rounds:
+                earlier = RunFolder(folder).read_changes()
+            ranks.remember(key, str(folder))
+    return folder, json.loads(ranks.told(json.dumps(earlier)))
+
+
+def _announce(ranks: Ranks, scenario: Any, folder: Path, resume: bool) -> None:
+    """Print what is trained, where to, and from which round on."""
+    from airsplit.runs.folder import RunFolder
+
+    rounds = scenario.training.rounds
+    parts = [scenario.training.algorithm, pluralize(rounds, "round")]
+    if ranks.size > 1:
+        parts.append(f"{ranks.size} processes")
+    text = f"{', '.join(parts)}, into {folder}"
+
+    done = len(RunFolder(folder).read_records())
+    if done >= rounds:
+        text += f"; all rounds are done, --set training.rounds={2 * done} would train more"
+    elif done:
+        text += f"; continues after round {done}"
+    elif resume:
+        text += "; it has no checkpoint, so the run starts at round 1"
+    note(text)
+
+
 def compare(
-    scenario: Scenario,
-    seeds: Annotated[int, typer.Option(help="How many, from training.seed on.", metavar="N")] = 3,
+    scenario: ScenarioName,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds, from training.seed on.", metavar="N")
+    ] = 3,
     algorithms: Annotated[
         str | None,
-        typer.Option(help=f"Some of {ALGORITHMS}, with commas between; else all.", metavar="NAMES"),
+        typer.Option(
+            help=f"Algorithms, separated by commas (default: {ALGORITHMS}).", metavar="NAMES"
+        ),
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Accuracy, or metric, to time; else what all reach.", metavar="A"),
+        typer.Option(
+            help="Accuracy or metric to time (default: the best that all reach).", metavar="A"
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder of the runs; else runs/NAME-compared.", metavar="DIR"),
+        typer.Option(help="Folder of the runs (default: runs/NAME-compared).", metavar="DIR"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Take up the runs in that folder.")
+        bool, typer.Option("--resume", help="Continue the runs in that folder.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at the same time; else one for each core.", metavar="N")
+        int | None,
+        typer.Option(help="Runs in parallel (default: one per core).", metavar="N"),
     ] = None,
     data: DataFolder = None,
     set: Set = None,
@@ -157,9 +192,9 @@ def compare(
 ) -> None:
     """Train with each algorithm on the same data, seeds and clock.
 
-    Prints the final accuracy (or training.metric), virtual time to a target,
-    bytes, work and, with joules_per_mac, energy; draws it over rounds and over
-    time (compared.png and .svg).
+    Prints the final accuracy (or training.metric), the virtual time to a
+    target, bytes, work and, given fleet.joules_per_mac, energy. Plots the
+    accuracy over rounds and over time (compared.png and .svg).
 
     \b
     Examples:
@@ -167,8 +202,8 @@ def compare(
       airsplit compare demo --seeds 5 --algorithms sfl,fedavg
       airsplit compare my.toml --target 0.95 --out out/compared
     """
-    from airsplit.cli.compare_tables import comparison_report
-    from airsplit.cli.progress import now_and_then
+    from airsplit.cli.progress import limit_rate
+    from airsplit.cli.run_tables import comparison_report
     from airsplit.plots.accuracy import draw_metric
     from airsplit.plots.style import save_picture
     from airsplit.report.comparison_page import write_comparison
@@ -176,72 +211,81 @@ def compare(
     from airsplit.simulation.compare import compare as compare_algorithms
 
     folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
-    before = RunFolder(folder).read_changes() if resume else {}
-    chosen, changes = sources.resumable(scenario, set or [], before, folder, trust_run=trust_run)
-    names = (
-        {}
-        if algorithms is None
-        else {"algorithms": [name.strip() for name in algorithms.split(",") if name.strip()]}
-    )
-    options: dict[str, Any] = names | {
-        "seeds": seeds,
-        "target": target,
-        "resume": resume,
-        "jobs": jobs,
-        "data": data,
-    }
-    if resume or not any(
-        folder.glob("*/rounds.jsonl")
-    ):  # else it is refused, and what another has changed stays
-        RunFolder(folder).write_changes(changes)
+    run_folder = RunFolder(folder)
+    earlier = run_folder.read_changes() if resume else {}
+    chosen, changes = load_resumable_scenario(scenario, set, earlier, folder, trust_run=trust_run)
+    # A folder with runs is refused below without --resume; then its changes must stay.
+    if resume or not any(folder.glob("*/rounds.jsonl")):
+        run_folder.write_changes(changes)
+
+    options: dict[str, Any] = {}
+    if algorithms is not None:
+        options["algorithms"] = split_names(algorithms)
     try:
-        with sources.what_is_printed_as_notes(), reports(folder):
-            found = compare_algorithms(chosen, out=folder, tell=now_and_then(note), **options)
+        with redirect_prints(), write_reports_on_exit(folder):
+            comparison = compare_algorithms(
+                chosen,
+                out=folder,
+                seeds=seeds,
+                target=target,
+                resume=resume,
+                jobs=jobs,
+                data=data,
+                tell=limit_rate(note),
+                **options,
+            )
     except KeyboardInterrupt:
-        note(
-            f"stopped; what was trained is in {folder}, and the same command with --resume goes on"
-        )
+        note(f"stopped; the runs are in {folder}, and the same command with --resume continues")
         raise
-    write_comparison(found, folder)
-    if found.has_metric:
-        picture = draw_metric(
-            found.finished, found.target, found.describe("lines are means, bands ranges")
-        )
-        for kind in ("png", "svg"):
-            save_picture(picture, folder / f"compared.{kind}")
-    for algorithm, ends in found.diverged.items():
-        for seed, end in ends.items():
-            note(f"{algorithm}, seed {seed}: {end.why}")
+
+    write_comparison(comparison, folder)
+    if comparison.has_metric:
+        caption = comparison.describe("lines are means, bands ranges")
+        picture = draw_metric(comparison.finished, comparison.target, caption)
+        for suffix in ("png", "svg"):
+            save_picture(picture, folder / f"compared.{suffix}")
+    for algorithm, divergences in comparison.diverged.items():
+        for seed, divergence in divergences.items():
+            note(f"{algorithm}, seed {seed}: {divergence.why}")
+
     if as_json:
-        print(json_text({"folder": str(folder)} | found.to_dict()))
+        print(format_json({"folder": str(folder)} | comparison.to_dict()))
     else:
-        where = (
-            f"Look at {folder / 'report.html'}; pictures, runs and comparison.json are beside it"
-        )
-        print_parts(*comparison_report(found), where)
+        report = folder / "report.html"
+        where = f"Report: {report}; plots, runs and comparison.json are next to it"
+        print_parts(*comparison_report(comparison), where)
+
+
+def split_names(text: str) -> list[str]:
+    """
+    >>> split_names("sfl, fedavg,")
+    ['sfl', 'fedavg']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     device: Annotated[
-        int | None, typer.Option(help="The model of this device; the first is 0.", metavar="K")
+        int | None, typer.Option(help="Export the model of this device, from 0.", metavar="K")
     ] = None,
     average: Annotated[
-        bool, typer.Option("--average", help="The mean of all devices' models.")
+        bool, typer.Option("--average", help="Export the mean of all devices' models.")
     ] = False,
     front: Annotated[
         Path | None,
-        typer.Option(help="Networked: the folder that the device keeps.", metavar="DIR"),
+        typer.Option(help="Networked runs: folder of the device's checkpoint.", metavar="DIR"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to; else in the run folder.", metavar="FILE")
+        Path | None,
+        typer.Option(help="File to write (default: in the run folder).", metavar="FILE"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained model as one safetensors file, to be deployed.
+    """Write a trained model as one safetensors file, for deployment.
 
-    It has the names of the model's own state_dict, and says in its header
-    which model it is; a scenario takes it as model.weights.
+    Tensors have the names of the model's own state_dict, and the file's header
+    names the model. A scenario starts from it with model.weights.
 
     \b
     Examples:
@@ -249,26 +293,25 @@ def export(
       airsplit export runs/demo --device 3 --out device3.safetensors
       airsplit export runs/demo --front devices/one
     """
-    from airsplit.cli.plan_tables import little_averaged
-    from airsplit.cli.run_tables import averaged_of
+    from airsplit.cli.run_tables import warn_of_little_averaging_in
     from airsplit.runs.folder import RunFolder
     from airsplit.scenario.scenario import Scenario
     from airsplit.training.export import export_model
 
     written = export_model(run, device=device, average=average, front=front, out=out)
-    if (
-        average
-        and little_averaged(Scenario.from_toml(RunFolder(run).read_scenario()), *averaged_of(run))
-        is not None
-    ):
-        note(
-            "note: the devices' models share few of their parameters; their mean may be worse than each of them"
-        )
+    if average:
+        scenario = Scenario.from_toml(RunFolder(run).read_scenario())
+        if warn_of_little_averaging_in(run, scenario) is not None:
+            note(
+                "note: the devices' models share few of their parameters; "
+                "their mean may be worse than each of them"
+            )
     if as_json:
-        print(json_text(asdict(written) | {"file": str(written.file)}))
+        print(format_json(asdict(written) | {"file": str(written.file)}))
     else:
         print(
-            f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, after round {written.round}"
+            f"wrote {written.file}: {written.tensors} tensors, {written.parameters:,} numbers, "
+            f"after round {written.round}"
         )
 
 
@@ -276,15 +319,21 @@ def data(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="digits, mnist, fashion-mnist or cifar10; none: list them."
+            metavar="NAME",
+            help="digits, mnist, fashion-mnist or cifar10 (default: list them).",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--data", help="The folder that its files are in, or go to.", metavar="DIR"),
+        typer.Option(
+            "--data",
+            help="Folder of the data sets (default: $AIRSPLIT_DATA, else the user's cache).",
+            metavar="DIR",
+        ),
     ] = None,
+    # These repeat settings, whose import --help must not wait for; a test compares the defaults.
     devices: Annotated[
-        int | None, typer.Option(help="How many share the samples; 20 where not said.", metavar="K")
+        int | None, typer.Option(help="Number of devices (default 20).", metavar="K")
     ] = None,
     partition: Annotated[
         str | None,
@@ -295,30 +344,29 @@ def data(
     ] = None,
     partition_arg: Annotated[
         list[str] | None,
-        typer.Option(
-            help="KEY=VALUE for package.module:function; repeat for more.", metavar="KEY=VALUE"
-        ),
+        typer.Option(help="Argument of package.module:function; repeatable.", metavar="KEY=VALUE"),
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(help="dirichlet: small for few labels a device.", metavar="ALPHA"),
+        typer.Option(
+            help="dirichlet: the smaller, the fewer labels per device (default 0.5).",
+            metavar="ALPHA",
+        ),
     ] = None,
     labels_per_device: Annotated[
-        int | None, typer.Option(help="shards: how many a device gets.", metavar="N")
+        int | None, typer.Option(help="shards: labels of each device (default 2).", metavar="N")
     ] = None,
     samples_per_device: Annotated[
-        int | None, typer.Option(help="As many for each; else all there are.", metavar="N")
+        int | None, typer.Option(help="Samples of each device (default: all).", metavar="N")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of all that is drawn; 0 where not said.", metavar="N")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a data set, and show which devices hold which labels.
+    """Download a data set, and show which devices hold which labels.
 
-    Files that are not there are downloaded into the data folder: --data, else
-    what AIRSPLIT_DATA says, else a folder in the user's cache.
+    Files are looked for in the data folder, and missing ones are downloaded
+    into it.
 
     \b
     Examples:
@@ -326,33 +374,43 @@ def data(
       airsplit data mnist
       airsplit data cifar10 --data ~/data
       airsplit data digits --partition dirichlet --alpha 0.1
-      airsplit data digits --partition shards --devices 10 --plot who.svg
+      airsplit data digits --partition shards --devices 10 --plot labels.svg
     """
     from airsplit.cli import data_tables
+    from airsplit.data.image_sets import get_image_set
+    from airsplit.data.label_counts import count_partition, list_image_sets
+    from airsplit.scenario.settings import TrainingSettings
 
-    chosen: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "partition": partition,
         "alpha": alpha,
         "labels_per_device": labels_per_device,
+        "samples_per_device": samples_per_device,
+        "seed": seed,
     }
-    chosen |= {"samples_per_device": samples_per_device, "seed": seed}
     if partition_arg:
-        chosen["partition_arguments"] = sources.keyword_arguments("--partition-arg", partition_arg)
+        settings["partition_arguments"] = parse_keyword_arguments("--partition-arg", partition_arg)
+
     if name is None:
-        data_tables.require_name(chosen | {"devices": devices, "plot": plot})
-        found = data_tables.stored(folder)
+        data_tables.require_data_set(settings | {"devices": devices, "plot": plot})
+        data_sets = list_image_sets(folder)
         if as_json:
-            print(json_text(found))
+            print(format_json(data_sets))
         else:
-            print_parts(*data_tables.stored_table(found, folder))
+            print_parts(*data_tables.data_sets_report(data_sets, folder))
         return
-    held = data_tables.held(name, folder, devices, chosen, note)
+
+    # Check all options before a download.
+    get_image_set(name)
+    training = TrainingSettings(dataset=name, **settings)
+    data_tables.download_missing_files(name, folder)
+    dealt = count_partition(training, folder, devices)
     if plot is not None:
-        save_plot(data_tables.drawn(held), plot)
+        save_plot(data_tables.plot_labels(dealt), plot)
     if as_json:
-        print(json_text(held.to_dict()))
+        print(format_json(dealt.to_dict()))
     else:
-        print_parts(*data_tables.held_table(held))
+        print_parts(*data_tables.partition_report(dealt))
 
 
 COMMANDS = (run, compare, export, data)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from airsplit.cli.live_view import state_table
+from airsplit.cli.network_tables import state_table
 
 
 def rows_of(devices: list[dict[str, Any]]) -> list[list[str]]:
