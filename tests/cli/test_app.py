@@ -571,7 +571,7 @@ MISTAKES = [
     ),
     (
         ["profile", "gpt", "--model-arg", "input_shape=[3]"],
-        "gpt argument input_shape says the same as its input; give that",
+        "gpt argument input_shape repeats the input of the model; give that",
     ),
     (
         ["profile", "none.json", "--model-arg", "layers=3"],

@@ -219,7 +219,7 @@ def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scena
     scenario.write_text(TINY.replace("input_shape = [6]\n", ""))
     code, _, told = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
-    assert "in a scenario model.input_shape = [3, 32, 32]), or let it have an input_spec" in told
+    assert "in a scenario model.input_shape = [3, 32, 32]), or set its attribute input_spec" in told
     own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
     (tmp_path / "a_tiny_net.py").write_text(NET + own)
     sys.modules.pop("a_tiny_net", None)
