@@ -1,4 +1,4 @@
-"""The picture of `airsplit clock`: times in the unit that its axis names."""
+"""The plot of `airsplit clock`: times in the unit of their axis."""
 
 from __future__ import annotations
 

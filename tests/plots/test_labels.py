@@ -1,4 +1,4 @@
-"""Pictures of who holds which labels: every sample is drawn, colors are told apart, nothing lies outside."""
+"""Plots of label distributions: all samples are drawn, colors differ, nothing is cut off."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def counts_of(devices: int, kind: str = "dirichlet") -> Ints:
 
 
 @cache
-def drawn(devices: int, names: tuple[str, ...] = CLOTHES) -> Figure:
+def draw(devices: int, names: tuple[str, ...] = CLOTHES) -> Figure:
     figure = draw_labels(
         counts_of(devices),
         names,
-        "Set: who holds which labels",
+        "Data set: labels of each device",
         "Partition: dirichlet, α = 0.1, seed 0",
     )
     figure.draw_without_rendering()
@@ -45,17 +45,18 @@ def bars(figure: Figure) -> list[Rectangle]:
 
 
 @pytest.mark.parametrize("devices", [1, 10, 20, MOST_BARS])
-def test_bars_are_the_counts_side_by_side(devices: int) -> None:
-    counts, found = counts_of(devices), bars(drawn(devices))
-    widths = np.array([bar.get_width() for bar in found]).reshape(10, devices).T
-    starts = np.array([bar.get_x() for bar in found]).reshape(10, devices).T
+def test_stacked_bars_are_the_counts(devices: int) -> None:
+    counts = counts_of(devices)
+    rectangles = bars(draw(devices))
+    widths = np.array([bar.get_width() for bar in rectangles]).reshape(10, devices).T
+    starts = np.array([bar.get_x() for bar in rectangles]).reshape(10, devices).T
     assert (widths == counts).all()
     assert (starts == np.cumsum(counts, axis=1) - counts).all()
 
 
 @pytest.mark.parametrize("devices", [MOST_BARS + 1, 200])
-def test_a_heat_map_has_the_shares_of_every_device(devices: int) -> None:
-    (image,) = drawn(devices).axes[0].images
+def test_a_heat_map_shows_the_shares_of_every_device(devices: int) -> None:
+    (image,) = draw(devices).axes[0].images
     shares = np.asarray(image.get_array()).T
     counts = counts_of(devices)
     assert sorted(map(tuple, shares.round(9))) == sorted(
@@ -64,8 +65,8 @@ def test_a_heat_map_has_the_shares_of_every_device(devices: int) -> None:
     assert (np.diff(shares.argmax(axis=1)) >= 0).all()
 
 
-def test_neighbors_are_averaged_where_there_are_more_devices_than_columns() -> None:
-    (image,) = drawn(3000).axes[0].images
+def test_neighbors_are_averaged_if_there_are_more_devices_than_columns() -> None:
+    (image,) = draw(3000).axes[0].images
     shares = np.asarray(image.get_array()).T
     assert shares.shape == (MOST_COLUMNS, 10)
     assert shares.sum(axis=1) == pytest.approx(1)
@@ -74,11 +75,12 @@ def test_neighbors_are_averaged_where_there_are_more_devices_than_columns() -> N
 
 @pytest.mark.parametrize("names", [CLOTHES, THINGS, DIGITS])
 @pytest.mark.parametrize("devices", [1, 20, 200])
-def test_every_class_is_named_and_nothing_lies_outside_or_on_something_else(
+def test_every_class_is_named_and_no_text_is_cut_off_or_overlaps(
     devices: int, names: tuple[str, ...]
 ) -> None:
-    figure = drawn(devices, names)
-    axis, whole = figure.axes[0], figure.bbox
+    figure = draw(devices, names)
+    axis = figure.axes[0]
+    page = figure.bbox
     legend = axis.get_legend()
     texts: list[Any] = legend.get_texts() if legend is not None else axis.get_yticklabels()
     assert sorted(text.get_text() for text in texts) == sorted(names)
@@ -89,17 +91,18 @@ def test_every_class_is_named_and_nothing_lies_outside_or_on_something_else(
         axis.xaxis.label.get_window_extent(),
     ]
     for at, box in enumerate(boxes):
-        assert whole.x0 <= box.x0 < box.x1 <= whole.x1 + 1
-        assert whole.y0 <= box.y0 < box.y1 <= whole.y1 + 1
-        assert not any(box.overlaps(other) for other in boxes[at + 1 :])
+        assert page.x0 <= box.x0 < box.x1 <= page.x1 + 1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1 + 1
+        assert not any(box.overlaps(later) for later in boxes[at + 1 :])
 
 
 def test_a_legend_reads_row_by_row() -> None:
-    legend = drawn(20).axes[0].get_legend()
+    legend = draw(20).axes[0].get_legend()
     assert legend is not None
     boxes = [(text.get_text(), text.get_window_extent()) for text in legend.get_texts()]
-    read = sorted(boxes, key=lambda each: (-round(each[1].y0), each[1].x0))
-    assert tuple(name for name, _ in read) == CLOTHES
+    # From top to bottom, and from left to right.
+    in_order = sorted(boxes, key=lambda entry: (-round(entry[1].y0), entry[1].x0))
+    assert tuple(name for name, _ in in_order) == CLOTHES
 
 
 def test_more_classes_than_colors_are_a_heat_map() -> None:
@@ -112,19 +115,19 @@ def test_more_classes_than_colors_are_a_heat_map() -> None:
     assert hundred.axes[0].get_ylabel() == "label"
 
 
-def test_colors_are_ten_that_differ_from_one_another_and_from_paper() -> None:
+def test_the_ten_colors_differ_from_one_another_and_from_white() -> None:
     points = np.array([to_rgb(color) for color in (*CLASSES, "white")])
-    apart = np.linalg.norm(points[:, None] - points, axis=2) + np.eye(len(points))
+    distances = np.linalg.norm(points[:, None] - points, axis=2) + np.eye(len(points))
     assert len(CLASSES) == 10
-    assert apart.min() > 0.2
+    assert distances.min() > 0.2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_the_same_every_time(kind: str, tmp_path: Any) -> None:
+def test_equal_plots_give_equal_files(kind: str, tmp_path: Any) -> None:
     for name in ("a.svg", "b.svg"):
         save_picture(draw_labels(counts_of(8, kind), DIGITS, "title", "caption"), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_a_picture_is_as_wide_as_a_column() -> None:
-    assert {drawn(devices).get_figwidth() for devices in (1, 20, 200)} == {style.WIDTH_IN}
+def test_a_plot_is_as_wide_as_a_column() -> None:
+    assert {draw(devices).get_figwidth() for devices in (1, 20, 200)} == {style.WIDTH_IN}

@@ -1,4 +1,4 @@
-"""Pictures of profiles: the front is marked, names can be read at any size, and files are whole and reproducible."""
+"""Plots of profiles: the front is marked, names are readable at any size, and files repeat."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def resnet_like(rows: int) -> Profile:
-    """Data go up and down within each block and fall from stage to stage; additions are free."""
+    """Return a profile whose data vary within a block and fall from stage to stage."""
     kinds = [(list(KINDS)[row % len(KINDS)], 4 * row // rows) for row in range(rows)]
     data = [int((800_000 >> stage) * KINDS[kind]) for kind, stage in kinds]
     work = [
@@ -51,21 +51,21 @@ def resnet_like(rows: int) -> Profile:
     return Profile(names, work, np.cumsum(work), data, [100] * rows, model="resnet-like")
 
 
-def ever_falling(rows: int) -> Profile:
-    """Every split is on the front, and every name is long."""
+def falling(rows: int) -> Profile:
+    """Return a profile with every split on the front, and long names."""
     names = [f"encoder.model.blocks.{row}.attention.output.dense" for row in range(rows)]
     data = [10**9 // (row + 1) for row in range(rows)]
     return Profile(names, [10**6] * rows, np.arange(rows) + 1, data, [1] * rows, model="falling")
 
 
-SIZES = {resnet_like: (1, 20, 60, 300, 3000), ever_falling: (40, 300)}
+SIZES = {resnet_like: (1, 20, 60, 300, 3000), falling: (40, 300)}
 MODELS = {
     f"{make.__name__}, {rows}": (make, rows) for make, sizes in SIZES.items() for rows in sizes
 }
 
 
 @cache
-def drawn(model: str) -> tuple[Profile, Figure]:
+def draw(model: str) -> tuple[Profile, Figure]:
     make, rows = MODELS[model]
     profile = make(rows)
     figure = draw_profile(profile)
@@ -75,12 +75,13 @@ def drawn(model: str) -> tuple[Profile, Figure]:
 
 def brute_force_front(profile: Profile) -> list[int]:
     pairs = list(zip(profile.macs.tolist(), profile.activation_elements.tolist(), strict=True))
-    beaten = [any(a <= x and b <= y and (a, b) != (x, y) for a, b in pairs) for x, y in pairs]
-    return [row for row, pair in enumerate(pairs) if not beaten[row] and pair not in pairs[:row]]
+    dominated = [any(a <= x and b <= y and (a, b) != (x, y) for a, b in pairs) for x, y in pairs]
+    # Of equal rows the first counts.
+    return [row for row, pair in enumerate(pairs) if not dominated[row] and pair not in pairs[:row]]
 
 
 def marks(figure: Figure, panel: int) -> tuple[list[int], list[int]]:
-    """The splits drawn as on the front, and those drawn as dominated."""
+    """Return the splits drawn as on the front, and those drawn as dominated."""
     lines = {
         line.get_label(): [int(x) for x in line.get_xdata()] for line in figure.axes[panel].lines
     }
@@ -88,7 +89,7 @@ def marks(figure: Figure, panel: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_front_is_that_of_a_search_by_hand_with_ties_and_free_rows(seed):
+def test_the_front_equals_a_brute_force_search_with_ties_and_free_rows(seed):
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 25))
     work = rng.integers(0, 3, rows)
@@ -104,7 +105,7 @@ def test_the_front_is_that_of_a_search_by_hand_with_ties_and_free_rows(seed):
 
 @pytest.mark.parametrize("model", [m for m in MODELS if "3000" not in m])
 def test_every_split_is_marked_once_as_on_the_front_or_dominated(model):
-    profile, figure = drawn(model)
+    profile, figure = draw(model)
     front = [row + 1 for row in brute_force_front(profile)]
     for panel in (1, 2):
         assert marks(figure, panel)[0] == front
@@ -112,10 +113,11 @@ def test_every_split_is_marked_once_as_on_the_front_or_dominated(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_everything_is_inside_the_picture_and_no_two_names_or_numbers_overlap(model):
-    _, figure = drawn(model)
-    drawn_in, page = figure.get_tightbbox(), figure.bbox_inches
-    assert min(drawn_in.x0, drawn_in.y0, page.x1 - drawn_in.x1, page.y1 - drawn_in.y1) >= -1e-6
+def test_everything_is_inside_the_figure_and_no_names_or_numbers_overlap(model):
+    _, figure = draw(model)
+    used = figure.get_tightbbox()
+    page = figure.bbox_inches
+    assert min(used.x0, used.y0, page.x1 - used.x1, page.y1 - used.y1) >= -1e-6
     for labels in (figure.axes[2].texts, figure.axes[0].get_xticklabels()):
         boxes = sorted((Text.get_window_extent(label) for label in labels), key=lambda box: box.x0)
         assert boxes
@@ -127,8 +129,8 @@ def test_everything_is_inside_the_picture_and_no_two_names_or_numbers_overlap(mo
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_work_on_its_logarithmic_axis_is_a_point_for_each_row_that_has_work(model):
-    profile, figure = drawn(model)
+def test_each_row_with_work_is_a_point_on_a_logarithmic_axis(model):
+    profile, figure = draw(model)
     work = figure.axes[0]
     points = work.lines[0]
     assert work.get_yscale() == "log"
@@ -140,14 +142,14 @@ def test_work_on_its_logarithmic_axis_is_a_point_for_each_row_that_has_work(mode
 
 @pytest.mark.parametrize("model", MODELS)
 def test_no_panel_is_squeezed_by_names(model):
-    _, figure = drawn(model)
+    _, figure = draw(model)
     assert min(axes.get_window_extent().height for axes in figure.axes) / figure.dpi > 0.7
     assert figure.get_figwidth() <= 10
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_small_model_has_every_name_and_a_large_one_names_of_its_front(model):
-    profile, figure = drawn(model)
+def test_a_small_model_shows_all_names_and_a_large_one_names_of_its_front(model):
+    profile, figure = draw(model)
     written = [text.get_text() for text in figure.axes[2].texts]
     if len(profile) <= MOST_NAMES:
         assert written == [shorten_name(name) for name in profile.names]
@@ -164,19 +166,20 @@ def test_the_split_with_the_largest_drop_in_data_is_named():
     assert "row200  201" in [text.get_text() for text in draw_profile(profile).axes[2].texts]
 
 
-def test_the_caption_says_what_was_drawn():
+def test_the_caption_describes_the_profile():
     assert (
-        drawn("resnet_like, 1")[1].get_supxlabel()
+        draw("resnet_like, 1")[1].get_supxlabel()
         == "resnet-like, 1 split, 100 MMAC, 100 parameters; per sample, 32-bit elements"
     )
-    many = " ".join(drawn("ever_falling, 300")[1].get_supxlabel().split())
+    many = " ".join(draw("falling, 300")[1].get_supxlabel().split())
     assert many.startswith(
-        "falling, 300 splits, 300 MMAC, 300 parameters; per sample, 32-bit elements; 300 on the front, 40 of"
+        "falling, 300 splits, 300 MMAC, 300 parameters; per sample, 32-bit elements; "
+        "300 on the front, 40 of"
     )
 
 
 @pytest.mark.parametrize("name", ["layer3.22.conv3", "model.layers.31.mlp.down_proj"])
-def test_a_usual_name_is_written_in_full(name):
+def test_a_usual_name_is_not_shortened(name):
     assert shorten_name(name) == name
 
 
@@ -195,7 +198,7 @@ def test_a_long_name_loses_its_middle(name):
 @pytest.mark.parametrize(
     ("work", "name"), [([0, 0, 0], "new/a.png"), ([0, 7, 0], "a.SVG"), ([2**58, 0, 1], "a.pdf")]
 )
-def test_rows_without_work_and_names_with_signs_are_drawn(tmp_path, work, name):
+def test_rows_without_work_and_names_with_special_characters_are_drawn(tmp_path, work, name):
     profile = Profile(
         ["a$b$", "\n", r"\alpha_{$"], work, [0, 0, 0], [1, 2**58, 1], [0, 0, 0], model="$x^$"
     )
@@ -205,8 +208,8 @@ def test_rows_without_work_and_names_with_signs_are_drawn(tmp_path, work, name):
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
-def test_the_same_profile_gives_the_same_file_whatever_the_users_settings(tmp_path, kind):
-    save_picture(draw_profile(resnet_like(50)), tmp_path / f"one.{kind}")
+def test_equal_profiles_give_equal_files_for_any_user_settings(tmp_path, kind):
+    save_picture(draw_profile(resnet_like(50)), tmp_path / f"first.{kind}")
     with matplotlib.rc_context(
         {
             "font.size": 20,
@@ -217,13 +220,13 @@ def test_the_same_profile_gives_the_same_file_whatever_the_users_settings(tmp_pa
         }
     ):
         before = dict(matplotlib.rcParams)
-        save_picture(draw_profile(resnet_like(50)), tmp_path / f"two.{kind}")
+        save_picture(draw_profile(resnet_like(50)), tmp_path / f"second.{kind}")
         assert dict(matplotlib.rcParams) == before
-    assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
+    assert (tmp_path / f"first.{kind}").read_bytes() == (tmp_path / f"second.{kind}").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", "png", ".svg", "a.png.gz", ""])
-def test_another_kind_of_file_is_refused_and_nothing_is_written(tmp_path, monkeypatch, name):
+def test_another_file_format_is_rejected_and_nothing_is_written(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         InvalidValue,

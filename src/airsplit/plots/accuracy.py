@@ -1,4 +1,4 @@
-"""Accuracy, or another metric, over rounds and over virtual time, for several ways to train: what `airsplit compare` draws."""
+"""The plot of `airsplit compare`: accuracy, or another metric, over rounds and virtual time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from airsplit.core import palette
@@ -21,18 +21,18 @@ TITLES = {
     "splitfed-v1": "SplitFed V1",
     "splitfed-v2": "SplitFed V2",
 }
-COLORS = dict(
-    zip(
-        TITLES,
-        (palette.BLUE, palette.ORANGE, palette.GREEN, palette.PURPLE, palette.RED),
-        strict=True,
-    )
-)
+COLORS = {
+    "sfl": palette.BLUE,
+    "fedavg": palette.ORANGE,
+    "split-learning": palette.GREEN,
+    "splitfed-v1": palette.PURPLE,
+    "splitfed-v2": palette.RED,
+}
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
 
-def draw_metric(several: Mapping[str, Trials], target: float | None, caption: str) -> Canvas:
-    """A panel over rounds and one over virtual time; lines are means over seeds, bands their range."""
+def draw_metric(several: Mapping[str, Trials], target: float | None, caption: str) -> Figure:
+    """Draw a panel over rounds and one over virtual time: means over seeds, with their range."""
     metric = next(iter(several.values())).metric
     unit = 100 if metric.is_accuracy else 1
     with style.plot_style():
@@ -40,12 +40,14 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
         by_round, by_time = axes[0]
         for algorithm, trials in several.items():
             rounds, times, values = trials.curve()
-            _curve(by_round, rounds, unit * values, algorithm)
-            _curve(by_time, times.mean(axis=0), unit * values, algorithm)
-        for cell in (by_round, by_time):
+            _plot_curve(by_round, rounds, unit * values, algorithm)
+            _plot_curve(by_time, times.mean(axis=0), unit * values, algorithm)
+
+        for panel in (by_round, by_time):
             if target is not None:
-                cell.axhline(unit * target, color=palette.FAINT, linewidth=0.6, linestyle=":")
-            cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
+                panel.axhline(unit * target, color=palette.FAINT, linewidth=0.6, linestyle=":")
+            panel.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
+
         by_round.set_xlabel("round")
         by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
@@ -56,8 +58,10 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
     return figure
 
 
-def _curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
-    options: dict[str, Any] = {"dashes": DASHES[algorithm]} if algorithm in DASHES else {}
-    marker = "o" if len(x) == 1 else ""
-    color, title = COLORS.get(algorithm, palette.INK), TITLES.get(algorithm, algorithm)
-    style.plot_mean(axes, x, values, color, label=title, marker=marker, **options)
+def _plot_curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
+    options: dict[str, Any] = {"label": TITLES.get(algorithm, algorithm)}
+    if algorithm in DASHES:
+        options["dashes"] = DASHES[algorithm]
+    # A line through one point is invisible.
+    options["marker"] = "o" if len(x) == 1 else ""
+    style.plot_mean(axes, x, values, COLORS.get(algorithm, palette.INK), **options)
