@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from airsplit.cli.data_tables import show_progress
-from airsplit.data.downloads import SOURCES, Source
 from airsplit.data.image_sets import IMAGE_SETS, DataFile
 from airsplit.data.partition import count_labels, partition
 from airsplit.scenario.settings import FleetSettings, TrainingSettings
@@ -59,7 +58,8 @@ def published(tmp_path, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        monkeypatch.setitem(SOURCES, "mnist", Source(f"http://127.0.0.1:{server.server_port}/"))
+        url = f"http://127.0.0.1:{server.server_port}/"
+        monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], url=url))
         yield
         server.shutdown()
         thread.join()

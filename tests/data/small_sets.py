@@ -1,4 +1,4 @@
-"""Image sets of a few samples in the formats of the large ones, declared in their place."""
+"""Image sets of a few samples, in the formats of the real ones and declared in their place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def idx(values: np.ndarray[Any, Any]) -> bytes:
 
 
 def cifar_batch(pixels: np.ndarray[Any, Any], labels: Iterable[int]) -> bytes:
-    """The opcodes of the published batches, written by Python 2."""
+    """Return a batch in the opcodes of the published ones, which Python 2 wrote."""
     shape = b"".join(b"M" + struct.pack("<H", size) for size in pixels.shape)
     return b"".join(
         [
@@ -42,7 +42,7 @@ def cifar_batch(pixels: np.ndarray[Any, Any], labels: Iterable[int]) -> bytes:
     )
 
 
-def _declared(
+def _declare(
     monkeypatch: pytest.MonkeyPatch, name: str, train: int, test: int, contents: dict[str, bytes]
 ) -> None:
     files = {path: published(content) for path, content in contents.items()}
@@ -51,10 +51,12 @@ def _declared(
     )
 
 
-def _written(folder: Path | None, contents: dict[str, bytes]) -> None:
-    for path, content in contents.items() if folder is not None else ():
-        (Path(folder or "") / path).parent.mkdir(parents=True, exist_ok=True)
-        (Path(folder or "") / path).write_bytes(content)
+def _write(folder: Path | None, contents: dict[str, bytes]) -> None:
+    if folder is None:
+        return
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 def mnist_contents(parts: list[Arrays], kind: str = "MNIST") -> dict[str, bytes]:
@@ -68,7 +70,11 @@ def mnist_contents(parts: list[Arrays], kind: str = "MNIST") -> dict[str, bytes]
 def small_mnist(
     monkeypatch: pytest.MonkeyPatch, folder: Path | None, *, highest: int = 10
 ) -> list[Arrays]:
-    """60 and 20 images of noise as "mnist", written to the folder if there is one: training and test arrays."""
+    """Declare 60 and 20 images of noise as "mnist", and write them to the folder if there is one.
+
+    Returns:
+        Training and test arrays.
+    """
     rng = np.random.default_rng(0)
     parts = [
         (
@@ -78,8 +84,8 @@ def small_mnist(
         for n in (60, 20)
     ]
     contents = mnist_contents(parts)
-    _declared(monkeypatch, "mnist", 60, 20, contents)
-    _written(folder, contents)
+    _declare(monkeypatch, "mnist", 60, 20, contents)
+    _write(folder, contents)
     return parts
 
 
@@ -94,12 +100,12 @@ def cifar_contents(train: Arrays, test: Arrays) -> dict[str, bytes]:
 
 
 def small_cifar(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> list[Arrays]:
-    """Five batches of four images and one of six as "cifar10"."""
+    """Declare five batches of four images and one of six as "cifar10"."""
     rng = np.random.default_rng(1)
     parts = [
         (rng.integers(0, 256, (n, 3072), dtype=np.uint8), rng.integers(0, 10, n)) for n in (20, 6)
     ]
     contents = cifar_contents(*parts)
-    _declared(monkeypatch, "cifar10", 20, 6, contents)
-    _written(folder, contents)
+    _declare(monkeypatch, "cifar10", 20, 6, contents)
+    _write(folder, contents)
     return parts

@@ -1,15 +1,14 @@
-"""Mini-batches by their rule: a permutation keyed (seed, device, epoch), consecutive blocks, a short rest dropped."""
+"""Mini-batches: consecutive blocks of a permutation keyed (seed, device, epoch)."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
-from airsplit.data.batches import Batches, describe_short_devices, short_devices_in
-from airsplit.data.partition import partition_samples, sizes_without_data
-from airsplit.scenario.settings import TrainingSettings
+from airsplit.data.batches import Batches, describe_short_devices, describe_short_devices_in
 
 PARTS = [np.arange(100, 111), np.array([7, 3, 5]), np.arange(40, 44), np.array([9])]
 
@@ -18,7 +17,7 @@ def epoch(batches: Batches, device: int, number: int, blocks: int) -> list[list[
     return [batches.rows(device, number * blocks + at).tolist() for at in range(blocks)]
 
 
-def test_an_epoch_takes_samples_once_and_drops_a_short_rest() -> None:
+def test_an_epoch_uses_samples_once_and_leaves_out_those_that_fill_no_batch() -> None:
     batches = Batches(PARTS, 4, seed=0)
     for number in range(5):
         first, second = epoch(
@@ -54,13 +53,12 @@ def test_a_device_with_exactly_a_batch_uses_it_in_another_order_every_epoch() ->
 
 
 def test_the_order_depends_on_seed_device_and_epoch_and_on_nothing_else() -> None:
-    twin = [np.arange(64)] * 2
-    batches, again, other = (
-        Batches(twin, 32, seed=1),
-        Batches([*twin, np.arange(5)], 32, seed=1),
-        Batches(twin, 32, seed=2),
-    )
-    late = again.rows(0, 6).tolist()  # asked first, the others after it
+    parts = [np.arange(64)] * 2
+    batches = Batches(parts, 32, seed=1)
+    again = Batches([*parts, np.arange(5)], 32, seed=1)
+    other = Batches(parts, 32, seed=2)
+    # A late iteration first, then the earlier ones.
+    late = again.rows(0, 6).tolist()
     assert late == batches.rows(0, 6).tolist()
     orders = [
         epoch(batches, 0, 0, 2),
@@ -68,12 +66,11 @@ def test_the_order_depends_on_seed_device_and_epoch_and_on_nothing_else() -> Non
         epoch(batches, 1, 0, 2),
         epoch(other, 0, 0, 2),
     ]
-    assert all(one != two for at, one in enumerate(orders) for two in orders[at + 1 :])
+    assert all(a != b for a, b in combinations(orders, 2))
     assert orders[0] == epoch(again, 0, 0, 2)
 
 
-def test_the_blocks_of_a_larger_batch_are_those_of_a_smaller_one_laid_together() -> None:
-    """Consecutive blocks of one permutation."""
+def test_a_larger_batch_is_the_concatenation_of_smaller_ones() -> None:
     part = [np.arange(24)]
     small, large = Batches(part, 4, seed=3), Batches(part, 12, seed=3)
     assert (
@@ -93,12 +90,12 @@ def test_a_batch_larger_than_the_data_is_all_the_data(batch_size: int) -> None:
     assert batches.size(0) == 12
 
 
-# ---- devices with less than a batch ----------------------------------------------------------------------------------------
-def test_devices_that_hold_less_than_a_batch_are_named_with_their_numbers() -> None:
-    said = describe_short_devices(np.array([3, 4, 1_500, 2, 1]), 4, lambda k: f"pi{k}")
-    assert said is not None
-    assert said.startswith(
-        "training.batch_size is 4, but 3 of 5 devices hold fewer samples (pi0: 3, pi3: 2, pi4: 1); they use"
+def test_devices_that_hold_less_than_a_batch_are_named() -> None:
+    warning = describe_short_devices(np.array([3, 4, 1_500, 2, 1]), 4, lambda k: f"pi{k}")
+    assert warning is not None
+    assert warning.startswith(
+        "training.batch_size is 4, but 3 of 5 devices hold fewer samples "
+        "(pi0: 3, pi3: 2, pi4: 1); they use"
     )
     many = describe_short_devices(np.full(1000, 2), 4)
     assert many is not None
@@ -116,19 +113,17 @@ def test_devices_that_hold_less_than_a_batch_are_named_with_their_numbers() -> N
         {"samples": [3], "device_names": ["a"], "batch_size": "9"},
     ],
 )
-def test_a_plan_that_does_not_say_what_devices_hold_is_passed_over(plan: dict[str, Any]) -> None:
-    assert short_devices_in({"samples": [3], "device_names": ["a"], "batch_size": 9}) is not None
-    assert short_devices_in(plan) is None
+def test_a_plan_without_sample_counts_gives_no_warning(plan: dict[str, Any]) -> None:
+    assert (
+        describe_short_devices_in({"samples": [3], "device_names": ["a"], "batch_size": 9})
+        is not None
+    )
+    assert describe_short_devices_in(plan) is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "devices"), [("iid", 7), ("dirichlet", 7), ("shards", 7), ("iid", 1437)]
-)
-def test_sizes_that_are_known_without_the_data_are_those_of_the_partition(
-    kind: str, devices: int
-) -> None:
-    settings = TrainingSettings(partition=kind)
-    labels = np.arange(1437) % 10
-    found = sizes_without_data(settings, devices)
-    assert found is not None
-    assert found.tolist() == [len(rows) for rows in partition_samples(settings, labels, devices)]
+def test_iterations_of_a_round_are_counted_over_all_rounds() -> None:
+    batches = Batches(PARTS, 4, seed=0, iterations_per_round=3)
+    for device in range(len(PARTS)):
+        in_rounds = [batches.rows_in_round(device, r, i) for r in (1, 2, 3) for i in range(3)]
+        counted = [batches.rows(device, iteration) for iteration in range(9)]
+        assert all((a == b).all() for a, b in zip(in_rounds, counted, strict=True))

@@ -1,4 +1,4 @@
-"""Data sets: built-in ones fit themselves to the model, those of users are checked, and neither is more than it says."""
+"""Data sets: built-in images are adapted to the model, a user's data are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
-from airsplit.data.datasets import Dataset, Standardize, as_it_is, load_dataset
+from airsplit.data.datasets import Dataset, Standardize, load_dataset, pass_through
 from airsplit.system.inputs import InputSpec, parse_input_spec
 from data.small_sets import small_cifar, small_mnist
 
@@ -25,9 +25,8 @@ def specs(*texts: str) -> list[InputSpec]:
     return [parse_input_spec(text) for text in texts]
 
 
-# ---- digits --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("shape", ["1x8x8", "1x32x32", "3x32x32", "3x9x40"])
-def test_digits_become_what_the_model_takes(shape: str) -> None:
+def test_digits_are_adapted_to_the_model(shape: str) -> None:
     digits = load_dataset("digits", specs(shape))
     assert (len(digits.train), len(digits.test), digits.classes, digits.given) == (
         1437,
@@ -74,18 +73,17 @@ def test_images_are_stored_as_bytes() -> None:
     assert (stored.dtype, tuple(stored.shape)) == (torch.uint8, (1437, 1, 32, 32))
 
 
-# ---- images from files ---------------------------------------------------------------------------------------------------
-def test_grey_images_get_background_around_and_are_repeated(
+def test_grey_images_get_a_border_and_are_repeated_in_three_channels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pixels, labels), _ = small_mnist(monkeypatch, tmp_path)
     mnist = load_dataset("mnist", specs("3x32x33"), folder=tmp_path)
-    (images,), found = mnist.train.batch(torch.tensor([7, 3]))
+    (images,), actual_labels = mnist.train.batch(torch.tensor([7, 3]))
     background = (0 - 0.1307) / 0.3081
     wanted = np.full((2, 3, 32, 33), background)
     wanted[:, :, 2:30, 2:30] = (pixels[[7, 3], None] / 255 - 0.1307) / 0.3081
     assert images.numpy() == pytest.approx(wanted, abs=1e-5)
-    assert found.tolist() == labels[[7, 3]].tolist()
+    assert actual_labels.tolist() == labels[[7, 3]].tolist()
 
 
 def test_color_images_are_standardized_channel_by_channel(
@@ -93,20 +91,20 @@ def test_color_images_are_standardized_channel_by_channel(
 ) -> None:
     _, (pixels, labels) = small_cifar(monkeypatch, tmp_path)
     cifar = load_dataset("cifar10", specs("3x32x32"), folder=tmp_path)
-    (images,), found = cifar.test.batch(slice(None))
+    (images,), actual_labels = cifar.test.batch(slice(None))
     mean, std = (
-        np.array(each).reshape(3, 1, 1)
-        for each in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+        np.array(values).reshape(3, 1, 1)
+        for values in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
     )
     assert images.numpy() == pytest.approx(
         (pixels.reshape(-1, 3, 32, 32) / 255 - mean) / std, abs=1e-5
     )
-    assert found.tolist() == labels.tolist()
+    assert actual_labels.tolist() == labels.tolist()
     assert cifar.train.inputs[0].dtype == torch.uint8
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_images_are_of_the_type_that_the_model_takes(dtype: str) -> None:
+def test_images_have_the_type_of_the_models_input(dtype: str) -> None:
     (images,), _ = load_dataset("digits", specs(f"1x8x8:{dtype}")).train.batch(slice(0, 3))
     assert images.dtype == getattr(torch, dtype)
     (exact,), _ = load_dataset("digits", specs("1x8x8:float64")).train.batch(slice(0, 3))
@@ -121,7 +119,7 @@ def test_the_folder_comes_from_the_environment(
     assert len(load_dataset("mnist", specs("1x28x28")).train) == 60
 
 
-def test_files_that_are_not_there_are_a_file_problem(tmp_path: Path) -> None:
+def test_missing_files_are_a_file_problem(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match=r"`airsplit data cifar10` downloads it"):
         load_dataset("cifar10", specs("3x32x32"), folder=tmp_path)
 
@@ -134,18 +132,20 @@ def test_files_that_are_not_there_are_a_file_problem(tmp_path: Path) -> None:
         (
             "cifar10",
             "1x32x32",
-            "takes 3 channels and at least 32x32, e.g. 3x32x32, got 1x32x32: its images are 3x32x32, and never cropped",
+            "takes 3 channels and at least 32x32, e.g. 3x32x32, got 1x32x32: "
+            "its images are 3x32x32, and are never cropped",
         ),
         ("cifar10", "3x32x31", "got 3x32x31"),
         ("digits", "1x4x4", "at least 8x8"),
     ],
 )
-def test_images_are_not_cropped_shrunk_or_made_grey(
+def test_images_are_not_cropped_shrunk_or_turned_to_grey(
     name: str, shape: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(
         InvalidValue,
-        match=rf"^training\.dataset '{name}' needs a model that .*{message}.*; set model\.input_shape",
+        match=rf"^training\.dataset '{name}' needs a model that .*{message}.*; "
+        r"set model\.input_shape",
     ):
         load_dataset(name, specs(shape), folder=tmp_path)
 
@@ -153,15 +153,16 @@ def test_images_are_not_cropped_shrunk_or_made_grey(
 @pytest.mark.parametrize(
     "inputs", [["64"], ["3x32x32:int64"], ["3x32x32", "3x32x32"], ["1x1x32x32"], []]
 )
-def test_a_model_that_takes_no_images_is_refused(inputs: list[str]) -> None:
+def test_a_model_without_image_input_is_rejected(inputs: list[str]) -> None:
     with pytest.raises(
         InvalidValue,
-        match=r"'digits' needs a model with one input of channels x height x width in a floating type.*got ",
+        match=r"'digits' needs a model with one input of channels x height x width "
+        r"in a floating type.*got ",
     ):
         load_dataset("digits", specs(*inputs))
 
 
-def test_an_unknown_data_set_offers_the_nearest() -> None:
+def test_an_unknown_data_set_offers_the_nearest_one() -> None:
     with pytest.raises(
         UnknownName, match=r"^training\.dataset 'digit' is not known; did you mean 'digits'\?"
     ):
@@ -175,11 +176,11 @@ def test_a_built_in_set_has_no_partition_of_its_own() -> None:
         load_dataset("digits", specs("1x8x8"), given=True)
 
 
-def test_what_prepares_images_can_be_sent_to_another_process() -> None:
+def test_prepare_functions_can_be_pickled() -> None:
     prepare = Standardize((3, 4, 4), (0.5,), (0.5,), torch.float32)
     images = (torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2),)
     assert torch.equal(pickle.loads(pickle.dumps(prepare))(images)[0], prepare(images)[0])  # noqa: S301 - our own
-    assert pickle.loads(pickle.dumps(as_it_is)) is as_it_is  # noqa: S301
+    assert pickle.loads(pickle.dumps(pass_through)) is pass_through  # noqa: S301
 
 
 def test_images_are_prepared_on_the_device_that_they_are_on() -> None:
@@ -192,17 +193,16 @@ def test_images_are_prepared_on_the_device_that_they_are_on() -> None:
     )
 
 
-def test_a_batch_is_the_same_whatever_it_is_in() -> None:
+def test_an_image_does_not_depend_on_the_rest_of_its_batch() -> None:
     samples = load_dataset("digits", specs("1x32x32")).train
     (together,), _ = samples.batch(torch.arange(64))
     (alone,), _ = samples.batch(torch.tensor([40]))
     assert torch.equal(together[40], alone[0])
 
 
-# ---- factories -----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Load what an expression returns, as a factory in the current folder does."""
+    """Load a data set by a factory in the current folder that returns an expression."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "own_set", raising=False)
@@ -225,7 +225,8 @@ def kept() -> Any:
 
 def test_arrays_become_samples(factory: Load) -> None:
     data = factory(
-        "(np.arange(12.).reshape(4, 3), np.array([0, 2, 1, 0])), (np.zeros((2, 3)), np.array([5, 0]))",
+        "(np.arange(12.).reshape(4, 3), np.array([0, 2, 1, 0])), "
+        "(np.zeros((2, 3)), np.array([5, 0]))",
         "3",
     )
     (inputs,), labels = data.train.batch(torch.tensor([2, 0]))
@@ -235,24 +236,28 @@ def test_arrays_become_samples(factory: Load) -> None:
 
 
 def test_several_inputs_of_several_types(factory: Load) -> None:
-    both = "([torch.ones(4, 3), np.arange(8, dtype=np.int32).reshape(4, 2), torch.ones(4, 1, dtype=bool)], torch.zeros(4))"
+    both = (
+        "([torch.ones(4, 3), np.arange(8, dtype=np.int32).reshape(4, 2), "
+        "torch.ones(4, 1, dtype=bool)], torch.zeros(4))"
+    )
     data = factory(f"{both}, {both}", "3:float16", "2:int64", "1:bool")
     inputs, labels = data.test.batch(slice(1, 3))
-    assert [each.dtype for each in inputs] == [torch.float16, torch.int64, torch.bool]
+    assert [tensor.dtype for tensor in inputs] == [torch.float16, torch.int64, torch.bool]
     assert inputs[1].tolist() == [[2, 3], [4, 5]]
     assert (labels.dtype, data.classes) == (torch.float16, None)
 
 
-def test_labels_may_be_sequences_and_then_are_no_classes(factory: Load) -> None:
+def test_labels_that_are_sequences_are_not_classes(factory: Load) -> None:
     pair = "(torch.zeros(3, 5, dtype=torch.int64), torch.full((3, 5), -100))"
     data = factory(f"{pair}, {pair}", "5:int64")
     assert (data.classes, tuple(data.train.labels.shape)) == (None, (3, 5))
 
 
-def test_whole_numbers_too_large_for_classes_are_refused(factory: Load) -> None:
+def test_whole_numbers_too_large_for_classes_are_rejected(factory: Load) -> None:
     with pytest.raises(
         InvalidValue,
-        match="are classes, below 1,000,000, got 2,000,000,000; make them floats where they are quantities",
+        match="are classes, which must be below 1,000,000, got 2,000,000,000; "
+        "make them floats if they are quantities",
     ):
         factory(
             "(np.zeros((2, 3)), np.array([0, 1])), (np.zeros((1, 3)), np.array([2_000_000_000]))",
@@ -260,9 +265,10 @@ def test_whole_numbers_too_large_for_classes_are_refused(factory: Load) -> None:
         )
 
 
-def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
+def test_given_devices_become_rows_of_one_training_set(factory: Load) -> None:
     data = factory(
-        "[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], (np.zeros((1, 2)), np.array([0]))",
+        "[(np.full((n, 2), float(n)), np.arange(n)) for n in (3, 1, 2)], "
+        "(np.zeros((1, 2)), np.array([0]))",
         "2",
         given=True,
     )
@@ -282,7 +288,7 @@ def test_devices_that_are_given_are_rows_of_one_whole(factory: Load) -> None:
         "torch.ones(4, 3, requires_grad=True)",
     ],
 )
-def test_what_the_factory_keeps_is_neither_followed_nor_changed(factory: Load, make: str) -> None:
+def test_samples_share_no_memory_with_the_factory(factory: Load, make: str) -> None:
     data = factory(
         "(kept, labels), (kept, labels)",
         "3",
@@ -326,40 +332,96 @@ def test_arrays_of_every_layout_are_read_without_a_warning(factory: Load, make: 
 
 GOOD = "(np.zeros((4, 3)), np.zeros(4, int))"
 X, Y = "np.zeros((4, 3))", "np.zeros(4, int)"
-MISTAKES = {
-    "None": r"must be \(train, test\), each a pair \(inputs, labels\), got None",
-    GOOD: r"train must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)",
-    f"{GOOD}, {GOOD}, {GOOD}": r"must be \(train, test\).*got tuple of 3",
-    f"{GOOD}, {X}": r"test must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)",
-    f"({X}, np.zeros(3, int)), {GOOD}": r"train inputs must have a row for each of the 3 labels, got 4",
-    f"(np.zeros((0, 3)), np.zeros(0, int)), {GOOD}": r"train inputs must have a row for each sample, and one at least, got shape \(0, 3\)",
-    f"(np.zeros(()), {Y}), {GOOD}": r"train inputs must have a row for each sample",
-    f"(np.zeros((4, 5)), {Y}), {GOOD}": r"train inputs must be of shape samples x 3 as the model takes, got 4x5",
-    f"([{X}, {X}], {Y}), {GOOD}": r"train must have 1 inputs as the model has \(3\), got 2",
-    f"(np.full((4, 3), np.nan), {Y}), {GOOD}": r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got nan",
-    f"(np.full((4, 3), 1e300), {Y}), {GOOD}": r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got 1e\+300",
-    f"(np.zeros((4, 3), np.uint8), {Y}), {GOOD}": r"train inputs must be floats as the model takes \(float32\), got uint8; convert",
-    f"(np.zeros((4, 3), complex), {Y}), {GOOD}": r"train inputs must be an array of numbers, got complex128",
-    f"(np.full((4, 3), None), {Y}), {GOOD}": r"train inputs must be an array of numbers, got object",
-    f"([[1, 2, 3]], {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values in it, got list of 3",
-    f"(torch.zeros(4, 3, device='meta'), {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values",
-    f"(torch.zeros(4, 3).to_sparse(), {Y}), {GOOD}": r"train inputs must be a tensor or numpy array with values",
-    f"({X}, [0, 1, 0, 1]), {GOOD}": r"train labels must be a tensor or numpy array with values in it, got list of 4",
-    f"({X}, np.array([0, 1, -1, 0])), {GOOD}": r"train labels must be classes, numbered from 0, got -1",
-    f"({X}, np.array([0, 1, 2**64 - 1, 0], np.uint64)), {GOOD}": r"train labels\[2\] must be a number that int64 can hold",
-    f"({X}, torch.zeros(4, dtype=torch.complex64)), {GOOD}": r"train labels must be whole numbers or floats, got complex64",
-    f"({X}, np.full(4, np.inf)), {GOOD}": r"train labels\[0\] must be a finite number",
-    f"{GOOD}, ({X}, np.zeros(4))": r"test labels must be as those of .* train, int64 of shape \(\) a sample, got float32",
-    f"{GOOD}, ({X}, np.zeros((4, 2), int))": r"test labels must be as those of .* got int64 of shape \(2,\) a sample",
-    "1 / 0": r"failed: ZeroDivisionError: division by zero \(own_set.py:\d+\)",
-    "exit(3)": r"failed: SystemExit: 3",
-}
+# What a factory returns, and the error that it causes.
+MISTAKES = [
+    ("None", r"must be \(train, test\), each a pair \(inputs, labels\), got None"),
+    (GOOD, r"train must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)"),
+    (f"{GOOD}, {GOOD}, {GOOD}", r"must be \(train, test\).*got tuple of 3"),
+    (f"{GOOD}, {X}", r"test must be a pair \(inputs, labels\), got ndarray of shape \(4, 3\)"),
+    (
+        f"({X}, np.zeros(3, int)), {GOOD}",
+        r"train inputs must have a row for each of the 3 labels, got 4",
+    ),
+    (
+        f"(np.zeros((0, 3)), np.zeros(0, int)), {GOOD}",
+        r"train inputs must have a row for each sample, and at least one, got shape \(0, 3\)",
+    ),
+    (f"(np.zeros(()), {Y}), {GOOD}", r"train inputs must have a row for each sample"),
+    (
+        f"(np.zeros((4, 5)), {Y}), {GOOD}",
+        r"train inputs must have the shape samples x 3, as the model expects, got 4x5",
+    ),
+    (f"([{X}, {X}], {Y}), {GOOD}", r"train must have as many inputs as the model, 1 \(3\), got 2"),
+    (
+        f"(np.full((4, 3), np.nan), {Y}), {GOOD}",
+        r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got nan",
+    ),
+    (
+        f"(np.full((4, 3), 1e300), {Y}), {GOOD}",
+        r"train inputs\[0\]\[0\] must be a finite number that float32 can hold, got 1e\+300",
+    ),
+    (
+        f"(np.zeros((4, 3), np.uint8), {Y}), {GOOD}",
+        r"train inputs must be floats, as the model expects \(float32\), got uint8; convert",
+    ),
+    (
+        f"(np.zeros((4, 3), complex), {Y}), {GOOD}",
+        r"train inputs must be an array of numbers, got complex128",
+    ),
+    (
+        f"(np.full((4, 3), None), {Y}), {GOOD}",
+        r"train inputs must be an array of numbers, got object",
+    ),
+    (
+        f"([[1, 2, 3]], {Y}), {GOOD}",
+        r"train inputs must be a tensor or numpy array with values in it, got list of 3",
+    ),
+    (
+        f"(torch.zeros(4, 3, device='meta'), {Y}), {GOOD}",
+        r"train inputs must be a tensor or numpy array with values",
+    ),
+    (
+        f"(torch.zeros(4, 3).to_sparse(), {Y}), {GOOD}",
+        r"train inputs must be a tensor or numpy array with values",
+    ),
+    (
+        f"({X}, [0, 1, 0, 1]), {GOOD}",
+        r"train labels must be a tensor or numpy array with values in it, got list of 4",
+    ),
+    (
+        f"({X}, np.array([0, 1, -1, 0])), {GOOD}",
+        r"train labels must be classes, numbered from 0, got -1",
+    ),
+    (
+        f"({X}, np.array([0, 1, 2**64 - 1, 0], np.uint64)), {GOOD}",
+        r"train labels\[2\] must be a number that int64 can hold",
+    ),
+    (
+        f"({X}, torch.zeros(4, dtype=torch.complex64)), {GOOD}",
+        r"train labels must be whole numbers or floats, got complex64",
+    ),
+    (f"({X}, np.full(4, np.inf)), {GOOD}", r"train labels\[0\] must be a finite number"),
+    (
+        f"{GOOD}, ({X}, np.zeros(4))",
+        r"test labels must have the type and shape of those of .* train, int64 of shape \(\) "
+        r"per sample, got float32",
+    ),
+    (
+        f"{GOOD}, ({X}, np.zeros((4, 2), int))",
+        r"test labels must have the type and shape of those of .* got int64 of shape \(2,\) "
+        r"per sample",
+    ),
+    ("1 / 0", r"failed: ZeroDivisionError: division by zero \(own_set.py:\d+\)"),
+    ("exit(3)", r"failed: SystemExit: 3"),
+]
 
 
-@pytest.mark.parametrize("expression", MISTAKES)
-def test_what_a_factory_gets_wrong_is_one_line(factory: Load, expression: str) -> None:
+@pytest.mark.parametrize(("expression", "message"), MISTAKES)
+def test_a_mistake_of_a_factory_is_an_error_of_one_line(
+    factory: Load, expression: str, message: str
+) -> None:
     with pytest.raises(
-        InvalidValue, match=rf"^training\.dataset 'own_set:make' {MISTAKES[expression]}"
+        InvalidValue, match=rf"^training\.dataset 'own_set:make' {message}"
     ) as error:
         factory(expression, "3")
     assert "\n" not in str(error.value)
@@ -379,12 +441,12 @@ def test_what_a_factory_gets_wrong_is_one_line(factory: Load, expression: str) -
         ),
         (
             f"[{GOOD}, ({X}, np.zeros(4))], {GOOD}",
-            r"devices\[1\] labels must be as those of .*devices\[0\], int64",
+            r"devices\[1\] labels must have the type and shape of those of .*devices\[0\], int64",
         ),
         ("3", r"must be \(devices, test\), a list with a pair"),
     ],
 )
-def test_devices_that_are_not_given_as_they_should_be_are_one_line(
+def test_a_mistake_in_given_devices_is_an_error_of_one_line(
     factory: Load, expression: str, message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=rf"^training\.dataset 'own_set:make' {message}"):
@@ -397,7 +459,7 @@ def test_devices_that_are_not_given_as_they_should_be_are_one_line(
         (
             "np.zeros((4, 3))",
             "3:int64",
-            r"must be whole numbers as the model takes \(int64\), got float64",
+            r"must be whole numbers, as the model expects \(int64\), got float64",
         ),
         (
             "np.full((4, 3), 300)",
@@ -412,12 +474,12 @@ def test_devices_that_are_not_given_as_they_should_be_are_one_line(
         (
             "np.zeros((4, 3), int)",
             "3:bool",
-            r"must be bools as the model takes \(bool\), got int64",
+            r"must be bools, as the model expects \(bool\), got int64",
         ),
         (
             "np.zeros((4, 3), bool)",
             "3:int64",
-            r"must be whole numbers as the model takes \(int64\), got bool",
+            r"must be whole numbers, as the model expects \(int64\), got bool",
         ),
         (
             "np.full((4, 3), 1e5)",
@@ -426,14 +488,14 @@ def test_devices_that_are_not_given_as_they_should_be_are_one_line(
         ),
     ],
 )
-def test_values_that_do_not_fit_the_model_s_type_are_refused(
+def test_values_that_the_models_type_cannot_hold_are_rejected(
     factory: Load, values: str, spec: str, message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=message):
         factory(f"({values}, {Y}), ({values}, {Y})", spec)
 
 
-def test_an_error_of_ours_in_a_factory_passes_as_it_is(factory: Load) -> None:
+def test_an_airsplit_error_in_a_factory_passes_unchanged(factory: Load) -> None:
     with pytest.raises(AirsplitError, match=r"^training\.dataset 'nothing' is not known"):
         factory(
             "load_dataset('nothing', [])",
@@ -455,11 +517,12 @@ def test_an_error_of_ours_in_a_factory_passes_as_it_is(factory: Load) -> None:
         ),
         (
             "json:__name__",
-            r"^training\.dataset 'json:__name__' must be a function or class that returns data, got 'json'",
+            r"^training\.dataset 'json:__name__' must be a function or class that returns data, "
+            r"got 'json'",
         ),
         ("json:", r"^training\.dataset must be a name or package\.module:factory, got 'json:'"),
     ],
 )
-def test_a_path_that_leads_nowhere_names_the_setting(reference: str, message: str) -> None:
+def test_an_invalid_path_names_the_setting(reference: str, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         load_dataset(reference, specs("3"))

@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine: whole files or none, and a way out where the network fails."""
+"""Downloads from a local server: complete files or none, and a hint if the network fails."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from pathlib import Path
 import pytest
 
 from airsplit.core.errors import FileProblem
-from airsplit.data import downloads
-from airsplit.data.downloads import SOURCES, Source, download, download_bytes, unpack
+from airsplit.data.downloads import DownloadFailed, download, download_bytes, unpack
 from airsplit.data.image_files import read_images
 from airsplit.data.image_sets import IMAGE_SETS, find_missing_files, get_image_set
 from data.small_sets import cifar_contents, mnist_contents, published, small_cifar, small_mnist
 
 
 class Server:
-    """Gives what is in `content`, by path; notes what was asked for.  A path in `cut` is promised longer than it is."""
+    """Serves `content` by path, and records the requests.
+
+    A path in `cut` announces more bytes than it has.
+    """
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
         self.cut: set[str] = set()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                server.asked.append(self.path)
-                found = server.content.get(self.path)
-                if found is None:
+                server.requests.append(self.path)
+                content = server.content.get(self.path)
+                if content is None:
                     self.send_error(404)
                     return
                 self.send_response(200)
-                self.send_header("Content-Length", str(len(found) + 99 * (self.path in server.cut)))
+                length = len(content) + 99 * (self.path in server.cut)
+                self.send_header("Content-Length", str(length))
                 self.end_headers()
-                with contextlib.suppress(ConnectionError):  # who has had enough hangs up
-                    self.wfile.write(found)
+                with contextlib.suppress(ConnectionError):  # a client may hang up early
+                    self.wfile.write(content)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -54,25 +57,29 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
-    made = Server()
-    thread = threading.Thread(target=made.listener.serve_forever, kwargs={"poll_interval": 0.01})
+    server = Server()
+    thread = threading.Thread(target=server.listener.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield made
-    made.listener.shutdown()
+    yield server
+    server.listener.shutdown()
     thread.join()
-    made.listener.server_close()
+    server.listener.server_close()
+
+
+def set_url(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], url=url))
 
 
 @pytest.fixture
 def mnist(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """A small "mnist" that the server gives: its files by their paths."""
+    """Serve a small "mnist"; return its files by their paths."""
     contents = mnist_contents(small_mnist(monkeypatch, None))
     server.content = {f"/{Path(path).name}": content for path, content in contents.items()}
-    monkeypatch.setitem(SOURCES, "mnist", Source(server.url))
+    set_url(monkeypatch, server.url)
     return contents
 
 
-def packed(contents: dict[str, bytes], *others: tarfile.TarInfo) -> bytes:
+def pack(contents: dict[str, bytes], *others: tarfile.TarInfo) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
         for other in others:
@@ -87,29 +94,33 @@ def packed(contents: dict[str, bytes], *others: tarfile.TarInfo) -> bytes:
 def member(
     name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0
 ) -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.size = kind, target, size
-    return made
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    info.linkname = target
+    info.size = size
+    return info
 
 
-def give_archive(server: Server, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> None:
+def serve_archive(server: Server, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> None:
     server.content["/cifar-10-python.tar.gz"] = archive
-    monkeypatch.setitem(
-        SOURCES, "cifar10", Source(server.url, ("cifar-10-python.tar.gz", published(archive)))
+    cifar = replace(
+        IMAGE_SETS["cifar10"],
+        url=server.url,
+        archive=("cifar-10-python.tar.gz", published(archive)),
     )
+    monkeypatch.setitem(IMAGE_SETS, "cifar10", cifar)
 
 
-def files_in(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     return sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
 
 
-# ---- files ---------------------------------------------------------------------------------------------------------------
-def test_files_are_fetched_checked_and_can_be_read(mnist: dict[str, bytes], tmp_path: Path) -> None:
+def test_files_are_downloaded_checked_and_readable(mnist: dict[str, bytes], tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     assert download("mnist", tmp_path, lambda done, total: seen.append((done, total))) == tmp_path
-    assert {path: (tmp_path / path).read_bytes() for path in files_in(tmp_path)} == mnist
+    assert {path: (tmp_path / path).read_bytes() for path in list_files(tmp_path)} == mnist
     assert len(read_images("mnist", tmp_path)[0].labels) == 60
     total = sum(map(len, mnist.values()))
     assert seen == sorted(seen)
@@ -117,7 +128,7 @@ def test_files_are_fetched_checked_and_can_be_read(mnist: dict[str, bytes], tmp_
     assert download_bytes("mnist") == total
 
 
-def test_files_that_are_there_and_whole_are_left_alone(
+def test_intact_files_are_not_downloaded_again(
     mnist: dict[str, bytes], server: Server, tmp_path: Path
 ) -> None:
     first, second, *_ = mnist
@@ -125,11 +136,11 @@ def test_files_that_are_there_and_whole_are_left_alone(
     (tmp_path / first).write_bytes(mnist[first])
     (tmp_path / second).write_bytes(mnist[second][:-1] + b"x")
     download("mnist", tmp_path)
-    assert f"/{Path(first).name}" not in server.asked
+    assert f"/{Path(first).name}" not in server.requests
     assert (tmp_path / second).read_bytes() == mnist[second]
-    server.asked.clear()
+    server.requests.clear()
     download("mnist", tmp_path)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_an_altered_file_is_not_kept(
@@ -140,20 +151,21 @@ def test_an_altered_file_is_not_kept(
     )
     with pytest.raises(
         FileProblem,
-        match=r"^mnist cannot be downloaded: http://127.*/t10k-images.* has the MD5 \w+, not the published \w+; try again",
+        match=r"^mnist cannot be downloaded: http://127.*/t10k-images.* has the MD5 \w+, "
+        r"not the published \w+; try again",
     ):
         download("mnist", tmp_path)
-    assert files_in(tmp_path) == [path for path in sorted(mnist) if "train" in path]
+    assert list_files(tmp_path) == [path for path in sorted(mnist) if "train" in path]
 
 
 @pytest.mark.parametrize("extra", [1, 1 << 22])
-def test_more_than_was_published_is_not_taken(
+def test_a_file_longer_than_the_published_one_is_rejected(
     mnist: dict[str, bytes], server: Server, tmp_path: Path, extra: int
 ) -> None:
     server.content["/train-images-idx3-ubyte.gz"] += bytes(extra)
-    with pytest.raises(FileProblem, match=r"gives more than the [\d,]+ bytes that were published"):
+    with pytest.raises(FileProblem, match=r"sends more than the [\d,]+ bytes that were published"):
         download("mnist", tmp_path)
-    assert files_in(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("promised", [True, False])
@@ -167,10 +179,10 @@ def test_a_file_that_ends_early_is_not_kept(
         FileProblem, match=rf"cannot be downloaded: {server.url}train-images-idx3-ubyte.gz"
     ):
         download("mnist", tmp_path)
-    assert files_in(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
-def test_a_missing_address_says_what_to_do_by_hand(
+def test_a_404_says_what_to_do_by_hand(
     mnist: dict[str, bytes], server: Server, tmp_path: Path
 ) -> None:
     server.content.clear()
@@ -182,30 +194,32 @@ def test_a_missing_address_says_what_to_do_by_hand(
     assert f"into '{tmp_path}/MNIST/raw'" in text
 
 
-def test_a_network_that_is_not_there_is_one_line(
+def test_an_unreachable_server_is_an_error_of_one_line(
     mnist: dict[str, bytes], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SOURCES, "mnist", Source("http://127.0.0.1:9/"))
+    set_url(monkeypatch, "http://127.0.0.1:9/")
     with pytest.raises(
         FileProblem,
-        match=r"^mnist cannot be downloaded: http://127.0.0.1:9/train.*: ConnectionRefusedError.*; try again, or by hand",
+        match=r"^mnist cannot be downloaded: http://127.0.0.1:9/train.*: ConnectionRefusedError.*; "
+        r"try again, or by hand",
     ):
         download("mnist", tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(mnist: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_of_one_line(
+    mnist: dict[str, bytes], tmp_path: Path
+) -> None:
     (tmp_path / "MNIST").write_text("a file")
     with pytest.raises(FileProblem, match="cannot be written"):
         download("mnist", tmp_path)
 
 
-# ---- archives ------------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def cifar(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return cifar_contents(*small_cifar(monkeypatch, None))
 
 
-def test_an_archive_is_unpacked_into_the_files_that_are_wanted(
+def test_only_the_declared_files_of_an_archive_are_unpacked(
     cifar: dict[str, bytes], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [
@@ -217,26 +231,27 @@ def test_an_archive_is_unpacked_into_the_files_that_are_wanted(
         member("/tmp/escaped", size=9),  # noqa: S108
         member("link", tarfile.SYMTYPE, "/etc/passwd"),
     ]
-    give_archive(server, monkeypatch, packed(cifar, *others, *hostile))
+    serve_archive(server, monkeypatch, pack(cifar, *others, *hostile))
     seen: list[tuple[int, int]] = []
     download("cifar10", tmp_path / "data", lambda done, total: seen.append((done, total)))
-    assert files_in(tmp_path) == [f"data/{path}" for path in sorted(cifar)]
+    assert list_files(tmp_path) == [f"data/{path}" for path in sorted(cifar)]
     assert seen[-1] == (download_bytes("cifar10"),) * 2
     assert len(read_images("cifar10", tmp_path / "data")[1].labels) == 6
 
 
-def test_an_archive_that_was_not_published_is_not_opened(
+def test_an_altered_archive_is_not_opened(
     cifar: dict[str, bytes], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = packed(cifar)
-    give_archive(server, monkeypatch, archive)
+    archive = pack(cifar)
+    serve_archive(server, monkeypatch, archive)
     server.content["/cifar-10-python.tar.gz"] = bytes(len(archive))
     with pytest.raises(
         FileProblem,
-        match=r"has the MD5 .*; try again, or by hand: put data_batch_1, .* from cifar-10-python.tar.gz, unpacked, into",
+        match=r"has the MD5 .*; try again, or by hand: put data_batch_1, .* "
+        r"from cifar-10-python.tar.gz, unpacked, into",
     ):
         download("cifar10", tmp_path)
-    assert files_in(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
 ODD = {
@@ -248,50 +263,48 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_a_member_that_is_not_the_published_file_is_refused(
+def test_a_member_that_is_not_the_published_file_is_rejected(
     odd: tarfile.TarInfo,
     cifar: dict[str, bytes],
     server: Server,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    give_archive(server, monkeypatch, packed(cifar, odd))
+    serve_archive(server, monkeypatch, pack(cifar, odd))
     with pytest.raises(FileProblem, match="data_batch_1 in the archive is not the published file"):
         download("cifar10", tmp_path)
-    assert files_in(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
-def test_a_member_that_is_altered_or_missing_is_refused(
-    cifar: dict[str, bytes], tmp_path: Path
-) -> None:
-    wanted = dict(get_image_set("cifar10").files)
+def test_an_altered_or_missing_member_is_rejected(cifar: dict[str, bytes], tmp_path: Path) -> None:
+    files = get_image_set("cifar10").files
     altered = {
         path: bytes(len(content)) if "batch_3" in path else content
         for path, content in cifar.items()
     }
-    lacking = {path: content for path, content in cifar.items() if "test" not in path}
+    incomplete = {path: content for path, content in cifar.items() if "test" not in path}
     for contents, message in (
         (altered, "data_batch_3 in the archive is not"),
-        (lacking, "has no cifar-10-batches-py/test_batch"),
+        (incomplete, "has no cifar-10-batches-py/test_batch"),
     ):
-        (tmp_path / "a.tar.gz").write_bytes(packed(contents))
-        with pytest.raises(downloads._NotFetched, match=message):
-            list(unpack(tmp_path / "a.tar.gz", wanted))
+        (tmp_path / "a.tar.gz").write_bytes(pack(contents))
+        with pytest.raises(DownloadFailed, match=message):
+            list(unpack(tmp_path / "a.tar.gz", files))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 500])
-def test_a_damaged_archive_is_refused(cifar: dict[str, bytes], tmp_path: Path, cut: int) -> None:
-    (tmp_path / "a.tar.gz").write_bytes(packed(cifar)[:cut])
-    with pytest.raises(downloads._NotFetched, match="the archive"):
-        list(unpack(tmp_path / "a.tar.gz", dict(get_image_set("cifar10").files)))
+def test_a_damaged_archive_is_rejected(cifar: dict[str, bytes], tmp_path: Path, cut: int) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(pack(cifar)[:cut])
+    with pytest.raises(DownloadFailed, match="the archive"):
+        list(unpack(tmp_path / "a.tar.gz", get_image_set("cifar10").files))
 
 
-# ---- what is declared ----------------------------------------------------------------------------------------------------
-def test_every_set_with_files_has_a_source() -> None:
-    assert set(SOURCES) == {name for name, known in IMAGE_SETS.items() if known.files}
-    assert all(
-        source.url.startswith("http") and source.url.endswith("/") for source in SOURCES.values()
-    )
+def test_every_set_with_files_has_a_url() -> None:
+    for image_set in IMAGE_SETS.values():
+        assert bool(image_set.files) == bool(image_set.url)
+        if image_set.files:
+            assert image_set.url.startswith("http")
+            assert image_set.url.endswith("/")
 
 
 def test_digits_need_no_download(tmp_path: Path) -> None:
@@ -299,7 +312,7 @@ def test_digits_need_no_download(tmp_path: Path) -> None:
     assert find_missing_files("digits", tmp_path) == []
 
 
-def test_files_of_a_set_are_looked_for_where_they_are_declared(
+def test_files_are_looked_for_at_their_declared_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(

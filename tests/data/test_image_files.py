@@ -1,4 +1,4 @@
-"""Files of image sets: read whole and unaltered or refused, without trust in what is in them."""
+"""Files of image sets: read unaltered or rejected, without trust in their content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ import numpy as np
 import pytest
 
 from airsplit.core.errors import FileProblem, UnknownName
-from airsplit.data import image_files
-from airsplit.data.image_files import read_idx, read_images, read_pickled_batch, read_published
+from airsplit.data.image_files import (
+    ByteArrayUnpickler,
+    read_idx,
+    read_images,
+    read_pickled_batch,
+    read_published,
+)
 from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files, get_image_set
 from airsplit.scenario.settings import DATASETS
 from data.small_sets import cifar_batch, idx, published, small_cifar, small_mnist
@@ -33,7 +38,6 @@ def test_there_is_an_image_set_for_every_built_in_name_of_the_settings() -> None
         get_image_set("mnits")
 
 
-# ---- where ---------------------------------------------------------------------------------------------------------------
 def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -48,10 +52,11 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
     assert find_data_folder("~/mine") == Path("/home/me/mine")
 
 
-def test_a_missing_file_says_where_it_was_sought_and_how_to_come_by_it(tmp_path: Path) -> None:
+def test_a_missing_file_names_its_folder_and_the_command_that_downloads_it(tmp_path: Path) -> None:
     with pytest.raises(
         FileProblem,
-        match=r"no file 'MNIST/raw/train-images.*' in the data folder '.*'; `airsplit data mnist` downloads",
+        match=r"no file 'MNIST/raw/train-images.*' in the data folder '.*'; "
+        "`airsplit data mnist` downloads",
     ) as error:
         read_images("mnist", tmp_path)
     assert str(tmp_path) in str(error.value)
@@ -69,8 +74,7 @@ def test_a_file_that_was_cut_short_counts_as_missing(
     assert find_missing_files("mnist", tmp_path) == ["MNIST/raw/train-images-idx3-ubyte.gz"]
 
 
-# ---- whole and unaltered -------------------------------------------------------------------------------------------------
-def test_what_was_published_is_read(tmp_path: Path) -> None:
+def test_a_published_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
     assert read_published(tmp_path / "a", published(b"content")) == b"content"
 
@@ -83,13 +87,15 @@ def test_what_was_published_is_read(tmp_path: Path) -> None:
         (b"cOntent", "is altered: its MD5"),
     ],
 )
-def test_what_was_not_published_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_differs_from_the_published_one_is_rejected(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(FileProblem, match=rf"data file '.*a' {message}.*; try again"):
         read_published(tmp_path / "a", published(b"content"), hint="; try again")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_rejected_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match="cannot be read: Is a directory"):
         read_published(tmp_path, published(b"content"))
 
@@ -116,7 +122,6 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
         read_published(tmp_path / "a", published(b"content"))
 
 
-# ---- idx -----------------------------------------------------------------------------------------------------------------
 def test_an_idx_file_is_read_as_it_was_written() -> None:
     values = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     read = read_idx(idx(values), (2, 3, 4))
@@ -139,12 +144,12 @@ def test_an_idx_file_is_read_as_it_was_written() -> None:
         gzip.compress(b"\0\0\x08\x02" + struct.pack(">II", 2**31, 2**31) + bytes(6), mtime=0),
     ],
 )
-def test_what_is_not_an_idx_file_of_that_shape_is_refused(content: bytes) -> None:
+def test_anything_but_an_idx_file_of_that_shape_is_rejected(content: bytes) -> None:
     with pytest.raises(FileProblem, match=r"^labels (is not gzip|must hold 2 x 3 bytes)"):
         read_idx(content, (2, 3), what="labels")
 
 
-def test_a_small_file_that_unpacks_to_much_takes_no_memory() -> None:
+def test_a_gzip_bomb_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(200)), packer.flush()])
     tracemalloc.start()
@@ -163,13 +168,14 @@ def test_a_set_of_idx_files_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert read.labels.dtype == np.int64
 
 
-def test_a_label_of_no_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_without_a_class_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_mnist(monkeypatch, tmp_path, highest=11)
     with pytest.raises(FileProblem, match=r"train-labels.* must hold labels from 0 to 9, got 10"):
         read_images("mnist", tmp_path)
 
 
-# ---- pickles -------------------------------------------------------------------------------------------------------------
 def test_a_batch_is_read_as_it_was_written() -> None:
     pixels = np.arange(2 * 12, dtype=np.uint8).reshape(2, 12)
     data, labels = read_pickled_batch(cifar_batch(pixels, [3, 9]), 2, 12)
@@ -186,7 +192,7 @@ def test_a_set_of_batches_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 class Executes:
-    """What pickles as a call."""
+    """Pickles as a call."""
 
     def __reduce__(self) -> Any:
         return os.putenv, (WAS_RUN, "yes")
@@ -220,7 +226,7 @@ def array_with(type_code: bytes, content: bytes, shape: bytes = b"(K\x01K\x02t")
     )
 
 
-SOUND = array_with(b"u1", b"U\x02ab")
+VALID = array_with(b"u1", b"U\x02ab")
 HOSTILE = {
     "a call": pickle.dumps(Executes(), 2),
     "a shell": pickle.dumps(Shell(), 2),
@@ -234,15 +240,15 @@ HOSTILE = {
     "an array of objects by numpy": pickle.dumps(
         {"data": np.array([Executes(), None], dtype=object)}, 2
     ),
-    "a call as the state of an array": SOUND.replace(b"U\x02ab", b"cos\ngetcwd\n(tR"),
+    "a call as the state of an array": VALID.replace(b"U\x02ab", b"cos\ngetcwd\n(tR"),
     "numpy's other functions": b"cnumpy\nload\n(U\x01atR.",
-    "a method of what is allowed": b"\x80\x04\x8c\x05numpy\x8c\x10dtype.__reduce__\x93.",
-    "an attribute set on what is allowed": b"\x80\x02cnumpy\ndtype\nN}U\x0c__setstate__K\x01s\x86b.",
+    "a method of an allowed name": b"\x80\x04\x8c\x05numpy\x8c\x10dtype.__reduce__\x93.",
+    "a state set on an allowed name": b"\x80\x02cnumpy\ndtype\nN}U\x0c__setstate__K\x01s\x86b.",
     "a persistent name": b"Pabc\n.",
 }
 BROKEN = {
     "nothing": b"",
-    "half of it": SOUND[: len(SOUND) // 2],
+    "half of it": VALID[: len(VALID) // 2],
     "a list": pickle.dumps([1, 2], 2),
     "no data": pickle.dumps({b"labels": [0]}, 2),
     "data that is text": pickle.dumps({b"data": "ab", b"labels": [0]}, 2),
@@ -254,21 +260,21 @@ BROKEN = {
     ),
     "an array without a state": b"\x80\x02}(U\x04data" + REBUILD + b"U\x06labels](K\x00eu.",
     "a type for an array": b"\x80\x02}(U\x04datacnumpy\ndtype\nU\x06labels](K\x00eu.",
-    "too many labels": SOUND.replace(b"K\x00eu", b"K\x00K\x00eu"),
-    "a label that is a float": SOUND.replace(b"(K\x00eu", b"(F1.0\neu"),
-    "a label that is true": SOUND.replace(b"(K\x00eu", b"(\x88eu"),
-    "a negative label": SOUND.replace(b"(K\x00eu", b"(J\xff\xff\xff\xffeu"),
+    "too many labels": VALID.replace(b"K\x00eu", b"K\x00K\x00eu"),
+    "a label that is a float": VALID.replace(b"(K\x00eu", b"(F1.0\neu"),
+    "a label that is true": VALID.replace(b"(K\x00eu", b"(\x88eu"),
+    "a negative label": VALID.replace(b"(K\x00eu", b"(J\xff\xff\xff\xffeu"),
     "a huge memo": b"\x80\x02K\x00r\xff\xff\xff\x7f.",
 }
 
 
-def test_the_pickle_that_the_others_are_made_from_is_sound() -> None:
-    data, labels = read_pickled_batch(SOUND, 1, 2)
+def test_the_pickle_that_the_broken_ones_derive_from_is_valid() -> None:
+    data, labels = read_pickled_batch(VALID, 1, 2)
     assert (data.tolist(), labels.tolist()) == ([[97, 98]], [0])
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_pickle_is_refused_and_runs_nothing(
+def test_a_hostile_pickle_is_rejected_and_runs_nothing(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -276,13 +282,13 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(
         read_pickled_batch(content, 1, 2)
     assert list(tmp_path.iterdir()) == []
     assert WAS_RUN not in os.environ
-    assert read_pickled_batch(SOUND, 1, 2)[1].tolist() == [0]  # nothing of ours was changed
+    assert read_pickled_batch(VALID, 1, 2)[1].tolist() == [0]  # nothing of ours was changed
 
 
 @pytest.mark.parametrize(
     "content", [case for case in HOSTILE.values() if case.startswith(b"\x80\x02")][:3]
 )
-def test_those_pickles_would_do_harm_elsewhere(content: bytes) -> None:
+def test_the_hostile_pickles_would_do_harm_elsewhere(content: bytes) -> None:
     class Noted(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             raise RuntimeError(f"{module}.{name}")
@@ -292,18 +298,19 @@ def test_those_pickles_would_do_harm_elsewhere(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
-def test_a_broken_batch_is_refused(content: bytes) -> None:
+def test_a_broken_batch_is_rejected(content: bytes) -> None:
     with pytest.raises(FileProblem, match=r"^batch (is not a batch of images|must hold)"):
         read_pickled_batch(content, 1, 2)
 
 
-def test_no_array_of_numpy_is_made_by_a_pickle() -> None:
-    stand_ins = image_files._OnlyByteArrays.STAND_INS.values()
-    assert not any(getattr(each, "__module__", "").startswith("numpy") for each in stand_ins)
+def test_a_pickle_creates_no_numpy_object() -> None:
+    stand_ins = ByteArrayUnpickler.STAND_INS.values()
+    assert not any(
+        getattr(stand_in, "__module__", "").startswith("numpy") for stand_in in stand_ins
+    )
 
 
-# ---- digits --------------------------------------------------------------------------------------------------------------
-def test_digits_are_parted_into_all_of_them_and_always_the_same() -> None:
+def test_digits_are_split_without_loss_and_always_the_same_way() -> None:
     from sklearn.datasets import load_digits
 
     train, test = read_images("digits")
@@ -317,13 +324,16 @@ def test_digits_are_parted_into_all_of_them_and_always_the_same() -> None:
 
 def test_the_mean_and_std_of_digits_are_those_of_its_training_images() -> None:
     pixels = read_images("digits")[0].pixels / 16
-    known = get_image_set("digits")
-    assert (round(pixels.mean(), 4), round(pixels.std(), 4)) == (known.mean[0], known.std[0])
+    image_set = get_image_set("digits")
+    assert (round(pixels.mean(), 4), round(pixels.std(), 4)) == (
+        image_set.mean[0],
+        image_set.std[0],
+    )
 
 
 def test_every_file_is_declared_with_an_md5() -> None:
-    for known in IMAGE_SETS.values():
+    for image_set in IMAGE_SETS.values():
         assert all(
             len(bytes.fromhex(file.md5)) == 16 and file.size_bytes > 0
-            for file in known.files.values()
+            for file in image_set.files.values()
         )

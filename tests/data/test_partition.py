@@ -1,4 +1,4 @@
-"""Who holds which samples: disjoint, of the promised sizes, the same every time, and as mixed as was asked for."""
+"""Partitions: disjoint, of the right sizes, reproducible, and mixed as configured."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.data.partition import (
     KINDS,
     check_partition,
-    class_mix,
     count_labels,
+    draw_class_mix,
+    get_sizes_without_data,
     partition,
+    partition_samples,
 )
+from airsplit.scenario.settings import TrainingSettings
 
 CLASSES = 10
 
@@ -50,7 +53,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(cases())
 @settings(deadline=None, max_examples=150)
-def test_rows_are_disjoint_ascending_and_as_many_as_promised(case: dict[str, Any]) -> None:
+def test_rows_are_disjoint_ascending_and_of_the_right_number(case: dict[str, Any]) -> None:
     parts = partition(**case)
     samples, devices, size = len(case["labels"]), case["devices"], case["samples_per_device"]
     everything = np.concatenate(parts)
@@ -71,23 +74,23 @@ def test_rows_are_disjoint_ascending_and_as_many_as_promised(case: dict[str, Any
 
 @given(cases())
 @settings(deadline=None, max_examples=30)
-def test_the_same_seed_gives_the_same_rows_and_labels_stay_as_they_are(
+def test_the_same_seed_gives_the_same_rows_and_labels_are_not_changed(
     case: dict[str, Any],
 ) -> None:
     before = case["labels"].copy()
-    one, other = partition(**case), partition(**case)
-    assert all((a == b).all() for a, b in zip(one, other, strict=True))
+    first = partition(**case)
+    second = partition(**case)
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
     assert (case["labels"] == before).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_seed_gives_other_rows(kind: str) -> None:
     labels = labels_of(1000)
-    one, other = (partition(kind, labels, 5, seed=seed) for seed in (0, 1))
-    assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
+    first, second = (partition(kind, labels, 5, seed=seed) for seed in (0, 1))
+    assert any(a.tolist() != b.tolist() for a, b in zip(first, second, strict=True))
 
 
-# ---- dirichlet -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["iid", "dirichlet"])
 def test_the_first_devices_of_a_larger_fleet_hold_what_those_of_a_smaller_one_do(kind: str) -> None:
     labels = labels_of(6000)
@@ -97,7 +100,7 @@ def test_the_first_devices_of_a_larger_fleet_hold_what_those_of_a_smaller_one_do
     assert all((a == b).all() for a, b in zip(small, large, strict=False))
 
 
-def test_a_mix_is_that_of_the_device_and_not_of_the_fleet() -> None:
+def test_a_mix_depends_on_the_device_and_not_on_the_fleet() -> None:
     labels = balanced(100_000)
     for devices in (20, 100):
         counts = count_labels(
@@ -105,13 +108,13 @@ def test_a_mix_is_that_of_the_device_and_not_of_the_fleet() -> None:
         )
         size = len(labels) // devices
         for device in range(3):  # nothing has run out yet
-            mix = class_mix(7, device, CLASSES, 1.0)
+            mix = draw_class_mix(7, device, CLASSES, 1.0)
             assert np.abs(counts[device] / size - mix).max() < 5 * 0.5 / np.sqrt(size)
 
 
 def test_mixes_have_the_mean_and_variance_of_the_distribution() -> None:
     alpha = 0.5
-    mixes = np.array([class_mix(0, device, CLASSES, alpha) for device in range(4000)])
+    mixes = np.array([draw_class_mix(0, device, CLASSES, alpha) for device in range(4000)])
     mean = 1 / CLASSES
     variance = mean * (1 - mean) / (CLASSES * alpha + 1)
     assert mixes.mean(axis=0) == pytest.approx(mean, abs=5 * np.sqrt(variance / 4000))
@@ -135,22 +138,21 @@ def test_a_large_alpha_is_nearly_uniform_and_a_small_one_nearly_one_class() -> N
     assert np.median(far.max(axis=1)) > 0.99
 
 
-def test_all_samples_are_used_where_they_can_be_even_if_mixes_do_not_fit() -> None:
+def test_all_samples_are_used_even_if_the_mixes_do_not_fit() -> None:
     labels = np.repeat([0, 1], [990, 10])
     parts = partition("dirichlet", labels, 10, seed=0, alpha=1e-6)
     assert np.concatenate(parts).size == 1000
 
 
-def test_where_the_mix_has_nothing_left_the_rest_is_drawn_by_what_there_is() -> None:
+def test_if_the_classes_of_a_mix_run_out_the_rest_is_drawn_from_the_other_samples() -> None:
     labels = np.repeat([0, 1, 2], [10, 9000, 1000])
-    first = next(seed for seed in range(99) if class_mix(seed, 0, 3, 1e-300)[0] == 1.0)
+    first = next(seed for seed in range(99) if draw_class_mix(seed, 0, 3, 1e-300)[0] == 1.0)
     (rows,) = partition("dirichlet", labels, 1, seed=first, alpha=1e-300, samples_per_device=1000)
     counts = np.bincount(labels[rows], minlength=3)
     assert counts[0] == 10
     assert counts[1] / 990 == pytest.approx(0.9, abs=0.05)
 
 
-# ---- shards --------------------------------------------------------------------------------------------------------------
 @given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
 def test_a_device_holds_few_labels_in_shards(each: int, devices: int, seed: int) -> None:
@@ -180,7 +182,6 @@ def test_shards_are_runs_of_the_sorted_labels_of_nearly_equal_size() -> None:
         assert len(runs) <= 3
 
 
-# ---- mistakes ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -205,7 +206,7 @@ def test_shards_are_runs_of_the_sorted_labels_of_nearly_equal_size() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_too_few_samples_are_refused_with_the_numbers(
+def test_too_few_samples_are_rejected_with_the_numbers(
     kind: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=message):
@@ -229,14 +230,12 @@ def test_too_few_samples_are_refused_with_the_numbers(
         ),
     ],
 )
-def test_an_option_that_breaks_its_rule_is_refused(
-    kind: str, options: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_option_is_rejected(kind: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         partition(kind, np.zeros(10, np.int64), 2, seed=0, **options)
 
 
-def test_an_unknown_partition_is_named() -> None:
+def test_an_unknown_partition_offers_the_nearest_one() -> None:
     with pytest.raises(
         UnknownName, match=r"^partition 'shard' is not known; did you mean 'shards'\?"
     ):
@@ -244,12 +243,13 @@ def test_an_unknown_partition_is_named() -> None:
 
 
 @pytest.mark.parametrize("labels", [np.zeros((8, 3), np.int64), np.zeros(8), np.zeros(8, bool)])
-def test_labels_that_are_not_one_whole_number_can_only_be_dealt_iid(labels: Any) -> None:
+def test_labels_that_are_not_one_whole_number_allow_only_iid(labels: Any) -> None:
     assert sum(map(len, partition("iid", labels, 3, seed=0))) == 8
     for kind in ("dirichlet", "shards"):
         with pytest.raises(
             InvalidValue,
-            match=rf'^partition "{kind}" needs labels that are one whole number a sample, got .*; take "iid"$',
+            match=rf'^partition "{kind}" needs labels that are one whole number per sample, '
+            r'got .*; take "iid"$',
         ):
             partition(kind, labels, 2, seed=0)
 
@@ -261,18 +261,23 @@ def test_labels_need_be_neither_small_nor_without_gaps() -> None:
     assert len(partition("dirichlet", labels, 2, seed=0)) == 2
 
 
-def test_counts_are_those_of_a_count_by_hand() -> None:
+def test_label_counts_equal_a_count_by_hand() -> None:
     labels, parts = labels_of(50, 4), [np.array([3, 4, 8]), np.array([], np.int64), np.array([0])]
-    by_hand = [
+    expected = [
         [sum(int(labels[row]) == label for row in rows) for label in range(4)] for rows in parts
     ]
-    assert count_labels(labels, parts, 4).tolist() == by_hand
+    assert count_labels(labels, parts, 4).tolist() == expected
 
 
 # A user's function: any list of arrays of indices, each sample at one device at most.
 @pytest.mark.parametrize(
     ("parts", "wrong"),
     [
+        (
+            np.array(3),
+            "must return a list of 2 arrays of sample indices, one for each device, "
+            r"got array\(3\)",
+        ),
         (None, "must return a list of 2 arrays of sample indices, one for each device, got None"),
         ([[0]], "one for each device, got 1"),
         ([[0], []], "samples of device 1 must be at least one, got none"),
@@ -296,3 +301,14 @@ def test_a_partition_by_path_may_leave_samples_out_and_return_a_matrix() -> None
         [1, 3],
         [0, 2],
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices"), [("iid", 7), ("dirichlet", 7), ("shards", 7), ("iid", 1437)]
+)
+def test_sizes_without_the_data_equal_those_of_the_partition(kind: str, devices: int) -> None:
+    training = TrainingSettings(partition=kind)
+    labels = np.arange(1437) % 10
+    sizes = get_sizes_without_data(training, devices)
+    assert sizes is not None
+    assert sizes.tolist() == [len(rows) for rows in partition_samples(training, labels, devices)]

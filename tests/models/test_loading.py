@@ -96,7 +96,13 @@ def test_a_factory_is_called_with_its_arguments_and_without_memory(module: Write
 def test_an_unknown_argument_of_a_factory_offers_the_nearest_one(module: Write) -> None:
     module(
         "picky",
-        "from torch import nn\n\ndef make(blocks=2):\n    return nn.Linear(4, blocks)\n\ndef open(**rest):\n    return make(**rest)\n",
+        """
+        def make(blocks=2):
+            return nn.Linear(4, blocks)
+
+        def open(**rest):
+            return make(**rest)
+        """,
     )
     with pytest.raises(
         UnknownName, match="picky:make argument 'block' is not known; did you mean 'blocks'"
@@ -221,7 +227,8 @@ def test_a_given_input_overrides_the_declared_one(module: Write) -> None:
     [
         (
             "no_such_package.nets:make",
-            r"cannot be imported: ModuleNotFoundError: No module named 'no_such_package'; is it installed",
+            r"cannot be imported: ModuleNotFoundError: No module named 'no_such_package'; "
+            "is it installed",
         ),
         ("torch.nn:Linar", r"torch\.nn has no 'Linar'; did you mean 'Linear'"),
         ("torch:nn.Linar", r"torch has no 'Linar'; did you mean 'Linear'"),
@@ -241,6 +248,7 @@ def test_an_invalid_path_is_an_error_of_one_line(reference: str, message: str) -
 def test_a_path_to_something_else_than_a_function_names_what_it_should_return() -> None:
     with pytest.raises(
         InvalidValue,
-        match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, got 'json'",
+        match=r"training\.loss 'json:__name__' must be a function or class that returns the loss, "
+        "got 'json'",
     ):
         import_factory("json:__name__", "training.loss", "the loss")

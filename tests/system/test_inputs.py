@@ -104,7 +104,10 @@ def test_more_elements_than_torch_can_count_are_rejected(text: str) -> None:
 
 
 def test_parsing_an_input_loads_no_torch() -> None:
-    code = "import sys, airsplit.system.inputs as i; i.parse_input_spec('3x4:int8'); print('torch' in sys.modules)"
+    code = (
+        "import sys, airsplit.system.inputs as i; i.parse_input_spec('3x4:int8'); "
+        "print('torch' in sys.modules)"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -14,7 +14,7 @@ import torch
 
 from airsplit import AirsplitError, Diverged, InvalidValue
 from airsplit.data.batches import Batches
-from airsplit.data.datasets import Samples, as_it_is
+from airsplit.data.datasets import Samples, pass_through
 from airsplit.runs.record import RoundRecord
 from airsplit.scenario.settings import ALGORITHMS, TrainingSettings
 from airsplit.training.coordinator import Training
@@ -486,7 +486,7 @@ def test_inputs_that_are_not_finite_are_named_as_the_cause() -> None:
     training = Training(tiny.scenario(splits=[2] * 5))
     inputs, labels = tiny.drawn(8, 0, tiny.FEATURES)
     inputs[5, 1] = math.nan
-    samples = Samples((inputs,), labels, as_it_is)
+    samples = Samples((inputs,), labels, pass_through)
     crew = Crew(
         training.replica,
         samples,

@@ -352,7 +352,7 @@ def test_only_some_samples_are_all_of_their_parts() -> None:
         torch.arange(10),
         lambda inputs: (inputs[0] * 2, inputs[1]),
     )
-    some = samples.some(np.array([1, 4, 9]))
+    some = samples.select(np.array([1, 4, 9]))
     assert len(some) == 3
     inputs, labels = some.batch(slice(0, 3))
     assert [tensor.tolist() for tensor in (*inputs, labels)] == [

@@ -173,7 +173,7 @@ def test_only_the_epoch_that_a_device_is_in_is_remembered() -> None:
 
     batches = Batches([np.arange(6), np.arange(6, 10)], batch_size=2, seed=0)
     first = [batches.rows(k, i).tolist() for i in range(30) for k in (0, 1)]
-    assert len(batches._last) == 2
+    assert len(batches._permutations) == 2
     assert [batches.rows(k, i).tolist() for i in range(30) for k in (0, 1)] == first
 
 

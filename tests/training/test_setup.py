@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from airsplit.core.errors import InvalidValue
-from airsplit.data.datasets import Samples, as_it_is
+from airsplit.data.datasets import Samples, pass_through
 from airsplit.training.setup import replica_of, require_labels
 from training import tiny
 
 
 def samples(labels: torch.Tensor) -> Samples:
-    return Samples((torch.zeros(len(labels), tiny.FEATURES),), labels, as_it_is)
+    return Samples((torch.zeros(len(labels), tiny.FEATURES),), labels, pass_through)
 
 
 def test_labels_beyond_the_models_classes_are_told_before_any_round() -> None:
@@ -59,7 +59,7 @@ def test_a_loss_of_the_users_own_knows_its_labels_itself() -> None:
 
 def test_a_model_that_fails_is_left_to_the_training_which_says_where() -> None:
     replica, _ = replica_of(tiny.scenario())
-    wrong = Samples((torch.zeros(4, tiny.FEATURES + 1),), torch.tensor([9, 9, 9, 9]), as_it_is)
+    wrong = Samples((torch.zeros(4, tiny.FEATURES + 1),), torch.tensor([9, 9, 9, 9]), pass_through)
     require_labels(replica, wrong, "mine:data")
 
 

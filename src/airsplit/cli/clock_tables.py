@@ -23,7 +23,7 @@ from airsplit.core.formatting import (
     pluralize,
 )
 from airsplit.data.batches import describe_short_devices
-from airsplit.data.partition import sizes_without_data
+from airsplit.data.partition import get_sizes_without_data
 from airsplit.runs.wording import NO_ENERGY, TIME_LABELS
 from airsplit.simulation.clock_simulation import ClockRun
 
@@ -67,7 +67,7 @@ def clock_report(clock: ClockRun) -> list[Text | Table]:
 def warn_of_short_devices(clock: ClockRun) -> str | None:
     """Return a warning if devices hold less than a batch, as far as known without the data."""
     fleet = clock.schedule.fleet
-    sizes = sizes_without_data(clock.schedule.settings, len(fleet))
+    sizes = get_sizes_without_data(clock.schedule.settings, len(fleet))
     if sizes is None:
         return None
     return describe_short_devices(sizes, clock.batch_size, fleet.device_name)

@@ -12,7 +12,7 @@ from rich.text import Text
 from airsplit.cli.plan_tables import describe_sent_inputs, warn_of_little_averaging
 from airsplit.cli.tables import make_list, make_table
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds
-from airsplit.data.batches import short_devices_in
+from airsplit.data.batches import describe_short_devices_in
 from airsplit.runs.comparison import Comparison
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import waiting_fraction
@@ -38,7 +38,7 @@ def run_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
         yield warning
 
     plan = RunFolder(folder).read_plan()
-    short = short_devices_in(plan)
+    short = describe_short_devices_in(plan)
     if short is not None:
         yield short
 

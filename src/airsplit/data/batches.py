@@ -1,4 +1,4 @@
-"""Mini-batches: which of its samples a device takes in which iteration, whenever and wherever that is asked."""
+"""Mini-batches: which of its samples a device uses in which iteration, asked for in any order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from airsplit.core.randomness import generator
 
 
 class Batches:
-    """Permutations of each device's samples, keyed (seed, device, epoch), cut into consecutive blocks; a short rest is dropped.
+    """Permutations of each device's samples, cut into consecutive batches.
 
-    A device with fewer samples than a batch uses all of them in every iteration.
+    A permutation is keyed (seed, device, epoch); samples that do not fill a batch at its end are
+    left out. A device with fewer samples than a batch uses all of them in every iteration.
+
+    Args:
+        parts: Rows of the training set that each device holds.
+        batch_size: Samples in a batch.
+        seed: Seed of the permutations.
+        iterations_per_round: E, which gives an iteration of a round its number over all rounds.
 
     >>> import numpy as np
     >>> batches = Batches([np.arange(5), np.array([8])], batch_size=2, seed=0)
@@ -24,75 +31,96 @@ class Batches:
     """
 
     def __init__(
-        self, parts: Sequence[Ints] | Mapping[int, Ints], batch_size: int, seed: int
+        self,
+        parts: Sequence[Ints] | Mapping[int, Ints],
+        batch_size: int,
+        seed: int,
+        iterations_per_round: int = 1,
     ) -> None:
-        self._parts, self._size, self._seed = parts, batch_size, seed
-        self._last: dict[
-            int, tuple[int, Ints]
-        ] = {}  # of each device the epoch that it is in, and its permutation
+        self._parts = parts
+        self._batch_size = batch_size
+        self._seed = seed
+        self._iterations_per_round = iterations_per_round
+        # The last epoch that each device asked for, and its permutation.
+        self._permutations: dict[int, tuple[int, Ints]] = {}
+
+    def rows_in_round(self, device: int, round_number: int, iteration: int) -> Ints:
+        """Return the rows that a device uses in an iteration of a round.
+
+        Rounds count from one, iterations of a round from zero.
+
+        >>> import numpy as np
+        >>> batches = Batches([np.arange(99)], batch_size=9, seed=0, iterations_per_round=5)
+        >>> (batches.rows_in_round(0, 2, 1) == batches.rows(0, 6)).all()
+        np.True_
+        """
+        return self.rows(device, (round_number - 1) * self._iterations_per_round + iteration)
 
     def rows(self, device: int, iteration: int) -> Ints:
-        """The rows of the training set that a device uses in an iteration, counted from zero over all rounds."""
+        """Return the rows that a device uses in an iteration, counted from zero over all rounds."""
         part = self._parts[device]
-        blocks = len(part) // self._size
-        if blocks == 0:
+        batches_per_epoch = len(part) // self._batch_size
+        if batches_per_epoch == 0:
             return part
-        epoch, block = divmod(iteration, blocks)
-        return self._shuffled(device, epoch)[block * self._size : (block + 1) * self._size]
+        epoch, batch = divmod(iteration, batches_per_epoch)
+        start = batch * self._batch_size
+        return self._shuffle(device, epoch)[start : start + self._batch_size]
 
     def size(self, device: int) -> int:
-        """How many samples its batches have."""
-        return min(self._size, len(self._parts[device]))
+        """Return the number of samples in a device's batches."""
+        return min(self._batch_size, len(self._parts[device]))
 
-    def _shuffled(self, device: int, epoch: int) -> Ints:
-        known = self._last.get(device)
-        if known is None or known[0] != epoch:
-            known = (
-                epoch,
-                generator(self._seed, "mini-batches", device, epoch).permutation(
-                    self._parts[device]
-                ),
-            )
-            self._last[device] = known
-        return known[1]
+    def _shuffle(self, device: int, epoch: int) -> Ints:
+        """Return a device's samples in the order of an epoch."""
+        last_epoch, permutation = self._permutations.get(device, (-1, None))
+        if permutation is None or last_epoch != epoch:
+            rng = generator(self._seed, "mini-batches", device, epoch)
+            permutation = rng.permutation(self._parts[device])
+            self._permutations[device] = (epoch, permutation)
+        return permutation
 
 
 def describe_short_devices(
     samples: Ints,
     batch_size: int,
     name: Callable[[int], str] = str,
-    counted: str = "plan and clock count",
+    counting: str = "plan and clock count",
 ) -> str | None:
-    """Return what is to be said of devices that hold fewer samples than a batch; None if there is none.
+    """Return a warning about devices that hold fewer samples than a batch; None if there are none.
 
-    >>> describe_short_devices(np.array([71, 72]), 72)
-    'training.batch_size is 72, but 1 of 2 devices holds fewer samples (0: 71); it uses all of them in every iteration, \
-while plan and clock count a whole batch'
+    Args:
+        samples: Number of samples of each device.
+        batch_size: Samples in a batch.
+        name: Returns the name of a device.
+        counting: What counts a whole batch for them all the same, with its verb.
+
+    >>> print(describe_short_devices(np.array([71, 72]), 72))
+    training.batch_size is 72, but 1 of 2 devices holds fewer samples (0: 71); it uses all of them \
+in every iteration, while plan and clock count a whole batch
     """
     short = np.flatnonzero(samples < batch_size)
     if not len(short):
         return None
-    some = [f"{name(int(k))}: {samples[k]:,}" for k in short[:3]]
-    if len(short) > len(some):
-        some.append("…")
+    examples = [f"{name(int(k))}: {samples[k]:,}" for k in short[:3]]
+    if len(short) > len(examples):
+        examples.append("…")
     holds, use = ("holds", "it uses") if len(short) == 1 else ("hold", "they use")
     return (
-        f"training.batch_size is {batch_size:,}, but {len(short):,} of {len(samples):,} devices {holds} fewer samples "
-        f"({', '.join(some)}); {use} all of them in every iteration, while {counted} a whole batch"
+        f"training.batch_size is {batch_size:,}, but {len(short):,} of {len(samples):,} devices "
+        f"{holds} fewer samples ({', '.join(examples)}); {use} all of them in every iteration, "
+        f"while {counting} a whole batch"
     )
 
 
-def short_devices_in(plan: Mapping[str, Any]) -> str | None:
-    """Return the same of the devices in the plan.json of a run; None if it does not say what they hold."""
-    samples, names, batch_size = (
-        plan.get(key) for key in ("samples", "device_names", "batch_size")
-    )
-    if (
-        not isinstance(samples, list)
-        or not isinstance(names, list)
-        or not isinstance(batch_size, int)
-    ):
+def describe_short_devices_in(plan: Mapping[str, Any]) -> str | None:
+    """Return this warning for the plan.json of a run; None if the file lacks the numbers."""
+    samples = plan.get("samples")
+    names = plan.get("device_names")
+    batch_size = plan.get("batch_size")
+    if not isinstance(samples, list) or not all(isinstance(count, int) for count in samples):
         return None
-    if len(samples) != len(names) or not all(isinstance(count, int) for count in samples):
+    if not isinstance(names, list) or len(names) != len(samples):
+        return None
+    if not isinstance(batch_size, int):
         return None
     return describe_short_devices(np.array(samples), batch_size, lambda k: str(names[k]))

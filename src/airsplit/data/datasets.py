@@ -1,4 +1,4 @@
-"""What is learned from: a data set by name, fitted to what the model takes."""
+"""Data sets by name, adapted to the inputs of the model."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, require_choice
 from airsplit.data.image_files import Bytes, Images, read_images
 from airsplit.data.image_sets import IMAGE_SETS, ImageSet, get_image_set
-from airsplit.data.user_data import Pair, own_data
+from airsplit.data.user_data import Pair, load_user_data
 from airsplit.system.inputs import InputSpec, Shape, format_shape
 
 Tensors = tuple[Tensor, ...]
 
-WHITE = 255  # of a byte
-_AT_ONCE = 256  # images that are resized together
-MOST_CLASSES = 1_000_000
+# The byte of a white pixel.
+WHITE = 255
+# Images that are resized in one call, as floats: all of them might not fit into memory.
+RESIZE_BATCH = 256
+# Each device's mix of classes is held in memory.
+MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples as they are stored, and how they become what the model takes.
+    """Samples as they are stored, and how they become inputs of the model.
 
-    inputs   one tensor for each input of the model, each n × …
-    labels   n × …: whole numbers, or floats to be fitted
-    prepare  stored inputs, of a batch, on any device, to what the model takes
+    Attributes:
+        inputs: One tensor for each input of the model, with one row per sample.
+        labels: One row per sample; whole numbers, or floats for a regression.
+        prepare: Turns a batch of stored inputs, on any device, into inputs of the model.
     """
 
     inputs: Tensors
@@ -42,39 +46,34 @@ class Samples:
         return len(self.labels)
 
     def to(self, device: torch.device) -> Samples:
-        """The same samples on a device."""
-        return replace(
-            self,
-            inputs=tuple(stored.to(device) for stored in self.inputs),
-            labels=self.labels.to(device),
-        )
+        """Copy the samples to a device."""
+        inputs = tuple(tensor.to(device) for tensor in self.inputs)
+        return replace(self, inputs=inputs, labels=self.labels.to(device))
 
-    def some(self, rows: Ints) -> Samples:
-        """Only these."""
-        at = torch.as_tensor(rows, device=self.labels.device)
-        return replace(
-            self, inputs=tuple(stored[at] for stored in self.inputs), labels=self.labels[at]
-        )
+    def select(self, rows: Ints) -> Samples:
+        """Return only these rows."""
+        index = torch.as_tensor(rows, device=self.labels.device)
+        inputs = tuple(tensor[index] for tensor in self.inputs)
+        return replace(self, inputs=inputs, labels=self.labels[index])
 
     def batch(self, rows: Tensor | slice) -> tuple[Tensors, Tensor]:
-        """The inputs of these rows, as the model takes them, and their labels; copies, since a model may change what it is given."""
-        return self.prepare(tuple(_copied(stored, rows) for stored in self.inputs)), _copied(
-            self.labels, rows
-        )
+        """Return inputs of the model and labels. Copies, since a model may change its inputs."""
+        inputs = tuple(_copy_rows(tensor, rows) for tensor in self.inputs)
+        return self.prepare(inputs), _copy_rows(self.labels, rows)
 
 
-def _copied(stored: Tensor, rows: Tensor | slice) -> Tensor:
-    return (
-        stored[rows].clone() if isinstance(rows, slice) else stored[rows]
-    )  # numbers of rows copy by themselves
+def _copy_rows(stored: Tensor, rows: Tensor | slice) -> Tensor:
+    # Indexing by a tensor copies; a slice is a view.
+    return stored[rows].clone() if isinstance(rows, slice) else stored[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Samples to train on and to test on.
 
-    classes  how many there are, where a label is one whole number; else None
-    given    the rows of `train` that each device holds, where the data came parted; else None
+    Attributes:
+        classes: Number of classes if a label is one whole number, else None.
+        given: Rows of `train` of each device, if the data came divided among devices, else None.
     """
 
     train: Samples
@@ -90,15 +89,19 @@ def load_dataset(
     folder: str | os.PathLike[str] | None = None,
     given: bool = False,
 ) -> Dataset:
-    """A built-in data set, or what "package.module:factory" returns, for a model that takes `inputs`.
+    """Load a data set for a model that takes `inputs`.
 
-    Built-in images fit themselves to the model: digits are resized, others get background around them, grey ones are
-    repeated in three channels.  They are never cropped, shrunk or robbed of their color.
+    Built-in images are adapted to the model: digits are resized, others get a border of
+    background, and grey images are repeated in three channels. They are never cropped, shrunk or
+    turned to grey.
 
-    A factory is called without arguments and returns (train, test), each a pair (inputs, labels) of tensors or arrays;
-    with `given` it returns (devices, test), a pair for each device.  `inputs` is a tuple where the model takes several.
-
-    folder  where the files of built-in data sets lie, see `data_folder`
+    Args:
+        name: A built-in data set, or "package.module:factory". A factory is called without
+            arguments and returns (train, test), each a pair (inputs, labels) of tensors or arrays.
+            Its inputs are a tuple if the model takes several.
+        inputs: Inputs of the model.
+        folder: Data folder of the built-in data sets; see `find_data_folder`.
+        given: Whether the factory returns (devices, test) instead, with a pair for each device.
 
     >>> digits = load_dataset("digits", [InputSpec((3, 32, 32))])
     >>> (images,), labels = digits.train.batch(slice(0, 5))
@@ -106,24 +109,30 @@ def load_dataset(
     (torch.Size([5, 3, 32, 32]), torch.float32, [0, 6, 0, 2, 7], 10)
     """
     if ":" in name:
-        return _own(name, inputs, given)
+        return _load_user_dataset(name, inputs, given)
     require_choice("training.dataset", name, IMAGE_SETS)
     if given:
         raise InvalidValue(
-            f'training.partition "given" needs a dataset factory, got {name!r}; take another partition'
+            f'training.partition "given" needs a dataset factory, got {name!r}; '
+            "take another partition"
         )
-    known, spec = get_image_set(name), _image_input(name, inputs)
-    _require_fit(name, known, spec.shape)
-    train, test = (_samples(images, known, spec) for images in read_images(name, folder))
-    return Dataset(train, test, len(known.labels), None)
+    image_set = get_image_set(name)
+    spec = _require_image_input(name, inputs)
+    _require_fit(name, image_set, spec.shape)
+    train, test = (_adapt(images, image_set, spec) for images in read_images(name, folder))
+    return Dataset(train, test, len(image_set.labels), None)
 
 
 @dataclass(frozen=True)
 class Standardize:
-    """Stored bytes to what a model takes: background around, the same grey in each channel, mean 0 and variance 1.
+    """Turns stored bytes into standardized images with a border of background.
 
-    shape      channels, height, width that the model takes
-    mean, std  of each channel, where white is 1; before there was background around
+    Attributes:
+        shape: Channels, height and width of the model's input. Grey images are repeated in all
+            channels.
+        mean: Mean of each channel of the stored images, without the border, if white is 1.
+        std: Standard deviation of each channel.
+        dtype: Type of the model's input.
 
     >>> grey = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     >>> Standardize((1, 1, 4), (0.5,), (0.25,), torch.float32)((grey,))
@@ -138,92 +147,105 @@ class Standardize:
     def __call__(self, inputs: Tensors) -> Tensors:
         (images,) = inputs
         channels, height, width = self.shape
-        above, left = (height - images.shape[2]) // 2, (width - images.shape[3]) // 2
-        around = (left, width - images.shape[3] - left, above, height - images.shape[2] - above)
+        extra_height = height - images.shape[2]
+        extra_width = width - images.shape[3]
+        top = extra_height // 2
+        left = extra_width // 2
+        bordered = pad(images, (left, extra_width - left, top, extra_height - top))
+
+        # Half precision cannot hold 255 · std to the last digit: round once, at the end.
         exact = torch.promote_types(self.dtype, torch.float32)
-        values = pad(images, around).to(exact)
         mean, std = (
-            WHITE * torch.tensor(each, dtype=exact, device=images.device).view(-1, 1, 1)
-            for each in (self.mean, self.std)
+            WHITE * torch.tensor(values, dtype=exact, device=images.device).view(-1, 1, 1)
+            for values in (self.mean, self.std)
         )
-        return (((values - mean) / std).expand(-1, channels, -1, -1).to(self.dtype).contiguous(),)
+        standardized = (bordered.to(exact) - mean) / std
+        return (standardized.expand(-1, channels, -1, -1).to(self.dtype).contiguous(),)
 
 
-def as_it_is(inputs: Tensors) -> Tensors:
-    """The `prepare` of data that is stored as the model takes it."""
+def pass_through(inputs: Tensors) -> Tensors:
+    """Return stored inputs unchanged: the `prepare` of a user's data."""
     return inputs
 
 
-def _image_input(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
-    """The one input of a model that takes images."""
-    floating = [spec.dtype == "" or getattr(torch, spec.dtype).is_floating_point for spec in inputs]
-    if len(inputs) != 1 or len(inputs[0].shape) != 3 or not all(floating):
-        takes = " and ".join(str(spec) for spec in inputs) or "nothing"
-        rule = "one input of channels x height x width in a floating type"
+def _require_image_input(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
+    """Return the only input of a model of images."""
+    is_floating = [
+        spec.dtype == "" or getattr(torch, spec.dtype).is_floating_point for spec in inputs
+    ]
+    if len(inputs) != 1 or len(inputs[0].shape) != 3 or not all(is_floating):
+        actual = " and ".join(str(spec) for spec in inputs) or "none"
         raise InvalidValue(
-            f"training.dataset {name!r} needs a model with {rule}, e.g. 3x32x32, got {takes}; take another model or dataset"
+            f"training.dataset {name!r} needs a model with one input of channels x height x width "
+            f"in a floating type, e.g. 3x32x32, got {actual}; take another model or dataset"
         )
     return inputs[0]
 
 
-def _require_fit(name: str, known: ImageSet, shape: Shape) -> None:
-    channels, height, width = known.shape
-    if shape[0] not in (channels, 3) or shape[1] < height or shape[2] < width:
-        which = str(channels) if channels == 3 else f"{channels} or 3"
-        what = f"{which} channels and at least {height}x{width}, e.g. {format_shape((channels, max(height, 32), max(width, 32)))}"
-        why = f"its images are {format_shape(known.shape)}, and never cropped, shrunk or made grey"
-        raise InvalidValue(
-            f"training.dataset {name!r} needs a model that takes {what}, got {format_shape(shape)}: {why}; set model.input_shape"
-        )
-
-
-def _samples(images: Images, known: ImageSet, spec: InputSpec) -> Samples:
-    pixels = (
-        torch.from_numpy(images.pixels)
-        if known.brightest == WHITE
-        else _resized(images.pixels, known.brightest, spec.shape[1:])
+def _require_fit(name: str, image_set: ImageSet, shape: Shape) -> None:
+    """Raise if the model's input is smaller than the images, or grey where they are in color."""
+    channels, height, width = image_set.shape
+    if shape[0] in (channels, 3) and shape[1] >= height and shape[2] >= width:
+        return
+    possible_channels = str(channels) if channels == 3 else f"{channels} or 3"
+    example = format_shape((channels, max(height, 32), max(width, 32)))
+    raise InvalidValue(
+        f"training.dataset {name!r} needs a model that takes {possible_channels} channels and at "
+        f"least {height}x{width}, e.g. {example}, got {format_shape(shape)}: its images are "
+        f"{format_shape(image_set.shape)}, and are never cropped, shrunk or turned to grey; "
+        "set model.input_shape"
     )
+
+
+def _adapt(images: Images, image_set: ImageSet, spec: InputSpec) -> Samples:
+    """Return images for an input of the model; they stay bytes until a batch is taken."""
+    if image_set.white == WHITE:
+        pixels = torch.from_numpy(images.pixels)
+    else:
+        pixels = _resize(images.pixels, image_set.white, spec.shape[1:])
     dtype = getattr(torch, spec.dtype) if spec.dtype else torch.get_default_dtype()
-    return Samples(
-        (pixels,),
-        torch.from_numpy(images.labels),
-        Standardize(spec.shape, known.mean, known.std, dtype),
-    )
+    prepare = Standardize(spec.shape, image_set.mean, image_set.std, dtype)
+    return Samples((pixels,), torch.from_numpy(images.labels), prepare)
 
 
-def _resized(pixels: Bytes, brightest: int, size: Shape) -> Tensor:
-    """Small images, enlarged bilinearly, as bytes of which 255 is white."""
-    made = torch.empty((len(pixels), pixels.shape[1], *size), dtype=torch.uint8)
-    for start in range(0, len(pixels), _AT_ONCE):
-        some = torch.from_numpy(pixels[start : start + _AT_ONCE]).to(torch.float32)
-        large = interpolate(some, size=size, mode="bilinear", align_corners=False)
-        made[start : start + _AT_ONCE] = (large * (WHITE / brightest)).round()
-    return made
+def _resize(pixels: Bytes, white: int, size: Shape) -> Tensor:
+    """Enlarge small images bilinearly, and scale them to bytes of which 255 is white."""
+    resized = torch.empty((len(pixels), pixels.shape[1], *size), dtype=torch.uint8)
+    for start in range(0, len(pixels), RESIZE_BATCH):
+        small = torch.from_numpy(pixels[start : start + RESIZE_BATCH]).to(torch.float32)
+        large = interpolate(small, size=size, mode="bilinear", align_corners=False)
+        resized[start : start + RESIZE_BATCH] = (large * (WHITE / white)).round()
+    return resized
 
 
-def _own(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
-    parts, test = own_data(name, inputs, given)
+def _load_user_dataset(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
+    parts, test = load_user_data(name, inputs, given)
+    train = _concatenate(parts)
+    test_samples = _concatenate([test])
+
+    classes = None
+    if train.labels.ndim == 1 and not train.labels.is_floating_point():
+        highest = int(max(train.labels.max(), test_samples.labels.max()))
+        if highest >= MAX_CLASSES:
+            raise InvalidValue(
+                f"training.dataset {name!r}: labels that are whole numbers are classes, which must "
+                f"be below {MAX_CLASSES:,}, got {highest:,}; make them floats if they are "
+                "quantities"
+            )
+        classes = highest + 1
+
+    if not given:
+        return Dataset(train, test_samples, classes, None)
     ends = np.cumsum([len(labels) for _, labels in parts])
     rows = tuple(
         np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, parts, strict=True)
     )
-    train_labels, test_labels = torch.cat([labels for _, labels in parts]), torch.cat([test[1]])
-    classes = None
-    if train_labels.ndim == 1 and not train_labels.is_floating_point():
-        classes = int(max(train_labels.max(), test_labels.max())) + 1
-        if classes > MOST_CLASSES:  # each device's mix of classes is held in memory
-            raise InvalidValue(
-                f"training.dataset {name!r}: labels that are whole numbers are classes, below {MOST_CLASSES:,}, got {classes - 1:,}; "
-                "make them floats where they are quantities"
-            )
-    train = Samples(_joined(parts), train_labels, as_it_is)
-    return Dataset(
-        train, Samples(_joined([test]), test_labels, as_it_is), classes, rows if given else None
-    )
+    return Dataset(train, test_samples, classes, rows)
 
 
-def _joined(parts: Sequence[Pair]) -> Tensors:
-    """Inputs one after the other, in memory of our own: what the factory keeps is neither changed nor followed."""
-    return tuple(
-        torch.cat(several) for several in zip(*(inputs for inputs, _ in parts), strict=True)
-    )
+def _concatenate(parts: Sequence[Pair]) -> Samples:
+    """Return the samples of all parts, in memory that the factory does not share."""
+    # torch.cat copies even a single tensor.
+    columns = zip(*(inputs for inputs, _ in parts), strict=True)
+    inputs = tuple(torch.cat(tensors) for tensors in columns)
+    return Samples(inputs, torch.cat([labels for _, labels in parts]), pass_through)

@@ -1,7 +1,7 @@
-"""Reading the published files of image sets: whole and unaltered, or not at all.  No torch here.
+"""Reading the published files of image sets, unaltered or not at all. No torch here.
 
-Files come from the network, so nothing in them is believed: sizes are bounded before memory is taken, the MD5 is checked
-before content is used, and a pickle can make nothing but an array of bytes, from bytes.
+Files come from the network, so nothing in them is trusted: sizes are bounded before memory is
+taken, the MD5 is checked before content is used, and a pickle can only make an array of bytes.
 """
 
 from __future__ import annotations
@@ -29,131 +29,151 @@ Bytes = NDArray[np.uint8]
 
 
 class Images(NamedTuple):
-    """pixels  images × channels × height × width, as stored;  labels  one whole number each"""
+    """Images as stored, and their classes.
+
+    Attributes:
+        pixels: Images × channels × height × width.
+        labels: One class for each image.
+    """
 
     pixels: Bytes
     labels: Ints
 
 
 def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tuple[Images, Images]:
-    """The images to train on and to test on of a built-in data set.
+    """Return the training images and the test images of a built-in data set.
 
     >>> train, test = read_images("digits")
     >>> train.pixels.shape, len(test.labels)
     ((1437, 1, 8, 8), 360)
     """
-    known = get_image_set(name)
-    if not known.files:
-        return _digits(known)
-    where, paths = find_data_folder(folder), list(known.files)
+    image_set = get_image_set(name)
+    if not image_set.files:
+        return _load_digits(image_set)
+    root = find_data_folder(folder)
 
     def read(path: str) -> bytes:
-        return _read_of(name, where, path, known.files[path])
+        # os.path.exists, unlike Path.exists, does not raise if a folder is not readable.
+        if not os.path.exists(root / path):
+            raise FileProblem(
+                f"{name}: there is no file {path!r} in the data folder {str(root)!r}; "
+                f"`airsplit data {name}` downloads it; or name the folder that has it with "
+                "--data DIR or AIRSPLIT_DATA"
+            )
+        hint = f"; delete it, and download it again with `airsplit data {name}`"
+        return read_published(root / path, image_set.files[path], hint)
 
-    return (_cifar_set if paths[-1].endswith("batches.meta") else _idx_set)(known, paths, read)
-
-
-def _read_of(name: str, where: Path, path: str, published: DataFile) -> bytes:
-    """One file of a data set; an error says how to come by it."""
-    command = f"`airsplit data {name}`"
-    if not os.path.exists(
-        where / path
-    ):  # unlike Path's, it does not raise where a folder may not be looked into
-        way = f"{command} downloads it; or say where it is with --data DIR or AIRSPLIT_DATA"
-        raise FileProblem(
-            f"{name}: there is no file {path!r} in the data folder {str(where)!r}; {way}"
-        )
-    return read_published(
-        where / path, published, hint=f"; delete it, and download it again with {command}"
-    )
+    paths = list(image_set.files)
+    if paths[-1].endswith("batches.meta"):
+        return _read_cifar(image_set, paths, read)
+    return _read_mnist(image_set, paths, read)
 
 
 def read_published(path: str | os.PathLike[str], published: DataFile, hint: str = "") -> bytes:
-    """The content of a file, if it is what was published."""
+    """Return the content of a file; raise if it is not what was published.
+
+    Args:
+        path: The file.
+        published: Its length and MD5.
+        hint: What to do about it, added to the error.
+    """
     try:
         with Path(path).open("rb") as file:
+            # One byte more than expected tells a longer file without reading all of it.
             content = file.read(published.size_bytes + 1)
     except OSError as error:
         raise FileProblem(f"data file {str(path)!r} cannot be read: {error.strerror}") from None
+
     if len(content) != published.size_bytes:
-        length = "is cut short" if len(content) < published.size_bytes else "is too long"
+        problem = "is cut short" if len(content) < published.size_bytes else "is too long"
         raise FileProblem(
-            f"data file {str(path)!r} {length}: it must have {published.size_bytes:,} bytes{hint}"
+            f"data file {str(path)!r} {problem}: it must have {published.size_bytes:,} bytes{hint}"
         )
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != published.md5:
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if md5 != published.md5:
         raise FileProblem(
-            f"data file {str(path)!r} is altered: its MD5 must be {published.md5}, got {found}{hint}"
+            f"data file {str(path)!r} is altered: its MD5 must be {published.md5}, got {md5}{hint}"
         )
     return content
 
 
-# ---- MNIST and what is stored like it ------------------------------------------------------------------------------------
-def _idx_set(
-    known: ImageSet, paths: list[str], read: Callable[[str], bytes]
+def _read_mnist(
+    image_set: ImageSet, paths: list[str], read: Callable[[str], bytes]
 ) -> tuple[Images, Images]:
-    """Files in the order training images, training labels, test images, test labels."""
+    """Read idx files: training images, training labels, test images, test labels."""
 
-    def part(images: str, labels: str, count: int) -> Images:
-        pixels = read_idx(read(images), (count, *known.shape[1:]), what=images)
+    def read_split(images: str, labels: str, count: int) -> Images:
+        pixels = read_idx(read(images), (count, *image_set.shape[1:]), what=images)
         numbers = read_idx(read(labels), (count,), what=labels)
-        return Images(pixels.reshape(count, *known.shape), _checked_labels(numbers, known, labels))
+        _require_classes(numbers, image_set, labels)
+        return Images(pixels.reshape(count, *image_set.shape), numbers.astype(np.int64))
 
-    return part(paths[0], paths[1], known.train), part(paths[2], paths[3], known.test)
+    train = read_split(paths[0], paths[1], image_set.train)
+    test = read_split(paths[2], paths[3], image_set.test)
+    return train, test
 
 
 def read_idx(content: bytes, shape: Shape, what: str = "idx file") -> Bytes:
-    """The bytes that a gzipped idx file holds; it must hold exactly this shape."""
+    """Return the bytes in a gzipped idx file, which must have exactly this shape."""
+    # Two zero bytes, 8 for unsigned bytes, the number of axes, then their sizes.
     header = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
-    wanted = len(header) + math.prod(shape)
-    unpacker = zlib.decompressobj(wbits=31)
+    length = len(header) + math.prod(shape)
+    decompressor = zlib.decompressobj(wbits=31)
     try:
-        raw = unpacker.decompress(content, wanted + 1)  # no more than this, whatever is packed
+        # A bound on the output: a small file may unpack to any size.
+        raw = decompressor.decompress(content, length + 1)
     except zlib.error as error:
         raise FileProblem(f"{what} is not gzip, or damaged: {error}") from None
-    if not unpacker.eof or len(raw) != wanted or not raw.startswith(header):
+
+    if not decompressor.eof or len(raw) != length or not raw.startswith(header):
         sizes = " x ".join(map(str, shape))
         raise FileProblem(
-            f"{what} must hold {sizes} bytes in idx format, got {show(raw[: len(header)])}… of {len(raw):,} bytes or more"
+            f"{what} must hold {sizes} bytes in idx format, "
+            f"got {show(raw[: len(header)])}… of {len(raw):,} bytes or more"
         )
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape).copy()
 
 
-# ---- CIFAR-10 ------------------------------------------------------------------------------------------------------------
-def _cifar_set(
-    known: ImageSet, paths: list[str], read: Callable[[str], bytes]
+def _read_cifar(
+    image_set: ImageSet, paths: list[str], read: Callable[[str], bytes]
 ) -> tuple[Images, Images]:
-    """Files in the order training batches, test batch, and one with the names of the classes, which are known."""
-    *train, test, _ = paths
-    rows = known.train // len(train)
-    pixels, labels = (
-        np.empty((known.train, *known.shape), np.uint8),
-        np.empty(known.train, np.int64),
-    )
-    for at, path in enumerate(train):
-        here = slice(at * rows, at * rows + rows)
-        pixels[here], labels[here] = _batch(read, path, rows, known)
-    return Images(pixels, labels), _batch(read, test, known.test, known)
+    """Read pickled batches: those for training, the one for testing; class names are known."""
+    *train_paths, test_path, _ = paths
 
+    def read_batch(path: str, count: int) -> Images:
+        size = math.prod(image_set.shape)
+        data, labels = read_pickled_batch(read(path), count, size, what=path)
+        _require_classes(labels, image_set, path)
+        return Images(data.reshape(count, *image_set.shape), labels)
 
-def _batch(read: Callable[[str], bytes], path: str, rows: int, known: ImageSet) -> Images:
-    data, labels = read_pickled_batch(read(path), rows, math.prod(known.shape), what=path)
-    return Images(data.reshape(rows, *known.shape), _checked_labels(labels, known, path))
+    batch_size = image_set.train // len(train_paths)
+    # Filled batch by batch: concatenating all of them would take twice the memory.
+    pixels = np.empty((image_set.train, *image_set.shape), np.uint8)
+    labels = np.empty(image_set.train, np.int64)
+    for number, path in enumerate(train_paths):
+        rows = slice(number * batch_size, (number + 1) * batch_size)
+        batch = read_batch(path, batch_size)
+        pixels[rows] = batch.pixels
+        labels[rows] = batch.labels
+    return Images(pixels, labels), read_batch(test_path, image_set.test)
 
 
 def read_pickled_batch(
     content: bytes, rows: int, columns: int, what: str = "batch"
 ) -> tuple[Bytes, Ints]:
-    """The arrays `data` and `labels` of a batch that Python 2 pickled, of this size."""
+    """Return the arrays `data` and `labels` of a batch that was pickled by Python 2."""
     try:
-        made = _OnlyByteArrays(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:  # a pickle can fail in every way that there is
+        batch = ByteArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:
+        # A damaged pickle can raise anything.
         raise FileProblem(
             f"{what} is not a batch of images: {type(error).__name__}: {show(str(error))}"
         ) from None
-    data, labels = (
-        (made.get(b"data"), made.get(b"labels")) if isinstance(made, dict) else (None, None)
-    )
+
+    if not isinstance(batch, dict):
+        batch = {}
+    data = batch.get(b"data")
+    labels = batch.get(b"labels")
     if not isinstance(data, _Array) or data.values is None or data.values.shape != (rows, columns):
         raise FileProblem(f"{what} must hold {rows} x {columns} bytes as 'data'")
     if (
@@ -165,8 +185,8 @@ def read_pickled_batch(
     return data.values, np.array(labels, np.int64)
 
 
-class _Type:
-    """Stands in for numpy.dtype: holds its code, and lets its state pass."""
+class _Dtype:
+    """A stand-in for numpy.dtype that keeps its code and ignores its state."""
 
     __slots__ = ("code",)
 
@@ -178,7 +198,7 @@ class _Type:
 
 
 class _Array:
-    """Stands in for numpy's array: its state may be bytes in rows, and nothing else."""
+    """A stand-in for numpy's array that takes rows of bytes as its state, and nothing else."""
 
     __slots__ = ("values",)
 
@@ -186,10 +206,10 @@ class _Array:
         self.values: Bytes | None = None
 
     def __setstate__(self, state: Any) -> None:
-        _, shape, kind, columns_first, content = state
+        _, shape, dtype, columns_first, content = state
         if (
-            not isinstance(kind, _Type)
-            or kind.code != b"u1"
+            not isinstance(dtype, _Dtype)
+            or dtype.code != b"u1"
             or columns_first
             or not isinstance(content, bytes)
         ):
@@ -197,13 +217,13 @@ class _Array:
         self.values = np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
-class _OnlyByteArrays(pickle.Unpickler):
-    """Makes what a batch needs out of our own stand-ins; no name in the file leads to code of numpy's or anybody's."""
+class ByteArrayUnpickler(pickle.Unpickler):
+    """Builds a batch out of stand-ins; no name in the file leads to numpy's code or any other."""
 
     STAND_INS: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): "ndarray",
-        ("numpy", "dtype"): _Type,
+        ("numpy", "dtype"): _Dtype,
     }
 
     def find_class(self, module: str, name: str) -> Any:
@@ -212,23 +232,21 @@ class _OnlyByteArrays(pickle.Unpickler):
         return self.STAND_INS[module, name]
 
 
-# ---- digits --------------------------------------------------------------------------------------------------------------
-def _digits(known: ImageSet) -> tuple[Images, Images]:
-    """scikit-learn's, parted by a draw that is always the same."""
+def _load_digits(image_set: ImageSet) -> tuple[Images, Images]:
+    """Split scikit-learn's digits, by a permutation that never changes."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    rows = generator(0, "digits").permutation(len(found.target))
-    pixels = found.images[rows].astype(np.uint8).reshape(-1, *known.shape)
-    labels = found.target[rows].astype(np.int64)
-    return Images(pixels[: known.train], labels[: known.train]), Images(
-        pixels[known.train :], labels[known.train :]
-    )
+    digits = load_digits()
+    rows = generator(0, "digits").permutation(len(digits.target))
+    pixels = digits.images[rows].astype(np.uint8).reshape(-1, *image_set.shape)
+    labels = digits.target[rows].astype(np.int64)
+    train = Images(pixels[: image_set.train], labels[: image_set.train])
+    test = Images(pixels[image_set.train :], labels[image_set.train :])
+    return train, test
 
 
-def _checked_labels(labels: NDArray[Any], known: ImageSet, what: str) -> Ints:
-    if labels.max(initial=0) >= len(known.labels):
-        raise FileProblem(
-            f"{what} must hold labels from 0 to {len(known.labels) - 1}, got {labels.max()}"
-        )
-    return labels.astype(np.int64)
+def _require_classes(labels: NDArray[Any], image_set: ImageSet, what: str) -> None:
+    """Raise if a label is not the number of a class."""
+    highest = len(image_set.labels) - 1
+    if labels.max(initial=0) > highest:
+        raise FileProblem(f"{what} must hold labels from 0 to {highest}, got {labels.max()}")

@@ -1,4 +1,7 @@
-"""The built-in data sets: what their images are, which files hold them, and where these lie.  No torch here."""
+"""The built-in data sets: what is in them, where they were published, where their files are kept.
+
+No torch and no numpy here, so that commands can list data sets quickly.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,20 @@ class DataFile:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """What is known of a data set before it is read.
+    """What is known about a data set before it is read.
 
-    title      its name as figures write it
-    shape      channels, height, width of an image as stored
-    train      how many images there are to train on, and in `test` to test on
-    brightest  the value of a white pixel; background is 0
-    mean, std  of each channel of the training images, where a white pixel is 1
-    labels     the name of each class
-    files      path in the data folder: the file that was published
+    Attributes:
+        title: Its name in figures.
+        shape: Channels, height and width of an image as stored.
+        train: Number of training images.
+        test: Number of test images.
+        mean: Mean of each channel of the training images, if white is 1.
+        std: Standard deviation of each channel.
+        labels: Name of each class.
+        white: Stored value of a white pixel; background is 0.
+        files: Path in the data folder → file as published. Empty if scikit-learn brings the data.
+        url: Web folder with these files, each under its name, or with the archive.
+        archive: Name of the .tar.gz that has the files under their paths, and what it must be.
     """
 
     title: str
@@ -54,17 +62,22 @@ class ImageSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     labels: tuple[str, ...] = DIGITS
-    brightest: int = 255
+    white: int = 255
     files: Mapping[str, DataFile] = field(default_factory=dict)
+    url: str = ""
+    archive: tuple[str, DataFile] | None = None
 
 
-def _idx_files(folder: str, md5_and_size: Mapping[str, tuple[str, int]]) -> dict[str, DataFile]:
+def _declare_idx_files(
+    folder: str, md5_and_size: Mapping[str, tuple[str, int]]
+) -> dict[str, DataFile]:
     return {
-        f"{folder}/raw/{name}-ubyte.gz": DataFile(*known) for name, known in md5_and_size.items()
+        f"{folder}/raw/{name}-ubyte.gz": DataFile(md5, size)
+        for name, (md5, size) in md5_and_size.items()
     }
 
 
-MNIST_FILES = _idx_files(
+MNIST_FILES = _declare_idx_files(
     "MNIST",
     {
         "train-images-idx3": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
@@ -73,7 +86,7 @@ MNIST_FILES = _idx_files(
         "t10k-labels-idx1": ("ec29112dd5afa0611ce80d1b7f02629c", 4_542),
     },
 )
-FASHION_FILES = _idx_files(
+FASHION_FILES = _declare_idx_files(
     "FashionMNIST",
     {
         "train-images-idx3": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
@@ -92,37 +105,61 @@ CIFAR_FILES = {
     "cifar-10-batches-py/batches.meta": DataFile("5ff9c542aee3614f3951f8cda6e48888", 158),
 }
 
-# mean and std of digits are those of its 1,437 training images, see the tests; the others are the published ones
 IMAGE_SETS = {
-    "digits": ImageSet("digits", (1, 8, 8), 1437, 360, (0.3050,), (0.3760,), brightest=16),
+    "digits": ImageSet(
+        title="digits",
+        shape=(1, 8, 8),
+        train=1437,
+        test=360,
+        # Of the 1,437 training images, which are drawn here: see the tests. The others' mean and
+        # std are the published ones.
+        mean=(0.3050,),
+        std=(0.3760,),
+        white=16,
+    ),
     "mnist": ImageSet(
-        "MNIST", (1, 28, 28), 60_000, 10_000, (0.1307,), (0.3081,), files=MNIST_FILES
+        title="MNIST",
+        shape=(1, 28, 28),
+        train=60_000,
+        test=10_000,
+        mean=(0.1307,),
+        std=(0.3081,),
+        files=MNIST_FILES,
+        url="https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
     "fashion-mnist": ImageSet(
-        "Fashion-MNIST",
-        (1, 28, 28),
-        60_000,
-        10_000,
-        (0.2860,),
-        (0.3530,),
-        CLOTHES,
+        title="Fashion-MNIST",
+        shape=(1, 28, 28),
+        train=60_000,
+        test=10_000,
+        mean=(0.2860,),
+        std=(0.3530,),
+        labels=CLOTHES,
         files=FASHION_FILES,
+        # There is no https at this address; the MD5 of each file is checked.
+        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
     "cifar10": ImageSet(
-        "CIFAR-10",
-        (3, 32, 32),
-        50_000,
-        10_000,
-        (0.4914, 0.4822, 0.4465),
-        (0.2470, 0.2435, 0.2616),
-        THINGS,
+        title="CIFAR-10",
+        shape=(3, 32, 32),
+        train=50_000,
+        test=10_000,
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),
+        labels=THINGS,
         files=CIFAR_FILES,
+        url="https://www.cs.toronto.edu/~kriz/",
+        archive=(
+            "cifar-10-python.tar.gz",
+            DataFile("c58f30108f718f92721af3b95e74349a", 170_498_071),
+        ),
     ),
 }
 
 
 def get_image_set(name: str) -> ImageSet:
-    """
+    """Return a built-in data set; raise for an unknown name, with the nearest one.
+
     >>> get_image_set("cifar10").shape
     (3, 32, 32)
     """
@@ -130,34 +167,34 @@ def get_image_set(name: str) -> ImageSet:
 
 
 def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where data files lie: `folder`, else what AIRSPLIT_DATA says, else airsplit/data in the user's cache folder.
+    """Return the folder with the data files.
+
+    That is `folder` if given, else AIRSPLIT_DATA, else airsplit/data in the user's cache folder.
 
     >>> find_data_folder("/data").as_posix()
     '/data'
     """
-    if folder is not None:
-        return Path(folder).expanduser()
-    said = os.environ.get("AIRSPLIT_DATA")
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(said) if said else Path(cache, "airsplit", "data")).expanduser()
+    if folder is None:
+        folder = os.environ.get("AIRSPLIT_DATA") or None
+    if folder is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        folder = Path(cache, "airsplit", "data")
+    return Path(folder).expanduser()
 
 
 def find_missing_files(name: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
-    """The files that are not there, or not there in full length: quick, since none is read.
+    """Return the files that are missing or have another length; quick, since none is read.
 
     >>> find_missing_files("digits")
     []
     """
-    where = find_data_folder(folder)
-    return [
-        path
-        for path, known in get_image_set(name).files.items()
-        if _size_bytes(where / path) != known.size_bytes
-    ]
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+    root = find_data_folder(folder)
+    missing = []
+    for path, published in get_image_set(name).files.items():
+        try:
+            is_there = (root / path).stat().st_size == published.size_bytes
+        except OSError:
+            is_there = False
+        if not is_there:
+            missing.append(path)
+    return missing

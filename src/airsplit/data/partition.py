@@ -1,4 +1,4 @@
-"""Who holds which samples.  Pure functions on arrays: labels in, rows of each device out."""
+"""Partitions of samples among devices: labels in, the rows of each device out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from airsplit.scenario.settings import TrainingSettings
 
 KINDS = ("iid", "dirichlet", "shards")
 
-_ALPHA_OF_UNIFORM = (
-    1e100  # from here on a mix is uniform to the last digit, and sums no longer fit into a float
-)
-_NOTHING = 1e-300  # less of a mix than this cannot be scaled up
+# From here on a mix is uniform to the last digit; sums of larger values overflow.
+_UNIFORM_ALPHA = 1e100
+# Weights with a smaller sum cannot be normalized.
+_LEAST_WEIGHT = 1e-300
 
 
 def partition(
@@ -32,46 +32,53 @@ def partition(
     labels_per_device: int = 2,
     samples_per_device: int | None = None,
 ) -> list[Ints]:
-    """The rows of each device: disjoint, and in ascending order.
+    """Divide samples among devices; return the rows of each device, disjoint and ascending.
 
-    iid        a shuffled pile dealt to all; without `samples_per_device` nothing is left over, and sizes differ by one at most
-    dirichlet  every device draws its mix of classes from Dir(alpha), then its samples by that mix, one device after the other
-    shards     samples sorted by label and cut into equal shards, of which every device is dealt `labels_per_device`
+    - iid: a random permutation, cut into equal parts. Without `samples_per_device` all samples are
+      used, and sizes differ by at most one.
+    - dirichlet: each device draws its mix of classes from Dir(alpha), then its samples by that
+      mix, one device after the other.
+    - shards: samples sorted by label are cut into equal shards; each device gets
+      `labels_per_device` of them at random.
 
-    In the last two every device has n // devices samples, unless `samples_per_device` says how many; what is left over is
-    drawn at random.  With `samples_per_device` the first devices of a larger fleet hold what those of a smaller one do,
-    but for shards.
+    In the last two each device has n // devices samples, unless `samples_per_device` is given; the
+    samples left over are drawn at random. With `samples_per_device`, the first devices of a larger
+    fleet hold the same samples as those of a smaller one, except in shards.
 
-    >>> [rows.tolist() for rows in partition("shards", np.array([1, 0, 1, 0]), 2, seed=0, labels_per_device=1)]
+    >>> labels = np.array([1, 0, 1, 0])
+    >>> [rows.tolist() for rows in partition("shards", labels, 2, seed=0, labels_per_device=1)]
     [[1, 3], [0, 2]]
     """
     require_choice("partition", kind, KINDS)
     require_integer("devices", devices, low=1)
     require_integer("seed", seed, low=0)
     labels = np.asarray(labels)
-    size = _size(len(labels), devices, samples_per_device)
+    size = _get_size(len(labels), devices, samples_per_device)
     if kind == "iid":
-        return _iid(len(labels), devices, seed, samples_per_device)
-    classes = _classes(kind, labels)
+        return _partition_iid(len(labels), devices, seed, samples_per_device)
+
+    classes = _number_classes(kind, labels)
     if kind == "dirichlet":
         require_number("alpha", alpha, above=0)
-        return _dirichlet(classes, devices, size, seed, alpha)
+        return _partition_dirichlet(classes, devices, size, seed, alpha)
     require_integer("labels_per_device", labels_per_device, low=1)
-    return _shards(classes, devices, size, seed, labels_per_device)
+    return _partition_shards(classes, devices, size, seed, labels_per_device)
 
 
 def partition_samples(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
     """Return the rows of each device by the settings of a training.
 
-    >>> [len(rows) for rows in partition_samples(TrainingSettings(samples_per_device=2), np.zeros(9, dtype=int), 3)]
+    >>> settings = TrainingSettings(samples_per_device=2)
+    >>> [len(rows) for rows in partition_samples(settings, np.zeros(9, dtype=int), 3)]
     [2, 2, 2]
     """
     if ":" in settings.partition:
         return _partition_by_path(settings, labels, devices)
-    said = {
-        key: getattr(settings, key) for key in ("alpha", "labels_per_device", "samples_per_device")
-    }
-    options = {key: value for key, value in said.items() if value is not None}
+    options: dict[str, Any] = {}
+    for key in ("alpha", "labels_per_device", "samples_per_device"):
+        value = getattr(settings, key)
+        if value is not None:
+            options[key] = value
     return partition(settings.partition, labels, devices, seed=settings.seed, **options)
 
 
@@ -100,14 +107,17 @@ def check_partition(parts: object, samples: int, devices: int, path: str) -> lis
     """
     field = f"training.partition {path!r}"
     rule = f"a list of {devices} arrays of sample indices, one for each device"
-    if not isinstance(parts, list | tuple | np.ndarray):
+    if isinstance(parts, np.ndarray) and parts.ndim > 0:
+        parts = list(parts)
+    if not isinstance(parts, list | tuple):
         raise InvalidValue(f"{field} must return {rule}, got {show(parts)}")
     if len(parts) != devices:
         raise InvalidValue(f"{field} must return {rule}, got {len(parts)}")
     owner_of = np.full(samples, -1)
     checked = []
     for device, part in enumerate(parts):
-        rows = _checked_rows(f"{field}: samples of device {device}", part, samples)
+        rows = _check_rows(f"{field}: samples of device {device}", part, samples)
+        # The rows are sorted, so a sample that is there twice follows itself.
         repeated = rows[:-1][rows[:-1] == rows[1:]]
         taken = np.append(repeated, rows[owner_of[rows] >= 0])
         if len(taken):
@@ -122,11 +132,12 @@ def check_partition(parts: object, samples: int, devices: int, path: str) -> lis
     return checked
 
 
-def _checked_rows(field: str, part: object, samples: int) -> Ints:
+def _check_rows(field: str, part: object, samples: int) -> Ints:
     """Return one device's sample indices, ascending."""
     try:
         rows = np.asarray(part)
-    except (TypeError, ValueError):  # lists of different lengths
+    except (TypeError, ValueError):
+        # Lists of different lengths make no array.
         rows = np.asarray(None)
     if rows.size == 0:
         raise InvalidValue(f"{field} must be at least one, got none; use fewer devices")
@@ -140,10 +151,10 @@ def _checked_rows(field: str, part: object, samples: int) -> Ints:
     return np.sort(rows).astype(np.int64)
 
 
-def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
-    """Return how many samples each device holds, as far as that is known without the data; None if it is not.
+def get_sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
+    """Return how many samples each device will hold; None if that is unknown without the data.
 
-    >>> sizes_without_data(TrainingSettings(dataset="digits"), 4).tolist()  # of 1,437 samples
+    >>> get_sizes_without_data(TrainingSettings(dataset="digits"), 4).tolist()  # 1,437 samples
     [360, 359, 359, 359]
     """
     if settings.samples_per_device is not None:
@@ -152,7 +163,8 @@ def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
         return None
     samples = get_image_set(settings.dataset).train
     if samples < devices:
-        return None  # which cannot be trained
+        # There is no such partition; training will say so.
+        return None
     sizes = np.full(devices, samples // devices)
     if settings.partition == "iid":
         sizes[: samples % devices] += 1
@@ -160,122 +172,141 @@ def sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | None:
 
 
 def count_labels(labels: NDArray[Any], parts: list[Ints], classes: int) -> Ints:
-    """How many samples of each class each device holds, devices × classes.
+    """Return how many samples of each class each device holds, devices × classes.
 
-    >>> count_labels(np.array([0, 1, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2).tolist()
+    >>> parts = [np.array([0, 1]), np.array([2, 3])]
+    >>> count_labels(np.array([0, 1, 1, 1]), parts, 2).tolist()
     [[1, 1], [0, 2]]
     """
     owners = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+    # A number for each pair (device, class), so that one bincount counts all of them.
     cells = owners * classes + np.asarray(labels)[np.concatenate(parts)]
-    return (
-        np.bincount(cells, minlength=len(parts) * classes)
-        .reshape(len(parts), classes)
-        .astype(np.int64)
-    )
+    counts = np.bincount(cells, minlength=len(parts) * classes)
+    return counts.reshape(len(parts), classes).astype(np.int64)
 
 
-def class_mix(seed: int, device: int, classes: int, alpha: float) -> Floats:
-    """The share of each class in what a device draws from, by Dir(alpha): the same in a fleet of any size.
+def draw_class_mix(seed: int, device: int, classes: int, alpha: float) -> Floats:
+    """Draw the share of each class in a device's samples from Dir(alpha).
 
-    >>> class_mix(0, 3, 10, alpha=1e9).round(3).tolist() == [0.1] * 10
+    The mix of a device is the same in a fleet of any size.
+
+    >>> draw_class_mix(0, 3, 10, alpha=1e9).round(3).tolist() == [0.1] * 10
     True
     """
-    return _mix(generator(seed, "class mix", device), classes, alpha)
+    return _draw_mix(generator(seed, "class mix", device), classes, alpha)
 
 
-def _mix(rng: np.random.Generator, classes: int, alpha: float) -> Floats:
-    return rng.dirichlet(np.full(classes, min(alpha, _ALPHA_OF_UNIFORM)))
+def _draw_mix(rng: np.random.Generator, classes: int, alpha: float) -> Floats:
+    return rng.dirichlet(np.full(classes, min(alpha, _UNIFORM_ALPHA)))
 
 
-def _size(samples: int, devices: int, samples_per_device: int | None) -> int:
-    """How many samples a device gets, if there are as many."""
-    size = (
-        1
-        if samples_per_device is None
-        else require_integer("samples_per_device", samples_per_device, low=1)
-    )
+def _get_size(samples: int, devices: int, samples_per_device: int | None) -> int:
+    """Return the number of samples of a device; raise if there are not that many."""
+    if samples_per_device is None:
+        if samples < devices:
+            raise InvalidValue(
+                f"{devices:,} devices with one each need {devices:,} samples, got {samples:,}; "
+                "take fewer devices"
+            )
+        return samples // devices
+
+    size = require_integer("samples_per_device", samples_per_device, low=1)
     if samples < devices * size:
-        each = "one each" if samples_per_device is None else f"{size:,} each"
-        most = samples // devices
-        way = (
-            "take fewer devices"
-            if samples_per_device is None or not most
-            else f"at most {most:,} each are there"
-        )
+        available = samples // devices
+        hint = f"at most {available:,} each are there" if available else "take fewer devices"
         raise InvalidValue(
-            f"{devices:,} devices with {each} need {devices * size:,} samples, got {samples:,}; {way}"
+            f"{devices:,} devices with {size:,} each need {devices * size:,} samples, "
+            f"got {samples:,}; {hint}"
         )
-    return samples // devices if samples_per_device is None else size
+    return size
 
 
-def _classes(kind: str, labels: NDArray[Any]) -> Ints:
-    """Labels as whole numbers from 0 without gaps."""
+def _number_classes(kind: str, labels: NDArray[Any]) -> Ints:
+    """Return labels as whole numbers from 0 without gaps."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        found = f"{labels.dtype} of shape {show(labels.shape)}"
         raise InvalidValue(
-            f'partition "{kind}" needs labels that are one whole number a sample, got {found}; take "iid"'
+            f'partition "{kind}" needs labels that are one whole number per sample, '
+            f'got {labels.dtype} of shape {show(labels.shape)}; take "iid"'
         )
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def _iid(samples: int, devices: int, seed: int, size: int | None) -> list[Ints]:
-    pile = generator(seed, "iid").permutation(samples)
-    parts = (
-        np.array_split(pile, devices) if size is None else np.split(pile[: devices * size], devices)
-    )
+def _partition_iid(samples: int, devices: int, seed: int, size: int | None) -> list[Ints]:
+    order = generator(seed, "iid").permutation(samples)
+    if size is None:
+        parts = np.array_split(order, devices)
+    else:
+        parts = np.split(order[: devices * size], devices)
     return [np.sort(rows) for rows in parts]
 
 
-def _dirichlet(classes: Ints, devices: int, size: int, seed: int, alpha: float) -> list[Ints]:
-    """Counts of each class for one device after the other, then rows: each class is a shuffled pile of its own."""
-    left = np.bincount(classes)
-    pile = generator(seed, "samples of a class").permutation(len(classes))
-    piles = np.split(pile[np.argsort(classes[pile], kind="stable")], np.cumsum(left)[:-1])
-    counts = np.empty((devices, len(left)), np.int64)
+def _partition_dirichlet(
+    classes: Ints, devices: int, size: int, seed: int, alpha: float
+) -> list[Ints]:
+    remaining = np.bincount(classes)
+    # Samples grouped by class, in random order within each.
+    order = generator(seed, "samples of a class").permutation(len(classes))
+    by_class = np.split(order[np.argsort(classes[order], kind="stable")], np.cumsum(remaining)[:-1])
+
+    counts = np.empty((devices, len(remaining)), np.int64)
     for device in range(devices):
+        # One generator draws the mix and the counts, so a device draws the same in any fleet.
         rng = generator(seed, "class mix", device)
-        counts[device] = _drawn(rng, _mix(rng, len(left), alpha), size, left)
-        left -= counts[device]
+        mix = _draw_mix(rng, len(remaining), alpha)
+        counts[device] = _draw_counts(rng, mix, size, remaining)
+        remaining -= counts[device]
+
     owners = [np.repeat(np.arange(devices), column) for column in counts.T]
-    rows = [pile[: len(owner)] for pile, owner in zip(piles, owners, strict=True)]
-    return _dealt(np.concatenate(rows), np.concatenate(owners), devices)
+    rows = [pile[: len(owner)] for pile, owner in zip(by_class, owners, strict=True)]
+    return _group_by_owner(np.concatenate(rows), np.concatenate(owners), devices)
 
 
-def _drawn(rng: np.random.Generator, mix: Floats, size: int, left: Ints) -> Ints:
-    """How many of each class a device draws by its mix, no more than are left.
+def _draw_counts(rng: np.random.Generator, mix: Floats, size: int, remaining: Ints) -> Ints:
+    """Draw how many samples of each class a device gets by its mix, at most those remaining.
 
-    Where a class runs out, the others are drawn from by what the mix has of them; where it has none of them, by how many
-    of each are left.
+    If a class runs out, the rest is drawn from the other classes by their shares in the mix; if
+    all of these have run out, by the number of samples remaining.
     """
-    taken = np.zeros_like(left)
+    drawn = np.zeros_like(remaining)
     while size > 0:
-        weights = np.where(left > taken, mix, 0.0)
-        if weights.sum() < _NOTHING:
-            weights = (left - taken).astype(np.float64)
-        more = np.minimum(rng.multinomial(size, weights / weights.sum()), left - taken)
-        taken += more
+        weights = np.where(remaining > drawn, mix, 0.0)
+        if weights.sum() < _LEAST_WEIGHT:
+            weights = (remaining - drawn).astype(np.float64)
+        more = np.minimum(rng.multinomial(size, weights / weights.sum()), remaining - drawn)
+        drawn += more
         size -= int(more.sum())
-    return taken
+    return drawn
 
 
-def _shards(classes: Ints, devices: int, size: int, seed: int, each: int) -> list[Ints]:
-    """`each` shards to a device; where `size` is no multiple of it, every device has the same number of larger ones."""
-    if each > size:
+def _partition_shards(
+    classes: Ints, devices: int, size: int, seed: int, shards_per_device: int
+) -> list[Ints]:
+    """Deal shards of consecutive samples, in the order of their labels.
+
+    If `size` is not a multiple of the number of shards, some shards have one sample more, and each
+    device gets the same number of those.
+    """
+    if shards_per_device > size:
         raise InvalidValue(
-            f"labels_per_device must be at most the {size:,} samples of a device, got {each:,}; take fewer labels or devices"
+            f"labels_per_device must be at most the {size:,} samples of a device, "
+            f"got {shards_per_device:,}; take fewer labels or devices"
         )
     used = generator(seed, "samples in shards").permutation(len(classes))[: devices * size]
     rows = used[np.argsort(classes[used], kind="stable")]
-    shards = generator(seed, "shards").permutation(devices * each)
-    large = devices * (size % each)  # so many shards have one sample more
-    owners, sizes = np.empty_like(shards), np.full_like(shards, size // each)
-    owners[shards[:large]] = np.repeat(np.arange(devices), size % each)
-    owners[shards[large:]] = np.repeat(np.arange(devices), each - size % each)
-    sizes[shards[:large]] += 1
-    return _dealt(rows, np.repeat(owners, sizes), devices)
+
+    shards = generator(seed, "shards").permutation(devices * shards_per_device)
+    large_per_device = size % shards_per_device
+    large = shards[: devices * large_per_device]
+    small = shards[devices * large_per_device :]
+    owners = np.empty_like(shards)
+    owners[large] = np.repeat(np.arange(devices), large_per_device)
+    owners[small] = np.repeat(np.arange(devices), shards_per_device - large_per_device)
+    sizes = np.full_like(shards, size // shards_per_device)
+    sizes[large] += 1
+    return _group_by_owner(rows, np.repeat(owners, sizes), devices)
 
 
-def _dealt(rows: Ints, owners: Ints, devices: int) -> list[Ints]:
-    """The rows of each owner, ascending."""
+def _group_by_owner(rows: Ints, owners: Ints, devices: int) -> list[Ints]:
+    """Return the rows of each owner, ascending."""
     order = np.lexsort((rows, owners))
     return np.split(rows[order], np.cumsum(np.bincount(owners, minlength=devices))[:-1])

@@ -1,13 +1,13 @@
-"""Data of the user's own: what a factory returns, checked for a model that takes certain inputs.
+"""A user's own data: what a factory returns, checked against the inputs of the model.
 
-Rules, for tensors and numpy arrays alike:
+The rules, for tensors and numpy arrays:
 
-    inputs of floating type   floats of any width, which become the model's type and must be finite in it;
-                              whole numbers are refused, since only their owner knows by how much to scale them
-    inputs of whole numbers   whole numbers that fit into the model's type
-    inputs of bool            bools
-    labels                    whole numbers, which become int64, or floats, which become the model's floating type;
-                              where a label is one whole number it is a class, from 0
+- Inputs of a floating type are floats of any width. They are converted to the model's type and must
+  be finite in it. Whole numbers are rejected: only their owner knows how to scale them.
+- Inputs of whole numbers are whole numbers that fit into the model's type.
+- Inputs of type bool are bools.
+- Labels are whole numbers, converted to int64, or floats, converted to the model's floating type.
+  If a label is one whole number, it is a class, numbered from 0.
 """
 
 from __future__ import annotations
@@ -23,105 +23,116 @@ from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory
 from airsplit.system.inputs import InputSpec, format_shape
 
+# Inputs of the model, and labels; each with one row per sample.
 Pair = tuple[tuple[Tensor, ...], Tensor]
 
-WHAT = "training.dataset"
-ONE = "a pair (inputs, labels)"
+PAIR = "a pair (inputs, labels)"
 
 
-def own_data(
+def load_user_data(
     reference: str, specs: Sequence[InputSpec], given: bool = False
 ) -> tuple[list[Pair], Pair]:
-    """The pairs to train on, one for each device where they are given, and the pair to test on.
+    """Call a data set factory and check what it returns.
 
-    Tensors may share memory with those of the factory.
+    Args:
+        reference: "package.module:factory".
+        specs: Inputs of the model.
+        given: Whether the factory returns (devices, test), with a pair for each device, instead
+            of (train, test).
+
+    Returns:
+        The pairs to train on, and the pair to test on. They may share memory with the factory's.
     """
-    field = f"{WHAT} {reference!r}"
-    rule = (
-        f"(devices, test), a list with {ONE} for each device, and one more"
-        if given
-        else f"(train, test), each {ONE}"
-    )
-    train, test = _two(field, import_factory(reference, WHAT, "data")(), rule)
-    if given and (not isinstance(train, list | tuple) or len(train) == 0):
-        raise InvalidValue(
-            f"{field} devices must be a list with {ONE} for each device, got {show(train)}"
-        )
-    named = (
-        {f"{field} devices[{at}]": pair for at, pair in enumerate(train)}
-        if given
-        else {f"{field} train": train}
-    )
-    parts = [_pair(name, pair, specs) for name, pair in named.items()]
-    checked = _pair(f"{field} test", test, specs)
-    for name, part in zip((*named, f"{field} test"), (*parts, checked), strict=True):
-        _require_alike(name, part[1], next(iter(named)), parts[0][1])
-    return parts, checked
+    field = f"training.dataset {reference!r}"
+    returned = import_factory(reference, "training.dataset", "data")()
+    if given:
+        rule = f"(devices, test), a list with {PAIR} for each device, and one more"
+        devices, test = _unpack_two(field, returned, rule)
+        if not isinstance(devices, list | tuple) or len(devices) == 0:
+            raise InvalidValue(
+                f"{field} devices must be a list with {PAIR} for each device, got {show(devices)}"
+            )
+        parts = {f"{field} devices[{number}]": pair for number, pair in enumerate(devices)}
+    else:
+        train, test = _unpack_two(field, returned, f"(train, test), each {PAIR}")
+        parts = {f"{field} train": train}
+
+    checked = {name: _check_pair(name, pair, specs) for name, pair in parts.items()}
+    checked_test = _check_pair(f"{field} test", test, specs)
+    first_name = next(iter(checked))
+    _, first_labels = checked[first_name]
+    for name, (_, labels) in (*checked.items(), (f"{field} test", checked_test)):
+        _require_like(name, labels, first_name, first_labels)
+    return list(checked.values()), checked_test
 
 
-def _two(field: str, value: Any, rule: str) -> tuple[Any, Any]:
+def _unpack_two(field: str, value: Any, rule: str) -> tuple[Any, Any]:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise InvalidValue(f"{field} must be {rule}, got {_shown(value)}")
+        raise InvalidValue(f"{field} must be {rule}, got {_describe(value)}")
     return value[0], value[1]
 
 
-def _pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
-    """Checked inputs and labels, of one length."""
-    inputs, labels = _two(field, value, ONE)
-    several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    if len(several) != len(specs):
-        takes = ", ".join(map(str, specs))
+def _check_pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
+    """Return inputs and labels, checked, with the same number of samples."""
+    inputs, labels = _unpack_two(field, value, PAIR)
+    arrays = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if len(arrays) != len(specs):
         raise InvalidValue(
-            f"{field} must have {len(specs)} inputs as the model has ({takes}), got {len(several)}"
+            f"{field} must have as many inputs as the model, {len(specs)} "
+            f"({', '.join(map(str, specs))}), got {len(arrays)}"
         )
-    names = [
-        f"{field} inputs[{at}]" if len(specs) > 1 else f"{field} inputs" for at in range(len(specs))
-    ]
+
+    names = [f"{field} inputs"]
+    if len(specs) > 1:
+        names = [f"{field} inputs[{number}]" for number in range(len(specs))]
     tensors = tuple(
-        _input(name, each, spec) for name, each, spec in zip(names, several, specs, strict=True)
+        _check_input(name, array, spec)
+        for name, array, spec in zip(names, arrays, specs, strict=True)
     )
-    checked = _labels(f"{field} labels", labels, specs)
+    checked_labels = _check_labels(f"{field} labels", labels, specs)
     for name, tensor in zip(names, tensors, strict=True):
-        if len(tensor) != len(checked):
+        if len(tensor) != len(checked_labels):
             raise InvalidValue(
-                f"{name} must have a row for each of the {len(checked)} labels, got {len(tensor)}"
+                f"{name} must have a row for each of the {len(checked_labels)} labels, "
+                f"got {len(tensor)}"
             )
-    return tensors, checked
+    return tensors, checked_labels
 
 
-def _input(field: str, value: Any, spec: InputSpec) -> Tensor:
-    tensor = _tensor(field, value)
+def _check_input(field: str, value: Any, spec: InputSpec) -> Tensor:
+    tensor = _to_tensor(field, value)
     if tuple(tensor.shape[1:]) != spec.shape:
-        wanted = f"samples x {format_shape(spec.shape)} as the model takes"
         raise InvalidValue(
-            f"{field} must be of shape {wanted}, got {format_shape(tuple(tensor.shape))}; reshape it"
+            f"{field} must have the shape samples x {format_shape(spec.shape)}, as the model "
+            f"expects, got {format_shape(tuple(tensor.shape))}; reshape it"
         )
-    return _as_type(field, tensor, _type(spec))
+    return _convert(field, tensor, _get_dtype(spec))
 
 
-def _labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
-    tensor = _tensor(field, value)
-    if tensor.is_floating_point():
-        floating = [_type(spec) for spec in specs if _type(spec).is_floating_point]
-        return _as_type(field, tensor, floating[0] if floating else torch.get_default_dtype())
+def _check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
+    tensor = _to_tensor(field, value)
     if tensor.is_complex():
         raise InvalidValue(
             f"{field} must be whole numbers or floats, got {_name(tensor.dtype)}; convert them"
         )
-    tensor = (
-        tensor.to(torch.int64)
-        if tensor.dtype == torch.bool
-        else _as_type(field, tensor, torch.int64)
-    )
+    if tensor.is_floating_point():
+        dtypes = [_get_dtype(spec) for spec in specs]
+        floating = [dtype for dtype in dtypes if dtype.is_floating_point]
+        return _convert(field, tensor, floating[0] if floating else torch.get_default_dtype())
+
+    if tensor.dtype == torch.bool:
+        tensor = tensor.to(torch.int64)
+    else:
+        tensor = _convert(field, tensor, torch.int64)
     if tensor.ndim == 1 and int(tensor.min()) < 0:
         raise InvalidValue(
-            f"{field} must be classes, numbered from 0, got {int(tensor.min())}; number them anew"
+            f"{field} must be classes, numbered from 0, got {int(tensor.min())}; renumber them"
         )
     return tensor
 
 
-def _tensor(field: str, value: Any) -> Tensor:
-    """A tensor on the CPU, with one row a sample; the value itself stays as it is."""
+def _to_tensor(field: str, value: Any) -> Tensor:
+    """Return a tensor on the CPU with one row per sample; the value itself is not changed."""
     if isinstance(value, np.ndarray):
         value = _from_numpy(field, value)
     if (
@@ -131,91 +142,96 @@ def _tensor(field: str, value: Any) -> Tensor:
         or value.is_quantized
     ):
         raise InvalidValue(
-            f"{field} must be a tensor or numpy array with values in it, got {_shown(value)}"
+            f"{field} must be a tensor or numpy array with values in it, got {_describe(value)}"
         )
     if value.ndim == 0 or len(value) == 0:
         raise InvalidValue(
-            f"{field} must have a row for each sample, and one at least, got shape {tuple(value.shape)}"
+            f"{field} must have a row for each sample, and at least one, "
+            f"got shape {tuple(value.shape)}"
         )
     return value.detach().cpu()
 
 
 def _from_numpy(field: str, array: np.ndarray[Any, Any]) -> Tensor:
-    """Copied where torch could not share it without a word of complaint: read-only, backwards, of another byte order."""
+    """Return a tensor that shares the array's memory, or a copy if torch cannot share it."""
     if array.dtype.kind not in "fiub":
         raise InvalidValue(f"{field} must be an array of numbers, got {array.dtype}; convert it")
-    native = (
-        np.dtype(np.float64)
-        if array.dtype.kind == "f" and array.dtype.itemsize > 8
-        else array.dtype.newbyteorder("=")
-    )
-    return torch.from_numpy(np.require(array, dtype=native, requirements=["C", "W"]))
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        dtype = np.dtype(np.float64)
+    else:
+        dtype = array.dtype.newbyteorder("=")
+    # torch warns of read-only arrays, and fails on negative strides and foreign byte orders.
+    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
 
 
-def _as_type(field: str, tensor: Tensor, wanted: torch.dtype) -> Tensor:
-    """The same values in another type of the same kind, if it can hold them."""
-    if _kind(tensor.dtype) != _kind(wanted):
+def _convert(field: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the same values in another type of the same kind; raise if it cannot hold them."""
+    if _get_kind(tensor.dtype) != _get_kind(dtype):
         raise InvalidValue(
-            f"{field} must be {_kind(wanted)} as the model takes ({_name(wanted)}), got {_name(tensor.dtype)}; convert them"
+            f"{field} must be {_get_kind(dtype)}, as the model expects ({_name(dtype)}), "
+            f"got {_name(tensor.dtype)}; convert them"
         )
-    converted = tensor.to(wanted)
-    if wanted.is_floating_point:
-        held = torch.isfinite(converted)
-    else:  # there, back, and of the same sign: a large unsigned number comes back from a negative one
-        held = (converted.to(tensor.dtype) == tensor) & ((converted < 0) == _negative(tensor))
-    if not bool(held.all()):
-        at = tuple(torch.argwhere(~held)[0].tolist())
-        where = field + "".join(f"[{each}]" for each in at)
-        rule = "a finite number" if wanted.is_floating_point else "a number"
+    converted = tensor.to(dtype)
+    if dtype.is_floating_point:
+        is_held = torch.isfinite(converted)
+        rule = "a finite number"
+    else:
+        # The sign too: a large unsigned number survives the way through a negative one.
+        if tensor.dtype.is_signed:
+            is_negative = tensor < 0
+        else:
+            is_negative = torch.zeros_like(tensor, dtype=torch.bool)
+        is_held = (converted.to(tensor.dtype) == tensor) & ((converted < 0) == is_negative)
+        rule = "a number"
+    if not bool(is_held.all()):
+        index = tuple(torch.argwhere(~is_held)[0].tolist())
+        place = field + "".join(f"[{i}]" for i in index)
         raise InvalidValue(
-            f"{where} must be {rule} that {_name(wanted)} can hold, got {show(tensor[at].item())}"
+            f"{place} must be {rule} that {_name(dtype)} can hold, got {show(tensor[index].item())}"
         )
     return converted
 
 
-def _negative(tensor: Tensor) -> Tensor:
-    return tensor < 0 if tensor.dtype.is_signed else torch.zeros_like(tensor, dtype=torch.bool)
+def _require_like(name: str, labels: Tensor, first_name: str, first: Tensor) -> None:
+    """Raise if labels differ in type or shape from those of the first part."""
+    if labels.dtype == first.dtype and labels.shape[1:] == first.shape[1:]:
+        return
+    expected, actual = (
+        f"{_name(tensor.dtype)} of shape {tuple(tensor.shape[1:])} per sample"
+        for tensor in (first, labels)
+    )
+    raise InvalidValue(
+        f"{name} labels must have the type and shape of those of {first_name}, {expected}, "
+        f"got {actual}"
+    )
 
 
-def _require_alike(field: str, labels: Tensor, first: str, others: Tensor) -> None:
-    if labels.dtype != others.dtype or labels.shape[1:] != others.shape[1:]:
-        found, wanted = (
-            f"{_name(each.dtype)} of shape {tuple(each.shape[1:])} a sample"
-            for each in (labels, others)
-        )
-        raise InvalidValue(f"{field} labels must be as those of {first}, {wanted}, got {found}")
-
-
-def _type(spec: InputSpec) -> torch.dtype:
+def _get_dtype(spec: InputSpec) -> torch.dtype:
     return getattr(torch, spec.dtype) if spec.dtype else torch.get_default_dtype()
 
 
-def _kind(dtype: torch.dtype) -> str:
-    return (
-        "floats"
-        if dtype.is_floating_point
-        else "complex"
-        if dtype.is_complex
-        else "bools"
-        if dtype == torch.bool
-        else "whole numbers"
-    )
+def _get_kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return "floats"
+    if dtype.is_complex:
+        return "complex"
+    if dtype == torch.bool:
+        return "bools"
+    return "whole numbers"
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _shown(value: object) -> str:
-    """What a thing is, without its numbers.
+def _describe(value: object) -> str:
+    """Return what a value is, without its numbers.
 
-    >>> _shown(torch.zeros(2, 3)), _shown([1, 2, 3]), _shown(None)
+    >>> _describe(torch.zeros(2, 3)), _describe([1, 2, 3]), _describe(None)
     ('Tensor of shape (2, 3)', 'list of 3', 'None')
     """
     if isinstance(value, Tensor | np.ndarray):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return (
-        f"{type(value).__name__} of {len(value)}"
-        if isinstance(value, list | tuple | dict)
-        else show(value)
-    )
+    if isinstance(value, list | tuple | dict):
+        return f"{type(value).__name__} of {len(value)}"
+    return show(value)

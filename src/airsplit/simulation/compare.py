@@ -15,7 +15,7 @@ from airsplit.core.errors import Diverged, InvalidValue, require_integer, requir
 from airsplit.core.files import write_text
 from airsplit.core.formatting import format_seconds
 from airsplit.core.plugins import require_choice_or_path
-from airsplit.data.batches import short_devices_in
+from airsplit.data.batches import describe_short_devices_in
 from airsplit.runs.comparison import Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import get_metric
@@ -120,7 +120,7 @@ def _train(piece: _Piece) -> None:
 
 def _warn_of_short_devices(folder: Path) -> None:
     """Warn of devices that hold less than a batch: the data are loaded, and nothing is charged yet."""
-    short = short_devices_in(RunFolder(folder).read_plan())
+    short = describe_short_devices_in(RunFolder(folder).read_plan())
     if short is not None:
         warnings.warn(short, stacklevel=2)
 

@@ -255,7 +255,7 @@ class Training:
             return {}
         devices = evaluated_devices(self.settings, len(self.fleet), number)
         rows = evaluated_samples(self.settings, len(self._test), number)
-        test = self._test if len(rows) == len(self._test) else self._test.some(rows)
+        test = self._test if len(rows) == len(self._test) else self._test.select(rows)
 
         def tell(done: float) -> None:
             self._tell(

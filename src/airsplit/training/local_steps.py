@@ -102,7 +102,9 @@ class Crew:
         self.on_steps: Callable[[int], None] = lambda _: None
         self._at_once = Halving("devices")
         self._samples = samples
-        self._batches = Batches(parts, settings.batch_size, settings.seed)
+        self._batches = Batches(
+            parts, settings.batch_size, settings.seed, settings.iterations_per_round
+        )
 
     def batch(self, device: int, task: Task, iteration: int) -> tuple[Tensors, Tensor]:
         """What a device trains on in an iteration of a round."""
@@ -110,8 +112,7 @@ class Crew:
 
     def batches(self, devices: Sequence[int], task: Task, iteration: int) -> tuple[Tensors, Tensor]:
         """What several devices train on, one behind the other."""
-        since_start = (task.number - 1) * task.iterations_per_round + iteration
-        rows = [self._batches.rows(device, since_start) for device in devices]
+        rows = [self._batches.rows_in_round(device, task.number, iteration) for device in devices]
         return self._samples.batch(
             torch.as_tensor(np.concatenate(rows)).to(self.accelerator.device)
         )

@@ -1,4 +1,4 @@
-"""ResNet, ViT and GPT: shapes and sizes worked by hand, what each must and must not depend on, and that they learn."""
+"""ResNet, ViT and GPT: shapes and sizes worked by hand, dependencies, and that they learn."""
 
 import math
 import re
@@ -57,9 +57,6 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# ---- shapes ----
-
-
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 8, 12)])
 @pytest.mark.parametrize("make", [resnet20, vit])
 def test_images_become_one_logit_a_class(make: Make, shape: tuple[int, ...]) -> None:
@@ -90,18 +87,15 @@ def test_a_resnet_halves_the_image_and_doubles_the_width_twice() -> None:
 @names
 def test_on_meta_a_model_has_the_same_weights_by_name_and_shape(name: str) -> None:
     make, sizes = SMALL[name]
-    twin = on_meta(make, **sizes)
-    assert all(tensor.is_meta for tensor in twin.state_dict().values())
-    assert {key: w.shape for key, w in twin.state_dict().items()} == {
+    meta_model = on_meta(make, **sizes)
+    assert all(tensor.is_meta for tensor in meta_model.state_dict().values())
+    assert {key: w.shape for key, w in meta_model.state_dict().items()} == {
         key: w.shape for key, w in small(name).state_dict().items()
     }
 
 
-# ---- sizes by hand ----
-
-
 def basic_block(channels: int, filters: int) -> int:
-    """Two convolutions without bias, two normalizations of scale and shift; a projection and its normalization at a step."""
+    """Count two convolutions without bias, two normalizations, and the projection of a step."""
     projection = channels * filters + 2 * filters if channels != filters else 0
     return 9 * channels * filters + 9 * filters * filters + 4 * filters + projection
 
@@ -129,7 +123,7 @@ def test_a_resnet_has_as_many_weighted_layers_as_it_says(layers: int) -> None:
 
 
 def block(width: int) -> int:
-    """qkv, projection and two MLP layers, 12 w² weights and 9 w biases, and two normalizations of scale and shift."""
+    """Count qkv, projection and MLP, 12 w² weights and 9 w biases, and two normalizations."""
     return 12 * width**2 + 9 * width + 2 * 2 * width
 
 
@@ -162,9 +156,6 @@ def test_gpt3_is_built_where_no_memory_could_hold_it() -> None:
     assert parameters(model) == (50257 + 2048) * 12288 + 96 * block(12288) + 2 * 12288
 
 
-# ---- what the parts compute ----
-
-
 def test_the_shortcut_is_the_identity_where_shapes_agree_and_a_projection_where_they_do_not() -> (
     None
 ):
@@ -189,25 +180,22 @@ def test_a_block_is_torchs_own_pre_norm_encoder_layer(causal: bool) -> None:
     theirs = nn.TransformerEncoderLayer(
         12, 3, 48, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
     )
-    renamed = {
+    names_in_torch = {
         "attention.qkv.": "self_attn.in_proj_",
         "attention.projection": "self_attn.out_proj",
         "mlp.0": "linear1",
         "mlp.2": "linear2",
     }
-    pattern = re.compile("|".join(map(re.escape, renamed)))
+    pattern = re.compile("|".join(map(re.escape, names_in_torch)))
     theirs.load_state_dict(
         {
-            pattern.sub(lambda found: renamed[found[0]], key): weight
+            pattern.sub(lambda match: names_in_torch[match[0]], key): weight
             for key, weight in ours.state_dict().items()
         }
     )
     x = torch.randn(2, 5, 12)
     mask = nn.Transformer.generate_square_subsequent_mask(5) if causal else None
     torch.testing.assert_close(ours(x), theirs(x, src_mask=mask, is_causal=causal))
-
-
-# ---- what a model may depend on ----
 
 
 def test_a_later_token_does_not_change_earlier_logits() -> None:
@@ -237,9 +225,10 @@ def test_the_order_of_the_patches_matters_only_through_their_positions() -> None
 
 
 def test_a_tied_head_is_the_token_embedding() -> None:
-    tied, apart = gpt(tied=True), gpt()
+    tied = gpt(tied=True)
+    untied = gpt()
     assert tied.head.weight is tied.tokens.weight
-    assert apart.head.weight is not apart.tokens.weight
+    assert untied.head.weight is not untied.tokens.weight
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -247,9 +236,6 @@ def test_a_fresh_gpt_finds_all_tokens_about_equally_likely(tied: bool) -> None:
     ids = torch.randint(256, (8, 65))
     loss = F.cross_entropy(gpt(tied=tied)(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     assert loss.item() == pytest.approx(math.log(256), abs=0.3)
-
-
-# ---- training and evaluation ----
 
 
 @pytest.mark.parametrize("name", ["vit", "gpt"])
@@ -305,9 +291,7 @@ def test_a_few_steps_of_sgd_lower_the_loss(name: str) -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
-# ---- what is refused ----
-
-REFUSED: list[tuple[Make, dict[str, Any], str]] = [
+REJECTED: list[tuple[Make, dict[str, Any], str]] = [
     (resnet20, {"layers": 21}, "resnet20.layers must be 6n + 2, got 21; take e.g. 20 or 26"),
     (resnet20, {"layers": 2}, "resnet20.layers must be a whole number >= 8, got 2"),
     (resnet20, {"width": 0}, "resnet20.width must be a whole number >= 1, got 0"),
@@ -315,7 +299,8 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
     (
         resnet20,
         {"input_shape": (32, 32)},
-        "resnet20.input_shape must be channels, height and width, got (32, 32); write e.g. 3x32x32, in Python (3, 32, 32)",
+        "resnet20.input_shape must be channels, height and width, got (32, 32); "
+        "write e.g. 3x32x32, in Python (3, 32, 32)",
     ),
     (
         vit,
@@ -334,7 +319,8 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
     (
         vit,
         {"input_shape": 32},
-        "vit.input_shape must be whole numbers, without the batch axis, got 32; write e.g. (3, 32, 32)",
+        "vit.input_shape must be whole numbers, without the batch axis, got 32; "
+        "write e.g. (3, 32, 32)",
     ),
     (vit, {"dropout": -0.1}, "vit.dropout must be a finite number >= 0 and < 1, got -0.1"),
     (
@@ -353,8 +339,8 @@ REFUSED: list[tuple[Make, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "arguments", "message"), REFUSED)
-def test_a_bad_argument_is_refused_by_name(
+@pytest.mark.parametrize(("make", "arguments", "message"), REJECTED)
+def test_a_bad_argument_is_rejected_by_name(
     make: Make, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=f"^{re.escape(message)}$"):

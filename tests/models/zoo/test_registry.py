@@ -48,7 +48,8 @@ def test_channels_that_contradict_the_input_are_rejected() -> None:
     for make in (load_model, get_profile):
         with pytest.raises(
             InvalidValue,
-            match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; change one",
+            match="alexnet32 argument channels must be 3, because the input is 3x32x32, got 1; "
+            "change one",
         ):
             make("alexnet32", inputs=(parse_input_spec("3x32x32"),), arguments={"channels": 1})
 

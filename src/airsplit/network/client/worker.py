@@ -86,7 +86,12 @@ class Trainee:
             else parts_of(self.settings, dataset, welcome.devices)[self.number]
         )
         self._dataset = dataset
-        self._batches = Batches({self.number: rows}, self.settings.batch_size, self.settings.seed)
+        self._batches = Batches(
+            {self.number: rows},
+            self.settings.batch_size,
+            self.settings.seed,
+            self.settings.iterations_per_round,
+        )
         self._mix = _mix(dataset, rows)
         self.samples, self.test_samples = len(rows), len(dataset.test)
         self.fronts = Fronts(folder, self.run, self.number)
@@ -288,9 +293,7 @@ class Trainee:
         return seeded(self.settings.seed, part, self.number, number, step)
 
     def _batch(self, number: int, step: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        rows = self._batches.rows(
-            self.number, (number - 1) * self.settings.iterations_per_round + step
-        )
+        rows = self._batches.rows_in_round(self.number, number, step)
         return self._dataset.train.batch(torch.as_tensor(rows))
 
     # ---- evaluation ------------------------------------------------------------------------------------------------------------
