@@ -1,4 +1,5 @@
-"""The system in numbers: devices, channels, clocks, model profiles, and the laws of latency that follow from them.
+"""The system in numbers: devices, channels, clocks, model profiles, and laws of latency.
 
-Pure numpy. Where to cut and how to share the band is decided in `planning`.
+Values and formulas in pure numpy. Decisions, such as where to cut a model and how to share the
+band, belong to `planning`; the models that profiles are counted from belong to `models`.
 """

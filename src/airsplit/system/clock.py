@@ -1,4 +1,4 @@
-"""What one iteration is charged for."""
+"""Clock: the costs of an iteration that count, and when devices wait for each other."""
 
 from __future__ import annotations
 
@@ -12,20 +12,30 @@ from airsplit.core.errors import InvalidValue, require_choice, require_integer, 
 from airsplit.system.profile import Profile
 
 BARRIERS = ("iteration", "round")
+
+# A backward_macs_ratio that takes the backward work from the profile.
 COUNTED = "counted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """The costs that count, and when devices wait for each other.  The defaults are the paper's.
+    """The costs of an iteration that count; the defaults are the paper's.
 
-    barrier                 "iteration": all wait after every iteration; "round": each runs its E iterations freely
-    iterations_per_round    E
-    downlink                whether the gradient's way back takes time, at the same share of the downlink
-    backward_macs_ratio     backward work on the device as a multiple of forward work, one draw of c (1 + ratio); or "counted":
-                            as much as the profile says, which knows what is frozen
-    server_seconds_per_mac  the server's pace on the back ends; zero in the paper
-    server_parallel         how many back ends it runs at once without slowing down; None: all of them
+    Attributes:
+        barrier: "iteration" if all devices wait for each other after every iteration, "round" if
+            each runs its E iterations freely.
+        iterations_per_round: E.
+        downlink: Whether the gradient's way back takes time, at the same share of the downlink.
+        backward_macs_ratio: Backward work on the device as a multiple of its forward work c, so
+            that its work is c (1 + ratio); or "counted" for what the profile says, which leaves
+            out frozen layers.
+        server_seconds_per_mac: Pace of the server on the remaining layers; zero in the paper.
+        server_parallel: Number of back ends that the server runs at once without slowing down;
+            None for all of them.
+
+    >>> clock = Clock(barrier="round", iterations_per_round=20, server_seconds_per_mac=1e-12)
+    >>> clock.draws, Clock(iterations_per_round=20).draws
+    (20, 1)
     """
 
     barrier: str = "iteration"
@@ -52,15 +62,18 @@ class Clock:
             require_integer("clock.server_parallel", self.server_parallel, low=1)
 
     def replace(self, **changes: Any) -> Clock:
-        """A variant of this clock."""
+        """Return a variant of this clock."""
         return replace(self, **changes)
 
     def work(self, profile: Profile) -> Floats:
-        """MACs on the device at each split, for one sample: forward and, where it counts, backward.
+        """Return c_ℓ: MACs on the device at each split for one sample, with what counts backward.
 
-        >>> profile = Profile(["a"], [8], matmul_macs=[8], activation_elements=[4], parameters=[1], backward_macs=[12])
-        >>> Clock().work(profile), Clock(backward_macs_ratio=2.0).work(profile), Clock(backward_macs_ratio="counted").work(profile)
-        (array([8.]), array([24.]), array([20.]))
+        >>> profile = Profile(["a"], [8], [8], activation_elements=[4], parameters=[1],
+        ...                   backward_macs=[12])
+        >>> Clock().work(profile), Clock(backward_macs_ratio=2.0).work(profile)
+        (array([8.]), array([24.]))
+        >>> Clock(backward_macs_ratio="counted").work(profile)
+        array([20.])
         """
         if isinstance(self.backward_macs_ratio, str):
             return profile.macs.astype(np.float64) + profile.backward_macs
@@ -68,11 +81,13 @@ class Clock:
 
     @property
     def draws(self) -> int:
-        """How many compute times pass before devices wait for each other."""
+        """Number of compute times that a device draws between two barriers."""
         return self.iterations_per_round if self.barrier == "round" else 1
 
     def server_pace(self, devices: int) -> float:
-        """Seconds per MAC of one back end while all `devices` of them share the server.
+        """Return the seconds per MAC of one back end while K of them share the server.
+
+        Twenty back ends on a server for four take five times as long:
 
         >>> Clock(server_seconds_per_mac=1e-12, server_parallel=4).server_pace(20)
         5e-12

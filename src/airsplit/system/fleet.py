@@ -26,10 +26,40 @@ from airsplit.system.fleet_csv import FleetTable, format_fleet_table, parse_flee
 from airsplit.system.radio import Direction, Link
 from airsplit.system.traces import Trace
 
+# The numeric columns, with their ranges as arguments of `require_numbers`.
+_RANGES: dict[str, dict[str, float]] = {
+    "seconds_per_mac": {"above": 0},
+    "fluctuation": {"above": 0},
+    "distance_m": {"above": 0},
+    "fading": {"above": 0},
+    "full_band_rate_bps": {"above": 0},
+    "full_band_downlink_bps": {"above": 0},
+    "memory_bytes": {"above": 0},
+    "transmit_power_dbm": {"low": -400, "high": 400},
+    "joules_per_mac": {"low": 0},
+}
+
+# A channel below this is dead: no payload would ever arrive, and times would overflow.
+_LEAST_RATE_BPS = 1e-6
+
 
 @dataclass(frozen=True)
 class Device:
-    """One row of a fleet."""
+    """One device k of a fleet: a row of its columns.
+
+    Attributes:
+        name: Its number, counted from zero, if the fleet has no names.
+        seconds_per_mac: a_k, best-case time of a multiply-add in s.
+        fluctuation: ε_k in MAC/s; c multiply-adds take c/ε_k more on average than at best.
+        full_band_rate_bps: R_k(1) of the uplink.
+        distance_m: Distance to the server, if the channel follows from it.
+        memory_bytes: Memory for training; None if it is no limit.
+        joules_per_mac: Energy of a multiply-add, if known.
+
+    >>> fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[8e6, 4e6])
+    >>> fleet[1].name, fleet[1].full_band_rate_bps
+    ('1', 4000000.0)
+    """
 
     name: str
     seconds_per_mac: float
@@ -40,28 +70,34 @@ class Device:
     joules_per_mac: float | None
 
 
-_POSITIVE = (
-    "seconds_per_mac",
-    "fluctuation",
-    "distance_m",
-    "fading",
-    "full_band_rate_bps",
-    "full_band_downlink_bps",
-    "memory_bytes",
-)
-COLUMNS = (*_POSITIVE, "transmit_power_dbm", "joules_per_mac")
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fleet:
-    """K devices.  Every column is an array of K or one number for all; all numbers: K = 1.
+    """K devices; each column has one entry for each, or is one number for all.
 
-    Channels come from `distance_m` and `fading` (the factor |g̃|² on the power gain), or are measured:
-    `full_band_rate_bps` (and `full_band_downlink_bps`, else the same), with R_k(b) = b · rate_k; or replayed from a
-    `trace`.
-    A split that needs more than `memory_bytes` is not offered to that device.
+    A device needs τ^cp_k = c (a_k + X/ε_k) seconds for c multiply-adds, with X ~ Exp(1), and sends
+    at R_k(b_k) with its share b_k of the band. The channel comes from one of three sources:
+    `distance_m` with `fading`, measured rates, or a `trace`.
+
+    Attributes:
+        seconds_per_mac: a_k, best-case time of a multiply-add in s.
+        fluctuation: ε_k in MAC/s; the mean extra time of c multiply-adds is c/ε_k.
+        distance_m: Distance to the server, from which the path loss follows.
+        fading: |g̃_k|², the factor of small-scale fading on the power gain.
+        transmit_power_dbm: p_k.
+        full_band_rate_bps: Measured R_k(1); then R_k(b) = b R_k(1).
+        full_band_downlink_bps: The same of the downlink; None if it is as fast as the uplink.
+        memory_bytes: No device is offered a split that needs more; None for no limit.
+        joules_per_mac: Energy of a multiply-add, for the energy of computing.
+        name: Distinct names of the devices; None for their numbers.
+        trace: Rates over time, to be replayed.
+        cell: The radio that all share; it matters for `distance_m`, and for resource blocks.
+
+    >>> fleet = Fleet(seconds_per_mac=[1e-9, 2e-9], fluctuation=2e9, full_band_rate_bps=8e6)
+    >>> len(fleet), fleet.fluctuation.tolist(), fleet.rate_bps([0.5, 0.25]).tolist()
+    (2, [2000000000.0, 2000000000.0], [4000000.0, 2000000.0])
     """
 
+    # Numbers and lists are accepted, too: `__post_init__` makes arrays of K of them.
     seconds_per_mac: Floats
     fluctuation: Floats
     distance_m: Floats | None = None
@@ -77,54 +113,69 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._check_sources()
-        columns = {c: _column(c, getattr(self, c)) for c in COLUMNS if getattr(self, c) is not None}
-        lengths = {c: len(v) for c, v in columns.items() if v.ndim == 1}
+        columns = {
+            column: _convert_column(column, getattr(self, column))
+            for column in _RANGES
+            if getattr(self, column) is not None
+        }
+        lengths = {column: len(values) for column, values in columns.items() if values.ndim == 1}
         if self.name is not None:
-            object.__setattr__(self, "name", _names(self.name))
+            object.__setattr__(self, "name", _convert_names(self.name))
             lengths["name"] = len(self.name)
         if self.trace is not None:
             lengths["trace"] = self.trace.devices
+
         K = next(iter(lengths.values()), 1)
         for column, length in lengths.items():
             if length != K:
                 first = next(iter(lengths))
                 raise InvalidValue(
-                    f"fleet.{column} has {length} entries, but fleet.{first} has {K}; give one a device"
+                    f"fleet.{column} has {length} entries, but fleet.{first} has {K}; "
+                    "give one for each device"
                 )
         if K == 0:
             raise InvalidValue("fleet must have at least one device, got empty columns")
+
+        # One number for all stays one number in memory: a broadcast array has stride 0.
         for column, values in columns.items():
             object.__setattr__(self, column, np.broadcast_to(values, (K,)))
 
     def _check_sources(self) -> None:
-        given = [
-            n for n in ("distance_m", "full_band_rate_bps", "trace") if getattr(self, n) is not None
+        """Raise unless the channels come from exactly one source, and what all need is there."""
+        sources = [
+            source
+            for source in ("distance_m", "full_band_rate_bps", "trace")
+            if getattr(self, source) is not None
         ]
-        if not given:
+        if not sources:
             raise InvalidValue(
-                "fleet needs distance_m, full_band_rate_bps or a trace to know its channels, got none"
+                "fleet needs distance_m, full_band_rate_bps or a trace to know its channels, "
+                "got none"
             )
-        if len(given) > 1:
+        if len(sources) > 1:
             raise InvalidValue(
-                f"fleet.{given[0]} and fleet.{given[1]} exclude each other; give one"
+                f"fleet.{sources[0]} and fleet.{sources[1]} exclude each other; give one"
             )
+
         for column in ("seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm"):
             if getattr(self, column) is None:
                 raise InvalidValue(
                     f"fleet.{column} must be a number or a list of numbers, got None"
                 )
         for column, kind in (("cell", Cell), ("trace", Trace | None)):
-            if not isinstance(getattr(self, column), kind):
+            value = getattr(self, column)
+            if not isinstance(value, kind):
                 raise InvalidValue(
-                    f"fleet.{column} must be an airsplit.{column.capitalize()}, got {show(getattr(self, column))}"
+                    f"fleet.{column} must be an airsplit.{column.capitalize()}, got {show(value)}"
                 )
+
         if self.distance_m is None and np.any(require_numbers("fleet.fading", self.fading) != 1.0):
             raise InvalidValue(
-                "fleet.fading belongs to fleet.distance_m; measured rates have it in them already"
+                "fleet.fading belongs to fleet.distance_m; measured rates include fading already"
             )
         if self.full_band_downlink_bps is not None and self.full_band_rate_bps is None:
             raise InvalidValue(
-                "fleet.full_band_downlink_bps needs fleet.full_band_rate_bps beside it"
+                "fleet.full_band_downlink_bps needs fleet.full_band_rate_bps; give both"
             )
 
     def __len__(self) -> int:
@@ -136,10 +187,11 @@ class Fleet:
         return self._device(k % len(self), self.rate_bps(1.0))
 
     def __iter__(self) -> Iterator[Device]:
-        rates = self.rate_bps(1.0)  # once for all, not once a device
-        return (self._device(k, rates) for k in range(len(self)))
+        # Once for the fleet: a rate takes a pass over all columns.
+        rates_bps = self.rate_bps(1.0)
+        return (self._device(k, rates_bps) for k in range(len(self)))
 
-    def _device(self, k: int, full_band_rates: Floats) -> Device:
+    def _device(self, k: int, full_band_rate_bps: Floats) -> Device:
         def entry(column: Floats | None) -> float | None:
             return None if column is None else float(column[k])
 
@@ -147,22 +199,22 @@ class Fleet:
             name=self.device_name(k),
             seconds_per_mac=float(self.seconds_per_mac[k]),
             fluctuation=float(self.fluctuation[k]),
-            full_band_rate_bps=float(full_band_rates[k]),
+            full_band_rate_bps=float(full_band_rate_bps[k]),
             distance_m=entry(self.distance_m),
             memory_bytes=entry(self.memory_bytes),
             joules_per_mac=entry(self.joules_per_mac),
         )
 
     def device_name(self, k: int) -> str:
-        """The name of device k; its number where it has none."""
+        """Return the name of device k, or its number if the fleet has no names."""
         return str(k) if self.name is None else self.name[k]
 
     def replace(self, **changes: Any) -> Fleet:
-        """A variant of this fleet."""
+        """Return a variant of this fleet."""
         return replace(self, **changes)
 
     def at(self, time_s: float) -> Fleet:
-        """This fleet with the channels that its trace recorded at a time."""
+        """Return this fleet with the rates that its trace has at a time."""
         if self.trace is None:
             raise InvalidValue(
                 "fleet.at(t) needs a trace; give one with Fleet(trace=Trace.read(path), …)"
@@ -170,48 +222,55 @@ class Fleet:
         return replace(self, trace=None, full_band_rate_bps=self.trace.at(time_s))
 
     def redraw_fading(self, seed: int, round_number: int) -> Fleet:
-        """This fleet with the fading of one round, drawn anew: |g̃|² ~ Exp(1)."""
+        """Return this fleet with the fading of a round, |g̃_k|² ~ Exp(1)."""
         if self.distance_m is None:
             raise InvalidValue(
-                "fleet.redraw_fading needs fleet.distance_m; measured rates have their fading in them already"
+                "fleet.redraw_fading needs fleet.distance_m; measured rates include fading already"
             )
-        return replace(
-            self, fading=generator(seed, "fading", round_number).exponential(size=len(self))
-        )
+        fading = generator(seed, "fading", round_number).exponential(size=len(self))
+        return replace(self, fading=fading)
 
     def link(self, *, downlink: bool = False) -> Link:
-        """The K links: up, and down when it counts."""
+        """Return the K links; `downlink` if the way back takes time, too."""
         if self.trace is not None:
             return self.at(float(self.trace.time_s[0])).link(downlink=downlink)
+
         if self.full_band_rate_bps is not None:
-            back = (
-                self.full_band_rate_bps
-                if self.full_band_downlink_bps is None
-                else self.full_band_downlink_bps
-            )
-            return Link(Direction(self.full_band_rate_bps), Direction(back) if downlink else None)
+            measured = Direction(self.full_band_rate_bps)
+            if not downlink:
+                return Link(measured)
+            if self.full_band_downlink_bps is None:
+                return Link(measured, measured)
+            return Link(measured, Direction(self.full_band_downlink_bps))
+
         assert self.distance_m is not None  # noqa: S101 - see _check_sources
         cell = self.cell
+        # Both ways have one gain, since the channel is reciprocal.
         gain = cell.channel_gain(self.distance_m, self.fading)
         up = cell.direction(cell.bandwidth_hz, dbm_to_watts(self.transmit_power_dbm) * gain)
-        _require_channels("uplink", up, self.distance_m)
+        _require_live_channels("uplink", up, self.distance_m)
         if not downlink:
             return Link(up)
+
         down_hz = cell.downlink_bandwidth_hz or cell.bandwidth_hz
         down = cell.direction(down_hz, dbm_to_watts(cell.downlink_power_dbm) * gain)
-        _require_channels("downlink", down, self.distance_m)
+        _require_live_channels("downlink", down, self.distance_m)
         return Link(up, down)
 
     def rate_bps(self, shares: ArrayLike) -> Floats:
-        """K uplink rates for K shares.
+        """Return the uplink rates R_k(b_k).
 
-        >>> Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[1e6, 2e6]).rate_bps([0.5, 0.5]).tolist()
+        Args:
+            shares: b_k of each device, or one share for all.
+
+        >>> fleet = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[1e6, 2e6])
+        >>> fleet.rate_bps([0.5, 0.5]).tolist()
         [500000.0, 1000000.0]
         """
         b = require_numbers("shares", shares, low=0, high=1)
         if b.shape not in ((), (len(self),)):
             raise InvalidValue(
-                f"shares must be {len(self)} numbers, one a device, got shape {b.shape}"
+                f"shares must be {len(self)} numbers, one for each device, got shape {b.shape}"
             )
         return self.link().up.rate_bps(np.broadcast_to(b, (len(self),)))
 
@@ -229,10 +288,20 @@ class Fleet:
         joules_per_mac: float | None = None,
         cell: Cell | None = None,
     ) -> Fleet:
-        """A random fleet as in the paper's experiments.
+        """Draw a fleet as in the paper's experiments.
 
-        a is uniform, ε = ratio / a, distance uniform in mean·(1 ± spread), fading Exp(1); joules_per_mac is the same for all.
         Each column has its own generator, so that device k is the same in a fleet of 20 and of 100.
+
+        Args:
+            devices: K.
+            seed: Seed of all columns.
+            mean_distance_m: Mean of the distances.
+            distance_spread: Distances are uniform in mean · (1 ± spread).
+            seconds_per_mac: a_k for all, or bounds between which it is uniform.
+            fluctuation_ratio: ε_k a_k; the paper's is 2.
+            fading: Whether |g̃_k|² ~ Exp(1); else it is 1.
+            joules_per_mac: Energy of a multiply-add, for all.
+            cell: The radio; the paper's by default.
 
         >>> small, large = Fleet.sample(2, seed=7), Fleet.sample(100, seed=7)
         >>> bool((small.seconds_per_mac == large.seconds_per_mac[:2]).all())
@@ -243,15 +312,18 @@ class Fleet:
         require_number("fleet.mean_distance_m", mean_distance_m, above=0)
         require_number("fleet.distance_spread", distance_spread, low=0, below=1)
         require_number("fleet.fluctuation_ratio", fluctuation_ratio, above=0)
-        low, high = _pace_range(seconds_per_mac)
+        low, high = _pace_bounds(seconds_per_mac)
+
         a = generator(seed, "seconds_per_mac").uniform(low, high, devices)
         spread = generator(seed, "distance_m").uniform(-distance_spread, distance_spread, devices)
-        exp1 = generator(seed, "fading").exponential(size=devices) if fading else 1.0
+        gain: ArrayLike = 1.0
+        if fading:
+            gain = generator(seed, "fading").exponential(size=devices)
         return cls(
             seconds_per_mac=a,
             fluctuation=fluctuation_ratio / a,
             distance_m=mean_distance_m * (1 + spread),
-            fading=exp1,  # type: ignore[arg-type]
+            fading=gain,  # type: ignore[arg-type]
             joules_per_mac=joules_per_mac,  # type: ignore[arg-type]
             cell=cell or Cell(),
         )
@@ -260,18 +332,18 @@ class Fleet:
     def read(cls, path: str | os.PathLike[str], cell: Cell | None = None) -> Fleet:
         """Read a CSV file: a header that names columns in any order, then one device a line."""
         rows = read_table(path, what="fleet file")
-        return cls._from_table(parse_fleet_table(rows, f"fleet file {str(path)!r}", COLUMNS), cell)
+        return cls._from_table(parse_fleet_table(rows, f"fleet file {str(path)!r}", _RANGES), cell)
 
     @classmethod
     def parse(cls, text: str, cell: Cell | None = None) -> Fleet:
         """Return the fleet that the text of a CSV file describes.
 
-        >>> Fleet.parse("seconds_per_mac,fluctuation,full_band_rate_bps\\n1e-9,2e9,fast\\n")
+        >>> Fleet.parse("seconds_per_mac,fluctuation,distance_m\\n1e-9,2e9,far\\n")
         Traceback (most recent call last):
         ...
-        airsplit.core.errors.FileProblem: fleet, line 2: full_band_rate_bps must be a number, got 'fast'
+        airsplit.core.errors.FileProblem: fleet, line 2: distance_m must be a number, got 'far'
         """
-        table = parse_fleet_table(parse_table(text, "fleet"), "fleet", COLUMNS)
+        table = parse_fleet_table(parse_table(text, "fleet"), "fleet", _RANGES)
         return cls._from_table(table, cell)
 
     @classmethod
@@ -286,31 +358,30 @@ class Fleet:
                 "fleet.trace has no place in a fleet file; write fleet.at(t) instead"
             )
         columns: dict[str, Sequence[str]] = {} if self.name is None else {"name": self.name}
-        for column in COLUMNS:
+        for column in _RANGES:
             values = getattr(self, column)
-            # Fading without a distance is refused on reading: measured rates contain it.
+            # Measured rates include fading, so that a fleet of them has none to write.
             is_redundant = column == "fading" and self.distance_m is None
             if values is not None and not is_redundant:
                 columns[column] = [repr(value) for value in values.tolist()]
         write_text(path, format_fleet_table(columns))
 
 
-def _require_channels(way: str, direction: Direction, distance_m: Floats) -> None:
+def _require_live_channels(name: str, direction: Direction, distance_m: Floats) -> None:
+    """Raise if a device has practically no rate even with the whole band."""
     full_rate = direction.rate_bps(np.ones_like(distance_m))
-    dead = np.flatnonzero(full_rate < 1e-6)
+    dead = np.flatnonzero(full_rate < _LEAST_RATE_BPS)
     if len(dead):
         k = int(dead[0])
         raise InvalidValue(
-            f"fleet device {k} at {distance_m[k]:g} m has {full_rate[k]:.3g} bit/s of {way} with the whole band; "
-            "leave it out or bring it nearer"
+            f"fleet device {k} at {distance_m[k]:g} m has {full_rate[k]:.3g} bit/s of {name} "
+            "with the whole band; leave it out or bring it nearer"
         )
 
 
-def _column(column: str, values: ArrayLike) -> Floats:
-    above = 0.0 if column in _POSITIVE else None
-    low = {"joules_per_mac": 0.0, "transmit_power_dbm": -400.0}.get(column)
-    high = 400.0 if column == "transmit_power_dbm" else None
-    numbers = require_numbers(f"fleet.{column}", values, above=above, low=low, high=high)
+def _convert_column(column: str, values: ArrayLike) -> Floats:
+    """Return a column as one number or a list of numbers, all within their range."""
+    numbers = require_numbers(f"fleet.{column}", values, **_RANGES[column])
     if numbers.ndim > 1:
         raise InvalidValue(
             f"fleet.{column} must be a number or a list of numbers, got {numbers.ndim} dimensions"
@@ -318,21 +389,27 @@ def _column(column: str, values: ArrayLike) -> Floats:
     return numbers
 
 
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    listed = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
-    if not listed or not all(isinstance(n, str) and n and n == n.strip() for n in names):
+def _convert_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of devices; raise if one is empty, padded, or there twice."""
+    is_list = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
+    if not is_list or not all(
+        isinstance(name, str) and name and name == name.strip() for name in names
+    ):
         raise InvalidValue(
-            f"fleet.name must be a list of strings, not empty and not padded, got {show(names)}"
+            "fleet.name must be a list of strings, none empty or padded with spaces, "
+            f"got {show(names)}"
         )
-    if (repeated := find_duplicate(names)) is not None:
-        name, one, other = repeated
+    repeated = find_duplicate(names)
+    if repeated is not None:
+        name, first, second = repeated
         raise InvalidValue(
-            f"fleet.name must not repeat a name, got {show(name)} for devices {one} and {other}"
+            f"fleet.name must not repeat a name, got {show(name)} for devices {first} and {second}"
         )
-    return tuple(str(n) for n in names)
+    return tuple(str(name) for name in names)
 
 
-def _pace_range(seconds_per_mac: float | tuple[float, float]) -> tuple[float, float]:
+def _pace_bounds(seconds_per_mac: float | tuple[float, float]) -> tuple[float, float]:
+    """Return (low, high) of a pace that is one number or a pair of bounds."""
     if np.ndim(seconds_per_mac) == 0:
         pace = require_number("fleet.seconds_per_mac", seconds_per_mac, above=0)
         return pace, pace
