@@ -1,4 +1,4 @@
-"""What a model takes: the shape and type of each of its inputs, for one sample.  No torch here."""
+"""InputSpec: shape and type of a model's input for one sample, as people write it. No torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ DTYPES = (
     "uint8",
     "bool",
 )
-MOST_ELEMENTS = 10**15  # far beyond any memory, and far from what torch cannot count
+
+# Far beyond any memory, and far below what torch counts in 64 bits.
+MOST_ELEMENTS = 10**15
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model, for one sample: its sizes without the batch axis, and its type.
+    """One input of a model, for one sample.
 
-    dtype  "" for the floating type of the model's weights
+    Attributes:
+        shape: Sizes without the batch axis.
+        dtype: One of `DTYPES`; "" for the floating type of the model's weights.
 
     >>> InputSpec((3, 224, 224)), str(InputSpec((128,), "int64"))
     (InputSpec(shape=(3, 224, 224), dtype=''), '128:int64')
@@ -48,19 +52,26 @@ class InputSpec:
 
 
 def parse_input_spec(text: object, field: str = "input") -> InputSpec:
-    """An input as people write it; `field` says in an error where it was written.
+    """Convert a text such as "3x224x224" or "128:int64".
+
+    Args:
+        text: Sizes, and after a colon the type if it is not that of the weights.
+        field: Name for errors.
 
     >>> parse_input_spec("3x224x224"), parse_input_spec("16x8:bfloat16")
     (InputSpec(shape=(3, 224, 224), dtype=''), InputSpec(shape=(16, 8), dtype='bfloat16'))
     """
-    sizes, colon, dtype = text.lower().partition(":") if isinstance(text, str) else ("", "", "")
+    sizes = colon = dtype = ""
+    if isinstance(text, str):
+        sizes, colon, dtype = text.lower().partition(":")
+    # The length comes first: Python refuses to convert thousands of digits.
     if not all(
         size.isascii() and size.isdigit() and len(size) < 99 and int(size) > 0
         for size in sizes.split("x")
     ):
-        rule = "the sizes of one sample, without the batch axis, and a type where it is not that of the weights"
         raise InvalidValue(
-            f"{field} must be {rule}, got {show(text)}; write e.g. 3x224x224 or 128:int64"
+            f"{field} must be the sizes of one sample, without the batch axis, and a type if it is "
+            f"not that of the weights, got {show(text)}; write e.g. 3x224x224 or 128:int64"
         )
     if colon:
         require_choice(f"{field} type", dtype, DTYPES)
@@ -68,27 +79,30 @@ def parse_input_spec(text: object, field: str = "input") -> InputSpec:
 
 
 def require_shape(field: str, shape: object) -> Shape:
-    """One or more whole numbers >= 1.
+    """Return one or more whole numbers >= 1 as a shape.
 
     >>> require_shape("input_shape", [3, 32, 32])
     (3, 32, 32)
     """
     if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) == 0:
         raise InvalidValue(
-            f"{field} must be whole numbers, without the batch axis, got {show(shape)}; write e.g. (3, 32, 32)"
+            f"{field} must be whole numbers, without the batch axis, got {show(shape)}; "
+            "write e.g. (3, 32, 32)"
         )
     sizes = tuple(
         require_integer(f"{field}[{axis}]", size, low=1) for axis, size in enumerate(shape)
     )
     if math.prod(sizes) > MOST_ELEMENTS:
         raise InvalidValue(
-            f"{field} must have at most {MOST_ELEMENTS} elements a sample, got {show(sizes)}; give smaller sizes"
+            f"{field} must have at most {MOST_ELEMENTS} elements a sample, got {show(sizes)}; "
+            "give smaller sizes"
         )
     return sizes
 
 
 def format_shape(shape: Sequence[int]) -> str:
-    """
+    """Return a shape as people write it.
+
     >>> format_shape((3, 32, 32))
     '3x32x32'
     """

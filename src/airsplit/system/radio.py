@@ -31,7 +31,9 @@ class Direction:
         scale_bps: Rate over the full band if `snr` is None, else W / ln 2.
         snr: Signal-to-noise ratio over the full band, if noise grows with the band used.
 
-    >>> Direction.fixed_snr(1e6, np.array([3.0])).rate_bps(np.array([0.5])).tolist()  # ½ · 1 MHz · log2 4
+    Half of 1 MHz at an SNR of 3 carries ½ · 10⁶ · log2(4) bit/s:
+
+    >>> Direction.fixed_snr(1e6, np.array([3.0])).rate_bps(np.array([0.5])).tolist()
     [1000000.0]
     """
 
