@@ -148,7 +148,8 @@ def test_raw_inputs_are_in_the_json_and_not_in_the_fingerprint() -> None:
     read = Profile.from_json(RAW.to_json())
     assert (read.raw_inputs, read.input_names) == (RAW.raw_inputs, RAW.input_names)
     with pytest.raises(
-        AirsplitError, match=r"profile.raw_inputs must be 5 lists of names of inputs, one a split"
+        AirsplitError,
+        match=r"profile.raw_inputs must be 5 lists of names of inputs, one for each split",
     ):
         replace(BASE, raw_inputs=[["context"]])
     with pytest.raises(

@@ -55,21 +55,21 @@ class Cell:
                 f"cell.noise_dbm ({self.noise_dbm}) and cell.noise_dbm_per_hz "
                 f"({self.noise_dbm_per_hz}) exclude each other; give one"
             )
+        # Not the field's default, so that a density can be given alone.
         if self.noise_dbm is None and self.noise_dbm_per_hz is None:
             object.__setattr__(self, "noise_dbm", -114.0)
 
         for name in ("bandwidth_hz", "carrier_hz", "downlink_bandwidth_hz"):
             if getattr(self, name) is not None:
                 require_number(f"cell.{name}", getattr(self, name), above=0)
+        # Wider than any radio, and narrow enough that no product of powers leaves a double.
         for name in ("noise_dbm", "noise_dbm_per_hz", "downlink_power_dbm"):
             if getattr(self, name) is not None:
                 require_number(f"cell.{name}", getattr(self, name), low=-400, high=400)
         if self.resource_blocks is not None:
             require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**9)
         require_choice_or_path("cell.path_loss", self.path_loss, PATH_LOSSES)
-        self._check_path_loss_arguments()
 
-    def _check_path_loss_arguments(self) -> None:
         arguments = self.path_loss_arguments
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
             raise InvalidValue(
@@ -81,7 +81,7 @@ class Cell:
                 f'"package.module:function", got {show(arguments)} for {self.path_loss!r}; '
                 "leave it out"
             )
-        # A copy, because a change of the caller's table must not change a cell that was checked.
+        # A deep copy: a change of the caller's table must not change a cell that was checked.
         object.__setattr__(self, "path_loss_arguments", deepcopy(dict(arguments)))
 
     def replace(self, **changes: Any) -> Cell:
@@ -108,6 +108,7 @@ class Cell:
     def direction(self, bandwidth_hz: float, received_w: Floats) -> Direction:
         """Return one direction of K links from the power received over the full band."""
         if self.noise_dbm_per_hz is not None:
+            # Of the full band; a share b sees b times as much.
             noise_w = dbm_to_watts(self.noise_dbm_per_hz) * bandwidth_hz
             return Direction.noise_density(bandwidth_hz, received_w / noise_w)
         assert self.noise_dbm is not None  # noqa: S101 - set by __post_init__

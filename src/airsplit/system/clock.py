@@ -49,6 +49,7 @@ class Clock:
         require_choice("clock.barrier", self.barrier, BARRIERS)
         require_integer("clock.iterations_per_round", self.iterations_per_round, low=1)
         if not isinstance(self.downlink, bool):
+            # A number here is a mistake, such as a rate, and would count as true.
             raise InvalidValue(f"clock.downlink must be True or False, got {show(self.downlink)}")
         if self.backward_macs_ratio != COUNTED:
             require_number(
@@ -75,6 +76,7 @@ class Clock:
         >>> Clock(backward_macs_ratio="counted").work(profile)
         array([20.])
         """
+        # Doubles, because a large batch of a large model leaves 64 bits.
         if isinstance(self.backward_macs_ratio, str):
             return profile.macs.astype(np.float64) + profile.backward_macs
         return profile.macs.astype(np.float64) * (1 + self.backward_macs_ratio)
@@ -92,5 +94,6 @@ class Clock:
         >>> Clock(server_seconds_per_mac=1e-12, server_parallel=4).server_pace(20)
         5e-12
         """
+        # More back ends than fit take turns; fewer are no faster than one alone.
         parallel = devices if self.server_parallel is None else self.server_parallel
         return self.server_seconds_per_mac * max(1.0, devices / parallel)

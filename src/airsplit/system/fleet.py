@@ -27,7 +27,7 @@ from airsplit.system.radio import Direction, Link
 from airsplit.system.traces import Trace
 
 # The numeric columns, with their ranges as arguments of `require_numbers`.
-_RANGES: dict[str, dict[str, float]] = {
+_RANGES: dict[str, dict[str, Any]] = {
     "seconds_per_mac": {"above": 0},
     "fluctuation": {"above": 0},
     "distance_m": {"above": 0},
@@ -113,11 +113,17 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._check_sources()
-        columns = {
-            column: _convert_column(column, getattr(self, column))
-            for column in _RANGES
-            if getattr(self, column) is not None
-        }
+        columns: dict[str, Floats] = {}
+        for column, range_ in _RANGES.items():
+            if getattr(self, column) is None:
+                continue
+            values = require_numbers(f"fleet.{column}", getattr(self, column), **range_)
+            if values.ndim > 1:
+                raise InvalidValue(
+                    f"fleet.{column} must be a number or a list of numbers, "
+                    f"got {values.ndim} dimensions"
+                )
+            columns[column] = values
         lengths = {column: len(values) for column, values in columns.items() if values.ndim == 1}
         if self.name is not None:
             object.__setattr__(self, "name", _convert_names(self.name))
@@ -182,6 +188,7 @@ class Fleet:
         return len(self.seconds_per_mac)
 
     def __getitem__(self, k: int) -> Device:
+        # As in a list, negative numbers count from the end.
         if not -len(self) <= k < len(self):
             raise IndexError(f"device {k} of a fleet of {len(self)}")
         return self._device(k % len(self), self.rate_bps(1.0))
@@ -227,12 +234,14 @@ class Fleet:
             raise InvalidValue(
                 "fleet.redraw_fading needs fleet.distance_m; measured rates include fading already"
             )
+        # The round is part of the address, so that a resumed run draws the same.
         fading = generator(seed, "fading", round_number).exponential(size=len(self))
         return replace(self, fading=fading)
 
     def link(self, *, downlink: bool = False) -> Link:
         """Return the K links; `downlink` if the way back takes time, too."""
         if self.trace is not None:
+            # Without a time the trace's first row counts.
             return self.at(float(self.trace.time_s[0])).link(downlink=downlink)
 
         if self.full_band_rate_bps is not None:
@@ -363,6 +372,7 @@ class Fleet:
             # Measured rates include fading, so that a fleet of them has none to write.
             is_redundant = column == "fading" and self.distance_m is None
             if values is not None and not is_redundant:
+                # `repr` gives the shortest text that reads back as the same double.
                 columns[column] = [repr(value) for value in values.tolist()]
         write_text(path, format_fleet_table(columns))
 
@@ -377,16 +387,6 @@ def _require_live_channels(name: str, direction: Direction, distance_m: Floats) 
             f"fleet device {k} at {distance_m[k]:g} m has {full_rate[k]:.3g} bit/s of {name} "
             "with the whole band; leave it out or bring it nearer"
         )
-
-
-def _convert_column(column: str, values: ArrayLike) -> Floats:
-    """Return a column as one number or a list of numbers, all within their range."""
-    numbers = require_numbers(f"fleet.{column}", values, **_RANGES[column])
-    if numbers.ndim > 1:
-        raise InvalidValue(
-            f"fleet.{column} must be a number or a list of numbers, got {numbers.ndim} dimensions"
-        )
-    return numbers
 
 
 def _convert_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -405,6 +405,7 @@ def _convert_names(names: Sequence[str]) -> tuple[str, ...]:
         raise InvalidValue(
             f"fleet.name must not repeat a name, got {show(name)} for devices {first} and {second}"
         )
+    # Names from an array are numpy's strings, which show otherwise in messages and files.
     return tuple(str(name) for name in names)
 
 

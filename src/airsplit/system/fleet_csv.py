@@ -24,6 +24,7 @@ from airsplit.core.files import (
     is_number,
 )
 
+# Columns without a default in `Fleet`; it asks for a source of the channels itself.
 _REQUIRED = ("seconds_per_mac", "fluctuation")
 
 
@@ -47,6 +48,7 @@ class FleetTable:
         try:
             yield
         except InvalidValue as error:
+            # Fleet counts devices from zero; a reader of the file counts lines.
             entry = re.match(r"fleet\.(?P<column>\w+)\[(?P<row>\d+)\] (?P<rest>.*)", str(error))
             if entry is None:
                 raise InvalidValue(f"{self.where}: {error}") from None
@@ -109,6 +111,7 @@ def _parse_header(rows: list[list[str]], where: str, known: Collection[str]) -> 
     """Return the names of the columns; raise if one is unknown or there twice."""
     if not any(rows):
         raise FileProblem(f"{where} is empty; the first line must name the columns")
+    # A blank line elsewhere is skipped, but here the header is probably lost.
     if not rows[0]:
         raise FileProblem(f"{where}, line 1 is empty; it must name the columns")
 
@@ -126,6 +129,7 @@ def _parse_numbers(where: str, column: str, entries: list[str], lines: list[int]
     try:
         return np.array([float(entry) for entry in entries])
     except ValueError:
+        # Only now look for the culprit: a file may have a million lines.
         index = next(i for i, entry in enumerate(entries) if not is_number(entry))
         raise FileProblem(
             f"{where}, line {lines[index]}: {describe_bad_number(column, entries[index])}"

@@ -64,7 +64,7 @@ def parse_input_spec(text: object, field: str = "input") -> InputSpec:
     sizes = colon = dtype = ""
     if isinstance(text, str):
         sizes, colon, dtype = text.lower().partition(":")
-    # The length comes first: Python refuses to convert thousands of digits.
+    # `isdigit` alone takes digits of all scripts, and Python converts no number of 5,000 digits.
     if not all(
         size.isascii() and size.isdigit() and len(size) < 99 and int(size) > 0
         for size in sizes.split("x")
@@ -84,6 +84,7 @@ def require_shape(field: str, shape: object) -> Shape:
     >>> require_shape("input_shape", [3, 32, 32])
     (3, 32, 32)
     """
+    # A text is a sequence, too, but "32" is not the shape (3, 2).
     if not isinstance(shape, Sequence) or isinstance(shape, str | bytes) or len(shape) == 0:
         raise InvalidValue(
             f"{field} must be whole numbers, without the batch axis, got {show(shape)}; "

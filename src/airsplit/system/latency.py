@@ -38,6 +38,8 @@ class Fluctuation:
 
     draws: int = 1
 
+    # scipy is imported only where it is needed: that takes longer than most plans with E = 1.
+
     def cdf(self, z: Floats) -> Floats:
         """Return P[X ≤ z] for z ≥ 0."""
         if self.draws == 1:
@@ -52,6 +54,7 @@ class Fluctuation:
             return np.exp(-z)
         from scipy.special import gammaln
 
+        # In logarithms, because E^E overflows from E = 144 on; ln 0 = -∞ gives density 0 at z = 0.
         E = float(self.draws)
         with np.errstate(divide="ignore"):
             log_density = E * np.log(E) + (E - 1) * np.log(z) - E * z - gammaln(E)
@@ -70,6 +73,7 @@ class Fluctuation:
         >>> Fluctuation().quantile(0.5) == float(np.log(2))
         True
         """
+        # For p ≥ ½ the difference 1 - p is exact.
         if p > 0.5:
             return self.tail_quantile(1 - p)
         if self.draws == 1:
@@ -94,6 +98,7 @@ class Fluctuation:
         >>> bool(np.isclose(Fluctuation().sharpness(1000), np.log(1000)))
         True
         """
+        # For K = 1 the tail 1/K would be all there is, and z zero.
         K = max(devices, 2)
         z = np.array([self.tail_quantile(1 / K)])
         return float((z * self.density(z))[0] * K)
@@ -218,6 +223,7 @@ class LatencyLaw:
 
     def cdf_of_max(self, seconds: float) -> float:
         """Return P[max_k τ_k ≤ t] = Π_k F_k(t)."""
+        # Before t₀ the standardized times would be negative, where F is not defined.
         if seconds < self.start_s:
             return 0.0
         return float(np.exp(self._log_product(np.array([seconds - self.start_s]))[0]))
@@ -238,6 +244,7 @@ class LatencyLaw:
         while high - low > 1e-13 * high:
             middle = 0.5 * (low + high)
             if middle in (low, high):
+                # Two neighboring doubles: there is nothing between them.
                 break
             if self.cdf_of_max(middle) < p:
                 low = middle
@@ -273,6 +280,7 @@ class LatencyLaw:
             # The slowest device without fluctuation is last whenever no other device is.
             ends = np.where(is_steady, self.shift_s, -np.inf)
             last[int(ends.argmax())] = max(0.0, 1 - float(last.sum()))
+        # They are probabilities: take the quadrature's error out of their sum.
         total = float(last.sum())
         expected_max_s = self.start_s + float(weight @ (1 - product))
         return LastDevice(expected_max_s, last / total, excess / total, hazards)

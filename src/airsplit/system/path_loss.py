@@ -42,6 +42,7 @@ def uma_nlos_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:
     """
     mast_m = 25.0
     device_m = 1.5
+    # Height of the surroundings, which the standard subtracts from both in the breakpoint.
     environment_m = 1.0
     f_ghz = carrier_hz / 1e9
     d3 = np.hypot(distance_m, mast_m - device_m)
@@ -62,7 +63,8 @@ def uma_nlos_path_loss_db(distance_m: Floats, carrier_hz: float) -> Floats:
     )
     line_of_sight = np.where(distance_m <= breakpoint_m, near, far)
 
-    # The standard takes the larger: obstacles never make a channel better.
+    # The standard takes the larger: obstacles never make a channel better. Its term for the
+    # device's height, -0.6 (h - 1.5), is zero here.
     loss: Floats = np.maximum(line_of_sight, 13.54 + 39.08 * np.log10(d3) + 20 * np.log10(f_ghz))
     return loss
 

@@ -1,4 +1,7 @@
-"""Profile: what a model costs at each split.  Pure numpy; the profiles of the built-in models ship with the package."""
+"""Profile: work, data, parameters and memory of a model at each split.
+
+The profiles of the built-in models come with the package, so that planning needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import chain
 from typing import Any
 
@@ -40,7 +44,8 @@ COLUMNS = (
 )
 _NEEDED = ("names", "layer_macs", "matmul_macs", "activation_elements", "parameters")
 _CUMULATIVE = ("matmul_macs", "backward_macs", "stored_elements")
-# What crosses as it is. No part of the fingerprint: a profile counted before these columns existed keeps its own.
+# Inputs that cross a cut unchanged. They are no part of the fingerprint, so that a profile counted
+# before these columns existed keeps its own.
 _CROSSING = ("raw_inputs", "other_inputs")
 RAW_INPUTS = ("refuse", "allow")
 
@@ -49,29 +54,44 @@ RawInputs = str | Sequence[str]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """One row per legal split, in order; row i is split i + 1.  All columns are per sample.
+    """Costs of a model at each legal split, in order: row i is split i + 1.
 
-    names                 the layer after which the model is cut; a split's identity
-    layer_macs            work between the previous cut and this one, light operations included
-    matmul_macs           cumulative, convolutions and matrix products only: what published figures count
-    activation_elements   elements sent at this split
-    parameters            parameters between the previous cut and this one
-    backward_macs         cumulative: work of the backward pass on the device; layers that are frozen cost none.
-                          When not given, twice the work of the forward pass
-    gradient_elements     elements that come back at this split: of what was sent and leads to a parameter that is trained.
-                          When not given, as many as were sent
-    trainable_parameters  those of the parameters that are trained; when not given, all
-    stored_elements       cumulative: what the device keeps for the backward pass at this split, its input included; masks and
-                          indices count by their size as parts of a float32.  When not given, the sum of all activations so far
-    inputs                what one sample is, as `--input` takes it, e.g. "3x32x32" or "128:int64"; none where it is not known
-    input_names           the names of the model's inputs, in order; none where they are not known
-    raw_inputs            for each split the names of the inputs whose raw data cross it unchanged: floating-point inputs, and
-                          integers that an embedding looks up.  When not given, none
-    other_inputs          the same of inputs that may travel: labels, masks, and integers that no embedding looks up
+    All columns are per sample; planning multiplies by batch size and bits per element. "Cumulative"
+    columns sum layers 1..ℓ, the others count what lies between the previous cut and this one.
 
-    >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
-    >>> len(p), p.macs.tolist(), p.split_of("fc")
-    (2, [900, 1000], 2)
+    Attributes:
+        names: Name of the layer after which the model is cut; a split's identity.
+        layer_macs: Work of these layers in MAC, light operations included; its running sum is
+            `macs`, the paper's c_ℓ.
+        matmul_macs: Cumulative work of convolutions and matrix products only, which is what
+            published figures count.
+        activation_elements: D_ℓ, elements sent at this split.
+        parameters: Parameters of these layers.
+        stored_elements: Cumulative: elements that the device keeps for the backward pass, its
+            input included; masks and indices count by their size as parts of a float32. By default
+            the sum of all activations so far.
+        backward_macs: Cumulative work of the backward pass on the device, in which frozen layers
+            cost nothing. By default twice that of the forward pass.
+        gradient_elements: Elements that come back at this split: those of the elements sent that
+            lead to a trained parameter. By default all of them.
+        trainable_parameters: Those of the parameters that are trained. By default all of them.
+        model: Name of the model, for people.
+        inputs: Inputs of one sample as `--input` takes them, e.g. "3x32x32" or "128:int64"; empty
+            if unknown.
+        input_names: Names of the model's inputs, in order; empty if unknown.
+        raw_inputs: For each split, the names of inputs whose raw data cross it unchanged:
+            floating-point inputs, and integers that an embedding looks up. By default none.
+        other_inputs: For each split, the names of other inputs that cross it and may do so: labels,
+            masks, and integers that no embedding looks up. By default none.
+
+    A convolution of 900 MACs that leaves 50 elements, then a layer of 100 MACs that leaves 10:
+
+    >>> p = Profile(["conv", "fc"], layer_macs=[900, 100], matmul_macs=[800, 900],
+    ...             activation_elements=[50, 10], parameters=[9, 5])
+    >>> p.macs.tolist(), p.backward_macs.tolist(), p.stored_elements.tolist()
+    ([900, 1000], [1800, 2000], [50, 60])
+    >>> len(p), p.split_of("fc"), p.averaged_parameters(1)
+    (2, 2, 5)
     """
 
     names: Sequence[str]
@@ -90,65 +110,67 @@ class Profile:
     other_inputs: Sequence[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
-        names = (
-            tuple(self.names)
-            if isinstance(self.names, Sequence) and not isinstance(self.names, str)
-            else ()
-        )
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise InvalidValue(
-                f"profile.names must be one or more non-empty strings, got {show(self.names)}"
-            )
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidValue(f"profile.names must differ from each other, got {twice!r} twice")
-        object.__setattr__(self, "names", names)
-        if not isinstance(self.inputs, list | tuple):
-            raise InvalidValue(
-                f'profile.inputs must be texts such as "3x32x32", one an input, got {show(self.inputs)}'
-            )
-        object.__setattr__(
-            self,
-            "inputs",
-            tuple(str(parse_input_spec(text, "profile.inputs")) for text in self.inputs),
-        )
-        object.__setattr__(
-            self, "input_names", _input_names("profile.input_names", self.input_names)
-        )
-        for column in _CROSSING:
-            object.__setattr__(
-                self,
-                column,
-                _crossing_inputs(f"profile.{column}", getattr(self, column), len(names)),
-            )
-        for column in (*_NEEDED[1:], *_USUAL):
+        splits = len(self._set_names())
+        self._set_inputs(splits)
+
+        for column in (*_NEEDED[1:], *_DEFAULTS):
             values: Any = getattr(self, column)
-            if values is None and column in _USUAL:
-                values = _USUAL[column](self)
+            if values is None and column in _DEFAULTS:
+                values = _DEFAULTS[column](self)
             low = 1 if column == "activation_elements" else 0
-            high = (
-                2**62 if column in _CUMULATIVE else 2**61 // len(names)
-            )  # no sum, nor twice it, leaves 64 bits
-            object.__setattr__(
-                self, column, _counts(f"profile.{column}", values, len(names), low, high)
-            )
+            # With these limits no sum over splits, nor twice it, leaves 64 bits.
+            high = 2**62 if column in _CUMULATIVE else 2**61 // splits
+            counts = _convert_counts(f"profile.{column}", values, splits, low, high)
+            object.__setattr__(self, column, counts)
+
         for column in _CUMULATIVE:
             if (np.diff(getattr(self, column)) < 0).any():
                 raise InvalidValue(
                     f"profile.{column} must not fall from row to row: it is cumulative"
                 )
-        for part, whole in (
+        for column, total in (
             ("gradient_elements", "activation_elements"),
             ("trainable_parameters", "parameters"),
         ):
-            if (getattr(self, part) > getattr(self, whole)).any():
+            if (getattr(self, column) > getattr(self, total)).any():
                 raise InvalidValue(
-                    f"profile.{part} must not exceed profile.{whole}, of which it is a part"
+                    f"profile.{column} must not exceed profile.{total}, of which it is a part"
                 )
+
+    def _set_names(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = ()
+        if isinstance(self.names, Sequence) and not isinstance(self.names, str):
+            names = tuple(self.names)
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise InvalidValue(
+                f"profile.names must be one or more non-empty strings, got {show(self.names)}"
+            )
+        if len(set(names)) != len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise InvalidValue(f"profile.names must differ from each other, got {repeated!r} twice")
+        object.__setattr__(self, "names", names)
+        return names
+
+    def _set_inputs(self, splits: int) -> None:
+        if not isinstance(self.inputs, list | tuple):
+            raise InvalidValue(
+                'profile.inputs must be texts such as "3x32x32", one for each input, '
+                f"got {show(self.inputs)}"
+            )
+        # Parsing checks a text, and formatting gives each input one spelling.
+        inputs = tuple(str(parse_input_spec(text, "profile.inputs")) for text in self.inputs)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(
+            self, "input_names", _convert_input_names("profile.input_names", self.input_names)
+        )
+        for column in _CROSSING:
+            names = _convert_crossing(f"profile.{column}", getattr(self, column), splits)
+            object.__setattr__(self, column, names)
 
     def __len__(self) -> int:
         return len(self.names)
 
+    # Profiles of two countings are one if they say the same; the model's name is no part of that.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Profile) and self.fingerprint == other.fingerprint
 
@@ -157,25 +179,36 @@ class Profile:
 
     @cached_property
     def macs(self) -> Ints:
-        """Cumulative work: what the device computes at this split."""
+        """c_ℓ, the work of the first ℓ layers in MAC: what the device computes at each split."""
         macs = np.cumsum(self.layer_macs)
+        # Cached and shared, so nobody may write to it.
         macs.flags.writeable = False
         return macs
 
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change when a split's name or a number does."""
-        return hashlib.sha256(json.dumps(self._columns(), sort_keys=True).encode()).hexdigest()[:16]
+        text = json.dumps(self._columns(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def device_memory_bytes(self, batch_size: int, optimizer_slots: int = 0) -> Ints:
-        """Memory for training the front at each split, with float32 weights.
+        """Return the memory for training the front at each split, with float32 numbers.
 
-        Weights; for those that are trained their gradients and `optimizer_slots` numbers of optimizer state (plain SGD 0, with
-        momentum 1, Adam 2); and what is kept for the backward pass.
+        It holds all weights; for those that are trained their gradients and the optimizer's state;
+        and what is kept for the backward pass.
 
-        >>> p = Profile(["conv", "fc"], [900, 100], matmul_macs=[800, 900], activation_elements=[50, 10], parameters=[9, 5])
-        >>> p.device_memory_bytes(batch_size=10).tolist(), p.device_memory_bytes(10, optimizer_slots=2).tolist()
-        ([2072, 2512], [2144, 2624])
+        Args:
+            batch_size: Samples of an iteration.
+            optimizer_slots: Numbers of optimizer state for each trained parameter: 0 for plain
+                SGD, 1 with momentum, 2 for Adam.
+
+        One parameter takes 4 bytes and its gradient 4 more: 9 · 8 + 10 · 50 · 4 = 2072.
+
+        >>> p = Profile(["conv", "fc"], [900, 100], [800, 900], [50, 10], [9, 5])
+        >>> p.device_memory_bytes(batch_size=10).tolist()
+        [2072, 2512]
+        >>> p.device_memory_bytes(batch_size=10, optimizer_slots=2).tolist()
+        [2144, 2624]
         """
         trained = (1 + optimizer_slots) * np.cumsum(self.trainable_parameters)
         return BYTES_PER_FLOAT32 * (
@@ -183,7 +216,7 @@ class Profile:
         )
 
     def averaged_parameters(self, deepest_split: int) -> int:
-        """Parameters deeper than a split: those that the server holds for every device."""
+        """Return the number of parameters deeper than a split, which the server averages."""
         return int(self.parameters[deepest_split:].sum())
 
     def resolve_max_split(
@@ -222,9 +255,9 @@ class Profile:
     ) -> Ints:
         """Return the deepest split that each memory can train; 0 if not even the first fits.
 
+        The two splits of this model need 2072 and 2512 bytes:
+
         >>> p = Profile(["conv", "fc"], [900, 100], [800, 900], [50, 10], [9, 5])
-        >>> p.device_memory_bytes(batch_size=10).tolist()
-        [2072, 2512]
         >>> p.deepest_split_in_memory(np.array([2000, 2100, 2512]), batch_size=10).tolist()
         [0, 1, 2]
         """
@@ -245,58 +278,65 @@ class Profile:
         require_raw_inputs("raw_inputs", raw_inputs)
         if raw_inputs == "allow":
             return np.ones(len(self), dtype=bool)
+        # Unknown names are errors, because a misspelled permission would permit nothing in silence.
         may_travel = set() if raw_inputs == "refuse" else set(raw_inputs)
-        known = self._known_inputs()
+        known = {*self.input_names, *chain(*self.raw_inputs), *chain(*self.other_inputs)}
         for name in sorted(may_travel - known):
             if not known:
-                why = "the profile does not name the model's inputs; count the model again"
-                raise UnknownName(f"raw_inputs {name!r} is not known: {why}")
+                raise UnknownName(
+                    f"raw_inputs {name!r} is not known: the profile does not name the model's "
+                    "inputs; count the model again"
+                )
             raise unknown_name("raw_inputs", name, known)
         return np.array([may_travel.issuperset(crossing) for crossing in self.raw_inputs])
 
     def inputs_sent(self, splits: Iterable[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the inputs that some of these splits send as they are: raw inputs, and those that may travel.
+        """Return the raw inputs that some of these splits send unchanged, and the other inputs.
 
-        >>> p = Profile(["a", "b"], [9, 9], [9, 18], [5, 1], [2, 2], raw_inputs=[["image"], []], other_inputs=[["mask"], ["mask"]])
+        >>> p = Profile(["a", "b"], [9, 9], [9, 18], [5, 1], [2, 2],
+        ...             raw_inputs=[["image"], []], other_inputs=[["mask"], ["mask"]])
         >>> p.inputs_sent([2, 2]), p.inputs_sent([2, 1])
         (((), ('mask',)), (('image',), ('mask',)))
         """
         rows = sorted({int(split) - 1 for split in splits})
-        raw, other = (
-            dict.fromkeys(chain(*(column[row] for row in rows)))
-            for column in (self.raw_inputs, self.other_inputs)
-        )
+        # A dict keeps the order of the splits, and each name once.
+        raw = dict.fromkeys(chain(*(self.raw_inputs[row] for row in rows)))
+        other = dict.fromkeys(chain(*(self.other_inputs[row] for row in rows)))
         return tuple(raw), tuple(other)
 
-    def _known_inputs(self) -> set[str]:
-        """Return the names of all inputs that the profile names anywhere."""
-        return {*self.input_names, *chain(*self.raw_inputs), *chain(*self.other_inputs)}
-
     def split_of(self, split: int | str, field: str = "split") -> int:
-        """A split's number from its name or number."""
-        if isinstance(split, str):
-            if split not in self.names:
-                within = [name for name in self.names if name.startswith(f"{split}.")]
-                if within:
-                    raise UnknownName(
-                        f"{field} {split!r} is not the name of a split; the last within it is {within[-1]!r}"
-                    )
-                raise unknown_name(field, split, self.names)
+        """Return the number of a split from its name or number.
+
+        Args:
+            split: A name, or a number counted from one.
+            field: Name for errors.
+        """
+        if not isinstance(split, str):
+            hint = f"; {self.model or 'the model'} has {len(self)} splits"
+            return require_integer(field, split, low=1, high=len(self), hint=hint)
+        if split in self.names:
             return self.names.index(split) + 1
-        hint = f"; {self.model or 'the model'} has {len(self)} splits"
-        return require_integer(field, split, low=1, high=len(self), hint=hint)
+
+        # People name the module; the splits are named after the layers within it.
+        within = [name for name in self.names if name.startswith(f"{split}.")]
+        if within:
+            raise UnknownName(
+                f"{field} {split!r} is not the name of a split; "
+                f"the last within it is {within[-1]!r}"
+            )
+        raise unknown_name(field, split, self.names)
 
     def to_json(self) -> str:
-        """The profile as JSON; keys are the names of the columns."""
-        about = {"model": self.model, "inputs": list(self.inputs), "fingerprint": self.fingerprint}
+        """Return the profile as JSON; keys are the names of the columns."""
+        header = {"model": self.model, "inputs": list(self.inputs), "fingerprint": self.fingerprint}
         crossing = {column: getattr(self, column) for column in _CROSSING}
         return json.dumps(
-            about | self._columns() | {"input_names": self.input_names} | crossing, indent=1
+            header | self._columns() | {"input_names": self.input_names} | crossing, indent=1
         )
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
-        """Read what `to_json` wrote.  A changed or truncated text is an error."""
+        """Return the profile that `to_json` wrote; raise if the text was changed or cut short."""
         data = parse_json(text, "profile")
         missing = sorted(set(_NEEDED) - data.keys() if isinstance(data, dict) else _NEEDED)
         if missing:
@@ -304,15 +344,18 @@ class Profile:
         known = {"names", "model", "inputs", "input_names", "fingerprint", *COLUMNS, *_CROSSING}
         for key in data.keys() - known:
             raise unknown_name("profile key", key, known)
-        profile = cls(**{k: v for k, v in data.items() if k not in ("macs", "fingerprint")})
+
+        derived = ("macs", "fingerprint")
+        # Both follow from the columns: compute them, and compare with what the text claims.
+        profile = cls(**{key: value for key, value in data.items() if key not in derived})
         if "macs" in data and data["macs"] != profile.macs.tolist():
             raise FileProblem(
                 "profile.macs is not the running sum of profile.layer_macs; one of them was changed"
             )
         if data.get("fingerprint", profile.fingerprint) != profile.fingerprint:
-            got = show(data["fingerprint"])
             raise FileProblem(
-                f"profile.fingerprint must be {profile.fingerprint} for these numbers, got {got}"
+                f"profile.fingerprint must be {profile.fingerprint} for these numbers, "
+                f"got {show(data['fingerprint'])}"
             )
         return profile
 
@@ -322,47 +365,50 @@ class Profile:
         }
 
 
-_USUAL: dict[str, Callable[[Profile], Ints]] = {
+# The columns that need not be given, and their values then.
+_DEFAULTS: dict[str, Callable[[Profile], Ints]] = {
     "backward_macs": lambda profile: 2 * np.cumsum(profile.layer_macs),
     "gradient_elements": lambda profile: profile.activation_elements,
     "trainable_parameters": lambda profile: profile.parameters,
     "stored_elements": lambda profile: np.cumsum(profile.activation_elements),
 }
-"""The columns that need not be given, and what they are then."""
 
 
-def _counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> Ints:
+def _convert_counts(field: str, values: ArrayLike, length: int, low: int, high: int) -> Ints:
+    """Return a column of whole numbers within a range, as a read-only array."""
     try:
         array = np.asarray(values)
-    except ValueError:  # rows of different lengths
+    except ValueError:
+        # Rows of different lengths are no array, and fail the next check.
         array = np.asarray(None)
     if array.shape != (length,) or array.dtype.kind not in "iu":
         raise InvalidValue(
-            f"{field} must be {length} whole numbers, one a split, got {show(values)}"
+            f"{field} must be {length} whole numbers, one for each split, got {show(values)}"
         )
     bad = (array < low) | (array > high)
     if bad.any():
-        at = int(np.flatnonzero(bad)[0])
+        row = int(np.flatnonzero(bad)[0])
         raise InvalidValue(
-            f"{field}[{at}] must be a whole number from {low} to {high}, got {array[at]}"
+            f"{field}[{row}] must be a whole number from {low} to {high}, got {array[row]}"
         )
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
 
 
-def _crossing_inputs(field: str, given: object, splits: int) -> tuple[tuple[str, ...], ...]:
-    """Return the names of inputs at each split; nothing given means none at any."""
-    if not isinstance(given, list | tuple) or len(given) not in (0, splits):
+def _convert_crossing(field: str, value: object, splits: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of inputs at each split; an empty list means none at any."""
+    if not isinstance(value, list | tuple) or len(value) not in (0, splits):
         raise InvalidValue(
-            f"{field} must be {splits} lists of names of inputs, one a split, got {show(given)}"
+            f"{field} must be {splits} lists of names of inputs, one for each split, "
+            f"got {show(value)}"
         )
-    if not given:
+    if not value:
         return ((),) * splits
-    return tuple(_input_names(f"{field}[{at}]", names) for at, names in enumerate(given))
+    return tuple(_convert_input_names(f"{field}[{row}]", names) for row, names in enumerate(value))
 
 
-def _input_names(field: str, names: object) -> tuple[str, ...]:
+def _convert_input_names(field: str, names: object) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(
         isinstance(name, str) and name for name in names
     ):
@@ -373,35 +419,38 @@ def _input_names(field: str, names: object) -> tuple[str, ...]:
 def require_raw_inputs(field: str, value: object) -> None:
     """Raise if a policy on raw inputs is neither "refuse" nor "allow" nor a list of names.
 
-    >>> require_raw_inputs("raw_inputs", "refuse"), require_raw_inputs("raw_inputs", ["position_ids"])
-    (None, None)
+    >>> require_raw_inputs("raw_inputs", ["position_ids"])
     """
-    names = isinstance(value, list | tuple) and all(
-        isinstance(name, str) and name for name in value
+    if isinstance(value, str) and value in RAW_INPUTS:
+        return
+    if isinstance(value, list | tuple) and all(isinstance(name, str) and name for name in value):
+        return
+    # A name alone is meant as a list of one.
+    example = f", such as [{json.dumps(value)}]" if isinstance(value, str) and value else ""
+    raise InvalidValue(
+        f'{field} must be "refuse", "allow" or a list of the inputs that may travel{example}, '
+        f"got {show(value)}"
     )
-    if not names and not (isinstance(value, str) and value in RAW_INPUTS):
-        example = f", such as [{json.dumps(value)}]" if isinstance(value, str) and value else ""
-        rule = '"refuse", "allow" or a list of the inputs that may travel'
-        raise InvalidValue(f"{field} must be {rule}{example}, got {show(value)}")
 
 
 def list_shipped_profiles() -> list[str]:
-    """The models whose profiles come with the package."""
-    files = resources.files("airsplit.models.zoo").joinpath("profiles").iterdir()
+    """Return the names of the models whose profiles come with the package."""
+    files = _shipped_profiles().iterdir()
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
 def load_shipped_profile(name: str) -> Profile:
-    """The profile of a built-in model, without importing torch.
+    """Return the profile of a built-in model.
 
     >>> load_shipped_profile("alexnet").names[3]
     'pool1'
     """
     if name not in list_shipped_profiles():
         raise unknown_name("model", name, list_shipped_profiles())
-    return Profile.from_json(
-        resources.files("airsplit.models.zoo")
-        .joinpath("profiles")
-        .joinpath(f"{name}.json")
-        .read_text(encoding="utf-8")
-    )
+    file = _shipped_profiles().joinpath(f"{name}.json")
+    return Profile.from_json(file.read_text(encoding="utf-8"))
+
+
+def _shipped_profiles() -> Traversable:
+    # This package imports none of its models, and so no torch.
+    return resources.files("airsplit.models.zoo").joinpath("profiles")

@@ -58,6 +58,7 @@ class Direction:
         """
         if self.snr is None:
             return self.scale_bps * share
+        # At b = 0 this is 0 · ∞, whose limit is 0.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(share > 0, self.scale_bps * share * np.log1p(self.snr / share), 0.0)
 
@@ -150,14 +151,16 @@ class Link:
         >>> link.share(np.array([1e6]), np.array([0.0]), np.array([1.0])).tolist()
         [0.5]
         """
+        # The answer if rates are proportional; else an upper bound, as R(b) ≥ b R(1).
         full = self.seconds(up_bits, down_bits, np.ones_like(seconds))
         with np.errstate(divide="ignore", invalid="ignore"):
             b = np.where(seconds > 0, full / seconds, np.inf)
         if self.is_proportional:
             return b
 
-        # Devices out of reach iterate towards the full band, so that no number here is infinite.
+        # Rounding must not put the full band itself out of reach.
         is_reachable = b <= 1 + 1e-12
+        # Devices out of reach iterate towards the full band, so that no number here is infinite.
         b = np.where(is_reachable, b, 1.0)
         target = np.where(is_reachable, seconds, full)
         for _ in range(100):

@@ -21,9 +21,16 @@ from airsplit.core.files import (
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Rates at T moments for K devices.
+    """Measured full-band rates R_k(1) of K devices at T moments.
 
-    Between two moments the earlier holds; after the last, it holds on, or starts over with `loop`.
+    A row holds until the next one.
+
+    Attributes:
+        time_s: T rising moments.
+        rate_bps: T × K rates.
+        name: Names of the devices, if the file has any.
+        loop: Start over after the last row; else it holds for ever. The last row then holds for as
+            long as the one before it.
 
     >>> trace = Trace(time_s=[0.0, 10.0], rate_bps=[[1e6, 2e6], [3e6, 4e6]])
     >>> trace.at(9.9).tolist(), trace.at(99.0).tolist()
@@ -40,65 +47,77 @@ class Trace:
         rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
         if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
             raise InvalidValue(
-                f"trace.time_s must be a rising list of seconds with at least one entry, got {show(t.tolist())}"
+                "trace.time_s must be a rising list of seconds with at least one entry, "
+                f"got {show(t.tolist())}"
             )
         if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
             raise InvalidValue(
-                f"trace.rate_bps must have a row a moment and a column a device, got shape {rate.shape}"
+                "trace.rate_bps must have a row for each moment and a column for each device, "
+                f"got shape {rate.shape}"
             )
         if self.name is not None and len(self.name) != rate.shape[1]:
             raise InvalidValue(
-                f"trace.name must be one for each of {rate.shape[1]} devices, got {len(self.name)}"
+                f"trace.name must have {rate.shape[1]} entries, one for each device, "
+                f"got {len(self.name)}"
             )
         object.__setattr__(self, "time_s", t)
         object.__setattr__(self, "rate_bps", rate)
 
     @property
     def devices(self) -> int:
+        """K."""
         return int(self.rate_bps.shape[1])
 
     def at(self, time_s: float) -> Floats:
-        """The K rates in force at a time."""
+        """Return the K rates at a time.
+
+        >>> trace = Trace(time_s=[0.0, 10.0], rate_bps=[[1e6], [3e6]], loop=True)
+        >>> [trace.at(t).item() for t in (9.0, 19.0, 20.0)]
+        [1000000.0, 3000000.0, 1000000.0]
+        """
         t = require_number("time_s", time_s, low=0)
         if self.loop and len(self.time_s) > 1:
-            start, step = self.time_s[0], self.time_s[-1] - self.time_s[-2]
-            period = self.time_s[-1] + step - start
+            start = self.time_s[0]
+            # A trace does not say how long its last row holds: as long as the one before.
+            last_step = self.time_s[-1] - self.time_s[-2]
+            period = self.time_s[-1] + last_step - start
             t = start + (t - start) % period
         row = int(np.searchsorted(self.time_s, t, side="right")) - 1
+        # Before the first moment its rates hold, too.
         return self.rate_bps[max(row, 0)]  # type: ignore[no-any-return]
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, loop: bool = False) -> Trace:
-        """A CSV with a header: `time_s`, then one column of full-band rates in bit/s for each device."""
-        rows = [
-            (number, row)
-            for number, row in enumerate(read_table(path, what="trace file"), start=1)
-            if row
-        ]
+        """Read a CSV file with a header: `time_s`, then a column of rates in bit/s a device."""
         where = f"trace file {str(path)!r}"
+        table = read_table(path, what="trace file")
+        rows = [(line, row) for line, row in enumerate(table, start=1) if row]
         header = [name.strip() for name in rows[0][1]] if rows else []
         if len(rows) < 2 or header[0] != "time_s" or len(header) < 2:
             raise FileProblem(
                 f"{where} must have a header 'time_s,<device>,…' and at least one line of numbers"
             )
-        for number, row in rows[1:]:
+        for line, row in rows[1:]:
             if len(row) != len(header):
-                raise FileProblem(f"{where}, line {number}: {describe_wrong_length(row, header)}")
-        if (repeated := find_duplicate(header)) is not None:
-            name, one, other = repeated
+                raise FileProblem(f"{where}, line {line}: {describe_wrong_length(row, header)}")
+        repeated = find_duplicate(header)
+        if repeated is not None:
+            name, first, second = repeated
             raise FileProblem(
-                f"{where}: columns {one + 1} and {other + 1} must not have the same name, got {show(name)} twice"
+                f"{where}: columns {first + 1} and {second + 1} must not have the same name, "
+                f"got {show(name)} twice"
             )
-        table = np.array(
-            [_floats(header, row, f"{where}, line {number}") for number, row in rows[1:]]
+
+        numbers = np.array(
+            [_parse_row(header, row, f"{where}, line {line}") for line, row in rows[1:]]
         )
         try:
-            return cls(table[:, 0], table[:, 1:], tuple(header[1:]), loop)
+            return cls(numbers[:, 0], numbers[:, 1:], tuple(header[1:]), loop)
         except InvalidValue as error:
             raise InvalidValue(f"{where}: {error}") from None
 
 
-def _floats(header: list[str], row: list[str], where: str) -> list[float]:
+def _parse_row(header: list[str], row: list[str], where: str) -> list[float]:
     try:
         return [float(entry) for entry in row]
     except ValueError:
