@@ -29,7 +29,7 @@ def test_every_bad_level_of_a_cell_is_named(field: str, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**18])
-def test_resource_blocks_are_counted(bad: Any) -> None:
+def test_resource_blocks_are_a_whole_number(bad: Any) -> None:
     with pytest.raises(
         InvalidValue, match=r"^cell\.resource_blocks must be a whole number from 1 to 1000000000"
     ):

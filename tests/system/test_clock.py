@@ -76,6 +76,6 @@ def test_every_bad_setting_names_its_field(field: str, value: Any) -> None:
         Clock(**{field: value})
 
 
-def test_a_near_miss_is_offered() -> None:
+def test_an_unknown_barrier_offers_the_nearest() -> None:
     with pytest.raises(InvalidValue, match="did you mean 'round'"):
         Clock(barrier="rounds")

@@ -29,9 +29,6 @@ def fleet(**changes: Any) -> Fleet:
     return Fleet(**(NUMBERS | changes))
 
 
-# ---- columns ----
-
-
 def test_one_number_counts_for_all_devices() -> None:
     two = fleet(seconds_per_mac=1e-9)
     assert len(two) == 2
@@ -43,12 +40,12 @@ def test_only_numbers_are_one_device() -> None:
     assert len(Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0)) == 1  # type: ignore[arg-type]
 
 
-def test_names_alone_say_how_many_devices_there_are() -> None:
+def test_names_alone_set_the_number_of_devices() -> None:
     pair = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, distance_m=100.0, name=["a", "b"])  # type: ignore[arg-type]
     assert [device.name for device in pair] == ["a", "b"]
 
 
-def test_a_device_is_a_row() -> None:
+def test_a_device_is_a_row_of_the_columns() -> None:
     device = Fleet(**MEASURED, memory_bytes=[1e6, 2e6], joules_per_mac=0.0, name=["a", "b"])[1]
     assert (device.name, device.full_band_rate_bps, device.memory_bytes) == ("b", 2e6, 2e6)
     assert (device.distance_m, device.joules_per_mac) == (None, 0.0)
@@ -80,8 +77,6 @@ def test_a_variant_is_checked() -> None:
         fleet().replace(fading=-1.0)
 
 
-# ---- what a fleet refuses ----
-
 POSITIVE = ["seconds_per_mac", "fluctuation", "distance_m", "fading", "memory_bytes"]
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1.0]
 
@@ -100,7 +95,7 @@ def test_every_bad_number_is_named_with_its_place(column: str, bad: float) -> No
 
 
 @pytest.mark.parametrize("column", POSITIVE)
-def test_zero_is_refused_where_a_positive_number_is_needed(column: str) -> None:
+def test_zero_is_rejected_in_columns_of_positive_numbers(column: str) -> None:
     with pytest.raises(
         InvalidValue, match=rf"^fleet\.{column}\[0\] must be a finite number > 0, got 0.0"
     ):
@@ -125,7 +120,7 @@ def test_transmit_power_may_be_negative_but_not_absurd(bad: float) -> None:
     "column", ["seconds_per_mac", "fluctuation", "distance_m", "fading", "transmit_power_dbm"]
 )
 @pytest.mark.parametrize("bad", ["fast", [None, 1.0], [[1.0, 2.0]], [[1.0], [1.0, 2.0]], True, {}])
-def test_what_is_no_list_of_numbers_is_refused(column: str, bad: Any) -> None:
+def test_values_other_than_lists_of_numbers_are_rejected(column: str, bad: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"^fleet\.{column} "):
         fleet(**{column: bad})
 
@@ -133,7 +128,7 @@ def test_what_is_no_list_of_numbers_is_refused(column: str, bad: Any) -> None:
 @pytest.mark.parametrize(
     "column", ["seconds_per_mac", "fluctuation", "fading", "transmit_power_dbm", "cell"]
 )
-def test_what_every_fleet_needs_cannot_be_none(column: str) -> None:
+def test_required_columns_cannot_be_none(column: str) -> None:
     with pytest.raises(InvalidValue, match=rf"^fleet\.{column} must be"):
         fleet(**{column: None})
 
@@ -149,7 +144,7 @@ def test_columns_of_different_lengths_are_named(column: str) -> None:
         fleet(**{column: entries})
 
 
-def test_an_empty_fleet_is_refused() -> None:
+def test_an_empty_fleet_is_rejected() -> None:
     with pytest.raises(InvalidValue, match="at least one device"):
         Fleet(seconds_per_mac=[], fluctuation=[], distance_m=[])  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="at least one device"):
@@ -159,12 +154,12 @@ def test_an_empty_fleet_is_refused() -> None:
 @pytest.mark.parametrize(
     "bad", ["ab", ["a", ""], ["a", 3], ["a", "a"], 5, ["a", " b"], ["a", None]]
 )
-def test_names_are_different_non_empty_strings(bad: Any) -> None:
+def test_names_must_be_distinct_non_empty_strings(bad: Any) -> None:
     with pytest.raises(InvalidValue, match=r"fleet\.name"):
         fleet(name=bad)
 
 
-def test_a_name_that_is_given_twice_is_told_with_both_devices() -> None:
+def test_the_error_for_a_repeated_name_gives_both_devices() -> None:
     with pytest.raises(
         InvalidValue, match=r"^fleet\.name must not repeat a name, got 'b' for devices 1 and 3$"
     ):
@@ -187,7 +182,7 @@ def test_channels_need_exactly_one_source() -> None:
         Fleet(**MEASURED, trace=trace)
 
 
-def test_measured_rates_have_their_fading_in_them() -> None:
+def test_measured_rates_take_no_fading() -> None:
     with pytest.raises(InvalidValue, match=r"fleet\.fading belongs to fleet\.distance_m"):
         Fleet(**MEASURED, fading=0.5)  # type: ignore[arg-type]
 
@@ -209,14 +204,11 @@ def test_a_dead_channel_is_named_with_its_distance(cell: Cell) -> None:
         dead.rate_bps(0.5)
 
 
-def test_a_dead_downlink_is_noticed_when_it_counts() -> None:
+def test_a_dead_downlink_is_rejected_only_if_it_counts() -> None:
     quiet = fleet(cell=Cell(downlink_power_dbm=-300.0))
     assert quiet.link().down is None
     with pytest.raises(InvalidValue, match="fleet device 0"):
         quiet.link(downlink=True)
-
-
-# ---- rates ----
 
 
 def test_the_papers_rate_can_be_worked_by_hand() -> None:
@@ -250,12 +242,12 @@ def test_measured_rates_are_proportional_to_the_share_both_ways() -> None:
 @pytest.mark.parametrize(
     "shares", [[0.5], [0.5] * 3, [0.5, -0.1], [0.5, 1.1], [0.5, math.nan], "half", [[0.5, 0.5]]]
 )
-def test_shares_are_one_number_a_device_from_zero_to_one(shares: Any) -> None:
+def test_shares_must_be_one_number_per_device_from_zero_to_one(shares: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^shares"):
         fleet().rate_bps(shares)
 
 
-def test_a_traced_fleet_has_the_rates_of_the_moment() -> None:
+def test_a_fleet_with_a_trace_has_the_rates_of_the_moment() -> None:
     trace = Trace(np.array([0.0, 10.0]), np.array([[1e6, 2e6], [3e6, 4e6]]))
     traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
     assert traced.rate_bps(1.0).tolist() == [1e6, 2e6]
@@ -263,8 +255,6 @@ def test_a_traced_fleet_has_the_rates_of_the_moment() -> None:
     with pytest.raises(InvalidValue, match=r"needs a trace"):
         fleet().at(0.0)
 
-
-# ---- sampling ----
 
 SAMPLED = ("seconds_per_mac", "fluctuation", "distance_m", "fading")
 
@@ -309,7 +299,7 @@ def test_draws_follow_the_papers_laws() -> None:
     assert abs(np.corrcoef([a, d, g]) - np.eye(3)).max() < 5 / math.sqrt(K)
 
 
-def test_without_spread_all_are_at_the_mean_distance_and_one_pace_is_for_all() -> None:
+def test_without_spread_all_devices_share_distance_and_pace() -> None:
     f = Fleet.sample(5, seed=0, mean_distance_m=321.0, seconds_per_mac=1e-9, fluctuation_ratio=4.0)
     assert f.distance_m is not None
     assert f.distance_m.tolist() == [321.0] * 5

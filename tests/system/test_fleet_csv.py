@@ -81,7 +81,8 @@ HEADER = "seconds_per_mac,fluctuation,distance_m\n"
         (HEADER + "1e-9,2e9,100\n1e-9,2e9,100,7\n", "line 3: 4 entries"),
         (
             HEADER + "1e-9,2e9,99,5\n",
-            "line 2: 4 entries, but the header names 3 columns; a number must have a decimal point, not a comma",
+            "line 2: 4 entries, but the header names 3 columns; "
+            "a number must have a decimal point, not a comma",
         ),
         (
             HEADER + '1e-9,2e9,"99,5"\n',
@@ -143,7 +144,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Fleet.read(tmp_path / "f.csv")
 
 
-def test_a_traced_fleet_has_no_file_of_its_own(tmp_path: Path) -> None:
+def test_a_fleet_with_a_trace_cannot_be_written(tmp_path: Path) -> None:
     trace = Trace(np.array([0.0]), np.array([[1e6]]))
     traced = Fleet(seconds_per_mac=1e-9, fluctuation=2e9, trace=trace)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match=r"fleet\.trace"):

@@ -1,4 +1,4 @@
-"""The law of the maximum against closed forms, scipy's quadrature, finite differences and Monte Carlo."""
+"""The law of the maximum against closed forms, scipy, finite differences and Monte Carlo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def harmonic(K: int) -> float:
 
 
 def by_inclusion_exclusion(shift_s: list[float], scale_s: list[float]) -> float:
-    """t₀ + Σ_S (-1)^(|S|+1) exp(-Σ s/β) / Σ 1/β over the non-empty sets S of devices, s = t₀ - x."""
+    """Return t₀ + Σ_S (-1)^(|S|+1) exp(-Σ s/β) / Σ 1/β over non-empty sets S, with s = t₀ - x."""
     start = max(shift_s)
     total = start
     for size in range(1, len(shift_s) + 1):
@@ -47,7 +47,7 @@ def by_inclusion_exclusion(shift_s: list[float], scale_s: list[float]) -> float:
 
 
 def by_quad(shift_s: list[float], scale_s: list[float], draws: int) -> float:
-    """E[max] of Gamma fluctuations by adaptive quadrature of 1 - Π F."""
+    """Return E[max] of Gamma fluctuations by adaptive quadrature of 1 - Π F."""
     start = max(shift_s)
     end = max(
         x + b * float(gamma.isf(1e-16, draws)) / draws
@@ -65,7 +65,6 @@ def by_quad(shift_s: list[float], scale_s: list[float], draws: int) -> float:
     return start + float(value)
 
 
-# ---- E[max] ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("K", [1, 2, 3, 7, 20, 100, 1_000, 10_000, 100_000, 1_000_000])
 def test_equal_devices_wait_for_the_harmonic_number_of_fluctuations(K: int) -> None:
     at = LatencyLaw(np.full(K, 2.0), np.full(K, 0.37))
@@ -157,7 +156,8 @@ def test_one_device_alone_takes_its_mean_however_many_draws() -> None:
 
 
 def test_more_draws_bring_the_maximum_nearer_to_the_mean() -> None:
-    # 20 equal devices, a = 2/ε: an iteration costs 1.87 mean times alone and 1.10 within a round of 47
+    # 20 equal devices, a = 2/ε: an iteration costs 1.87 mean times alone,
+    # and 1.10 within a round of 47.
     mean = 3.0
     alone, together = law([2.0] * 20, [1.0] * 20), law([2.0] * 20, [1.0] * 20, 47)
     assert (
@@ -168,7 +168,6 @@ def test_more_draws_bring_the_maximum_nearer_to_the_mean() -> None:
     assert together.expected_max_s / mean == pytest.approx(1.10, abs=0.005)
 
 
-# ---- devices that do not fluctuate ----------------------------------------------------------------------------------------
 def test_a_steady_device_is_a_floor_under_the_others() -> None:
     # E[max(c, x + βX)] = c + β e^(-(c-x)/β)
     at = law([2.0, 1.0], [0.0, 0.5])
@@ -197,7 +196,6 @@ def test_a_fluctuating_device_that_always_finishes_first_does_not_matter() -> No
     assert at.last_device().last == pytest.approx([1.0, 0.0], abs=1e-12)
 
 
-# ---- who is last: gradient and Hessian ------------------------------------------------------------------------------------
 small_laws = st.builds(
     lambda devices, draws: law([x for x, _ in devices], [b for _, b in devices], draws),
     st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 3)), min_size=1, max_size=5),
@@ -233,7 +231,8 @@ def test_the_hazards_give_the_hessian_of_finite_differences(at: LatencyLaw) -> N
         bump = np.eye(len(at))[k] * step
         above = LatencyLaw(at.shift_s + bump, at.scale_s, at.fluctuation).last_device().last
         below = LatencyLaw(at.shift_s - bump, at.scale_s, at.fluctuation).last_device().last
-        # moving the device that starts last moves the kink of the others' laws: a first-order error there, for one draw
+        # Moving the device that starts last moves the kink of the others' laws: for one draw,
+        # finite differences have a first-order error there.
         tight = (
             at.fluctuation.draws > 1
             or (np.abs(at.shift_s - at.start_s)[np.arange(len(at)) != k] > step).all()
@@ -245,7 +244,7 @@ def test_the_hazards_give_the_hessian_of_finite_differences(at: LatencyLaw) -> N
 
 @repeatable
 @given(small_laws)
-def test_euler_s_identity_holds_because_the_maximum_scales_with_its_arguments(
+def test_eulers_identity_holds_because_the_maximum_is_homogeneous(
     at: LatencyLaw,
 ) -> None:
     who = at.last_device()
@@ -257,7 +256,7 @@ def test_euler_s_identity_holds_because_the_maximum_scales_with_its_arguments(
 
 @repeatable
 @given(small_laws)
-def test_somebody_is_last_with_certainty(at: LatencyLaw) -> None:
+def test_probabilities_of_being_last_sum_to_one(at: LatencyLaw) -> None:
     who = at.last_device()
     assert (who.last >= 0).all()
     assert (who.excess >= 0).all()
@@ -270,7 +269,7 @@ def test_equal_devices_are_last_equally_often() -> None:
     assert who.excess == pytest.approx([harmonic(8) / 8] * 8, rel=1e-9)
 
 
-def test_the_tables_of_many_devices_are_worked_through_in_blocks_without_a_seam() -> None:
+def test_working_in_blocks_of_devices_does_not_change_the_result() -> None:
     K = 5_000  # some twenty blocks
     rng = np.random.default_rng(3)
     x, b = rng.uniform(0, 2, K), rng.uniform(0.1, 1, K)
@@ -283,7 +282,6 @@ def test_the_tables_of_many_devices_are_worked_through_in_blocks_without_a_seam(
     )
 
 
-# ---- quantiles ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("p", [1e-6, 0.01, 0.5, 0.9, 0.999, 1 - 1e-9])
 @pytest.mark.parametrize("K", [1, 2, 50])
 def test_the_quantile_of_the_maximum_of_equal_devices_has_a_closed_form(p: float, K: int) -> None:
@@ -316,7 +314,7 @@ def test_the_distribution_of_the_maximum_is_that_of_draws() -> None:
         assert frequency == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / 200_000))
 
 
-def test_before_the_best_case_of_every_device_nothing_is_done() -> None:
+def test_the_distribution_of_the_maximum_is_zero_up_to_the_last_best_case() -> None:
     at = law([0.0, 1.0], [1.0, 1.0])
     assert at.cdf_of_max(0.999) == 0.0
     assert at.cdf_of_max(1.0) == 0.0
@@ -324,7 +322,7 @@ def test_before_the_best_case_of_every_device_nothing_is_done() -> None:
 
 
 @pytest.mark.parametrize("p", [1e-9, 0.05, 0.5, 0.95, 1 - 1e-12])
-def test_a_device_s_quantile_is_its_best_case_and_so_many_fluctuations(p: float) -> None:
+def test_a_device_quantile_is_the_best_case_plus_a_multiple_of_the_fluctuation(p: float) -> None:
     assert law([1.0, 2.0], [3.0, 0.0]).device_quantile_s(p) == pytest.approx(
         [1 - 3 * math.log1p(-p), 2.0], rel=1e-9
     )
@@ -334,12 +332,11 @@ def test_a_device_s_quantile_is_its_best_case_and_so_many_fluctuations(p: float)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
-def test_a_probability_outside_zero_and_one_is_refused(p: float) -> None:
+def test_a_probability_outside_zero_and_one_is_rejected(p: float) -> None:
     with pytest.raises(InvalidValue, match=r"^p must be a finite number > 0 and < 1"):
         law([0.0], [1.0]).max_quantile_s(p)
 
 
-# ---- draws ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("draws", [1, 5])
 def test_draws_have_the_means_and_the_maximum_of_the_law(draws: int) -> None:
     at = law([0.0, 1.0, 2.0], [1.0, 0.5, 0.0], draws)

@@ -43,7 +43,8 @@ def test_3gpp_loss_without_sight_follows_the_nlos_line() -> None:
 
 def test_3gpp_loss_holds_near_the_mast_too() -> None:
     # 10 m, 2 GHz: d3D = √(10² + 23.5²) = 25.5392 m, lg = 1.407208
-    # in sight 28 + 22 · 1.407208 + 6.0206 = 64.9792;  without 13.54 + 39.08 · 1.407208 + 6.0206 = 74.5543, the larger
+    # in sight 28 + 22 · 1.407208 + 6.0206 = 64.9792
+    # without 13.54 + 39.08 · 1.407208 + 6.0206 = 74.5543, the larger
     assert uma_nlos_path_loss_db(np.array(10.0), 2e9) == pytest.approx(74.5543, abs=5e-4)
 
 

@@ -1,4 +1,4 @@
-"""Profile: a checked value object that survives JSON and notices tampering."""
+"""Profile: a checked value object that survives JSON and detects changes."""
 
 import json
 import math
@@ -46,9 +46,6 @@ def profiles(draw: st.DrawFn) -> Profile:
     )
 
 
-# ---- what it says ----
-
-
 def test_cumulative_work_is_the_running_sum_of_the_layers() -> None:
     assert tiny().macs.tolist() == [900, 900, 1000]
 
@@ -63,7 +60,7 @@ def test_training_memory_is_weights_twice_and_activations_for_every_sample() -> 
     assert tiny().device_memory_bytes(batch_size=8).tolist()[-1] == 4 * (2 * 14 + 8 * 110)
 
 
-def test_what_is_averaged_lies_behind_the_split() -> None:
+def test_parameters_deeper_than_the_split_are_averaged() -> None:
     assert [tiny().averaged_parameters(split) for split in (1, 2, 3)] == [5, 5, 0]
 
 
@@ -131,9 +128,6 @@ def test_the_name_of_a_block_offers_its_last_split() -> None:
         profile.split_of("block", "max_split")
 
 
-# ---- JSON ----
-
-
 @given(profiles())
 def test_json_gives_the_same_profile_back(profile: Profile) -> None:
     again = Profile.from_json(profile.to_json())
@@ -143,7 +137,7 @@ def test_json_gives_the_same_profile_back(profile: Profile) -> None:
     assert again.names == profile.names
 
 
-def test_what_a_sample_is_is_kept_and_is_no_part_of_the_fingerprint() -> None:
+def test_inputs_are_kept_and_are_no_part_of_the_fingerprint() -> None:
     profile = tiny(inputs=["3X32x32", "077:int64"])
     assert profile.inputs == ("3x32x32", "77:int64")
     assert Profile.from_json(profile.to_json()).inputs == profile.inputs
@@ -152,7 +146,7 @@ def test_what_a_sample_is_is_kept_and_is_no_part_of_the_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("inputs", ["3x32x32", ["3 by 32"], [3], None, ["3:complex64"]])
-def test_inputs_that_are_none_are_refused(inputs: Any) -> None:
+def test_invalid_inputs_are_rejected(inputs: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^profile\.inputs "):
         tiny(inputs=inputs)
 
@@ -166,14 +160,14 @@ def test_json_keys_are_the_columns() -> None:
 @pytest.mark.parametrize(
     "column", ["names", "layer_macs", "macs", "matmul_macs", "activation_elements", "parameters"]
 )
-def test_a_changed_number_or_name_is_noticed(column: str) -> None:
+def test_a_changed_number_or_name_is_detected(column: str) -> None:
     data = json.loads(tiny().to_json())
     data[column][0] = "convx" if column == "names" else data[column][0] - 1
     with pytest.raises(AirsplitError, match=r"fingerprint|running sum|of which it is a part"):
         Profile.from_json(json.dumps(data))
 
 
-def test_a_file_cut_short_is_noticed_wherever_it_is_cut() -> None:
+def test_a_truncated_file_is_detected_at_any_length() -> None:
     text = tiny().to_json()
     for length in range(len(text) - 1):
         with pytest.raises(FileProblem, match="not JSON"):
@@ -185,7 +179,7 @@ def test_json_needs_neither_sums_nor_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}", '{"names": ["a"]}'])
-def test_json_of_something_else_says_what_is_missing(text: str) -> None:
+def test_json_of_something_else_lists_the_missing_columns(text: str) -> None:
     with pytest.raises(FileProblem, match=r"profile lacks .*parameters"):
         Profile.from_json(text)
 
@@ -200,9 +194,6 @@ def test_an_unknown_key_offers_the_nearest() -> None:
 def test_json_with_a_wrong_column_is_an_airsplit_error(column: str, value: Any) -> None:
     with pytest.raises(AirsplitError, match=rf"profile\.{column}"):
         Profile.from_json(json.dumps(ROWS | {column: value}))
-
-
-# ---- what it refuses ----
 
 
 @pytest.mark.parametrize(
@@ -234,9 +225,6 @@ def test_json_with_a_wrong_column_is_an_airsplit_error(column: str, value: Any) 
 def test_every_bad_column_names_its_rule(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=rf"^profile\.{message}"):
         tiny(**changes)
-
-
-# ---- those that ship ----
 
 
 @pytest.mark.parametrize("name", ["alexnet", "alexnet32", "vgg16", "vgg16-3x32x32"])

@@ -33,9 +33,6 @@ def link(density: bool, snr: float, down_snr: float | None) -> Link:
 links = st.builds(link, st.booleans(), snrs, st.none() | snrs)
 
 
-# ---- rate ----
-
-
 def test_the_papers_rate_is_proportional_to_the_share() -> None:
     # SNR 15: log2(16) = 4 bit/s/Hz
     assert direction(False, 15.0).rate_bps(one(0.25)) == pytest.approx([0.25 * 20e6 * 4])
@@ -70,13 +67,10 @@ def test_a_share_gives_at_least_its_part_of_the_full_rate(snr: float, share: flo
 
 
 @pytest.mark.parametrize("density", [False, True])
-def test_no_share_is_no_rate_and_takes_for_ever(density: bool) -> None:
+def test_a_share_of_zero_has_no_rate_and_takes_infinite_time(density: bool) -> None:
     assert direction(density, 3.0).rate_bps(one(0.0)).tolist() == [0.0]
     assert link(density, 3.0, None).seconds(one(1e6), one(0.0), one(0.0)).tolist() == [math.inf]
     assert link(density, 3.0, 5.0).seconds(one(1e6), one(1e6), one(0.0)).tolist() == [math.inf]
-
-
-# ---- time on the air ----
 
 
 def test_seconds_are_bits_over_rate_up_and_down() -> None:
@@ -120,9 +114,6 @@ def test_time_falls_and_is_convex_in_the_share(
     assert t.curvature > 0
 
 
-# ---- the share that a time needs ----
-
-
 @given(links, bits, bits, shares)
 def test_share_is_the_inverse_of_seconds(way: Link, up: float, down: float, share: float) -> None:
     target = way.seconds(one(up), one(down), one(share))
@@ -131,9 +122,7 @@ def test_share_is_the_inverse_of_seconds(way: Link, up: float, down: float, shar
 
 
 @given(st.booleans(), st.floats(1e-2, 1e4), shares)
-def test_share_finds_the_share_itself_where_the_channel_is_sound(
-    density: bool, snr: float, share: float
-) -> None:
+def test_share_recovers_the_share_on_good_channels(density: bool, snr: float, share: float) -> None:
     way = link(density, snr, None)
     assert way.share(
         one(1e6), one(0.0), way.seconds(one(1e6), one(0.0), one(share))
@@ -153,7 +142,7 @@ def test_share_is_found_on_channels_far_below_the_noise(
 
 
 @given(links, bits, bits, st.floats(1e-3, 0.999))
-def test_less_time_than_the_full_band_needs_takes_more_than_it(
+def test_less_time_than_the_full_band_needs_takes_a_share_above_one(
     way: Link, up: float, down: float, hurry: float
 ) -> None:
     full = way.seconds(one(up), one(down), one(1.0))

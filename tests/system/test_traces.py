@@ -1,4 +1,4 @@
-"""Traces: which moment is in force, and what a file may hold."""
+"""Traces: rates of the moment, and files of them."""
 
 import math
 from pathlib import Path
@@ -22,11 +22,11 @@ def trace(**changes: Any) -> Trace:
 @pytest.mark.parametrize(
     ("time_s", "row"), [(0, 0), (9.999, 0), (10, 1), (14.9, 1), (15, 2), (1e9, 2)]
 )
-def test_the_last_moment_that_has_come_is_in_force(time_s: float, row: int) -> None:
+def test_the_latest_moment_counts(time_s: float, row: int) -> None:
     assert trace().at(time_s).tolist() == RATES[row]
 
 
-def test_before_the_first_moment_the_first_holds() -> None:
+def test_before_the_first_moment_its_rates_hold() -> None:
     assert trace(time_s=[5.0, 10.0, 15.0]).at(0.0).tolist() == RATES[0]
 
 
@@ -34,7 +34,7 @@ def test_before_the_first_moment_the_first_holds() -> None:
 def test_a_looping_trace_starts_over_after_its_last_step(time_s: float) -> None:
     # the last moment lasts as long as the one before it: 5 s, so that a period is 20 s
     phase = math.fmod(time_s, 20.0)
-    row = 0 if phase < 10 else 1 if phase < 15 else 2
+    row = sum(phase >= moment for moment in TIMES[1:])
     assert trace(loop=True).at(time_s).tolist() == RATES[row]
 
 
@@ -128,9 +128,7 @@ def test_every_bad_file_is_named(tmp_path: Path, text: str) -> None:
         ),
     ],
 )
-def test_a_bad_line_is_told_by_its_number_in_the_file(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_the_error_for_a_bad_line_gives_its_number(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(FileProblem, match=message):
         Trace.read(tmp_path / "t.csv")
