@@ -12,7 +12,7 @@ from airsplit.models.cut import Back, Front, cut_in_halves
 from airsplit.models.inputs import make_example_inputs
 from airsplit.models.profiling import profile
 from airsplit.models.splits import ModelSplits, find_splits
-from airsplit.models.tracing.graph import tensors_in
+from airsplit.models.tracing.tensors import list_tensors
 
 Gradients = dict[str, Tensor | None]
 
@@ -44,7 +44,7 @@ def assert_exact(
             elements = sum(tensor.numel() for tensor in sent)
             if not (training and differs_in_training):
                 assert elements == len(inputs[0]) * table.activation_elements[split - 1], name
-            assert_same(tensors_in(received), tensors_in(output), name)
+            assert_same(list_tensors(received), list_tensors(output), name)
             assert_same_gradients(gradients_of(model), gradients, name)
             assert_same(model.buffers(), after, name)
     return found
@@ -152,6 +152,6 @@ def assert_same_gradients(found: Gradients, wanted: Gradients, name: str) -> Non
 def _floats(output: Any) -> list[Tensor]:
     return [
         tensor
-        for tensor in tensors_in(output)
+        for tensor in list_tensors(output)
         if tensor.is_floating_point() and tensor.requires_grad
     ]

@@ -9,7 +9,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
-from airsplit.models.costs import float32s
+from airsplit.models import costs
+from airsplit.models.costs import float32_equivalents
+from airsplit.models.tracing.movement import Movement
 from airsplit.models.zoo.registry import build_registered_model
 from airsplit.system.profile import Profile
 from models.hard_models import HARD, Checkpointed, CustomGradient, Masked
@@ -87,7 +89,7 @@ def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
         tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
     }
     kept = {
-        tensor.untyped_storage().data_ptr(): tensor.numel() * float32s(tensor.dtype)
+        tensor.untyped_storage().data_ptr(): tensor.numel() * float32_equivalents(tensor.dtype)
         for tensor in inputs
     }
     alive = []
@@ -95,7 +97,9 @@ def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage().data_ptr()
         if storage not in own and tensor.dim() > 0:
-            kept[storage] = max(kept.get(storage, 0), tensor.numel() * float32s(tensor.dtype))
+            kept[storage] = max(
+                kept.get(storage, 0), tensor.numel() * float32_equivalents(tensor.dtype)
+            )
             alive.append(tensor)
         return tensor
 
@@ -124,15 +128,13 @@ def test_kept_tensors_of_hard_models(kind: type[nn.Module]) -> None:
 
 
 def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airsplit.models import costs as work
-
     measured = []
-    plain = work._with_gradients
-    monkeypatch.setattr(
-        work,
-        "_with_gradients",
-        lambda made, *rest: measured.append(made.name) or plain(made, *rest),
-    )
+
+    def count(args: list[Tensor]) -> Movement:
+        measured.append(args)
+        return Movement(args)
+
+    monkeypatch.setattr(costs, "Movement", count)
     air.profile(build_registered_model("gpt", layers=1, width=16, heads=2))
     first = len(measured)
     air.profile(build_registered_model("gpt", layers=6, width=16, heads=2))

@@ -55,7 +55,7 @@ def test_every_split_of_a_residual_network_is_exact() -> None:
         torch.randn(3, 3, 16, 16),
     )
     profile = found.profile()
-    assert {len(found.evaluation.crossing(row.evaluation)) for row in found.splits} == {1, 2}
+    assert {len(found.evaluation.crossing_slots(row.evaluation)) for row in found.splits} == {1, 2}
     # inside a block the shortcut crosses too
     inside, behind = (
         profile.activation_elements[profile.split_of(f"stage1.0.{name}") - 1]

@@ -251,7 +251,7 @@ class ReturnsNoTensor(Net):
             TakesANumber,
             r"depends on the values of its data at test_legality.py:\d+ \(return self.second\(x\) \* x.max",
         ),
-        (DrawsLots, r"at test_legality.py:\d+ .*it draws lots"),
+        (DrawsLots, r"at test_legality.py:\d+ .*it draws random numbers"),
         (
             LoopsOverSamples,
             r"other things for a batch of 2 than for one of 3, at test_legality.py:\d+ .*without a loop over its samples",

@@ -1,8 +1,9 @@
-"""What a call computes and keeps: matrix products forward and backward, light operations, tensors for the backward pass.
+"""Measure what a call costs: operations forward and backward, and tensors saved in between.
 
-Matrix products and convolutions come from torch's own counter (one multiply-add is one MAC); light operations are those of
-`light`.  Nothing is allocated and nothing runs: torch only infers shapes.  What is asked twice is looked up: a model of a
-hundred equal blocks is measured like one of a single block.
+Matrix products and convolutions come from torch's own counter, where one multiply-add is one MAC;
+all other operations from `elementwise`. Everything runs on the meta device: torch infers shapes,
+and neither computes nor allocates. Equal calls are measured once, so a model of a hundred equal
+blocks takes hardly longer than one of a single block.
 """
 
 from __future__ import annotations
@@ -22,17 +23,24 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from torch.utils.flop_counter import flop_registry
 
 from airsplit.core.units import BYTES_PER_FLOAT32
-from airsplit.models.elementwise import light_operations_of_function, light_operations_of_layer
-from airsplit.models.tracing.graph import CallCosts, storage_of, tensors_in
+from airsplit.models.elementwise import count_function_operations, count_layer_operations
+from airsplit.models.tracing.graph import CallCosts
 from airsplit.models.tracing.movement import Movement
+from airsplit.models.tracing.tensors import list_tensors, storage_id
+
+# What every module has, and is compared by itself.
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A call in the making: of a layer, or of a function with its name; all its tensors are on the meta device.
+class MetaCall:
+    """A call that is about to run, with all its tensors on the meta device.
 
-    flowing  which of the tensors it is given lead to a parameter that is trained, in order
-    trained  the parameters of its layer that are trained
+    Attributes:
+        name: The name of a function.
+        layer: The layer that is called; None for a function.
+        args_require_grad: For each tensor argument, whether it depends on a trained parameter.
+        trained: The trained parameters of the layer.
     """
 
     name: str
@@ -40,98 +48,123 @@ class Made:
     run: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    flowing: tuple[bool, ...]
+    args_require_grad: tuple[bool, ...]
     trained: tuple[nn.Parameter, ...]
 
     @property
-    def given(self) -> list[Tensor]:
-        return tensors_in((self.args, self.kwargs))
+    def tensor_args(self) -> list[Tensor]:
+        return list_tensors((self.args, self.kwargs))
+
+    @property
+    def needs_backward(self) -> bool:
+        return torch.is_grad_enabled() and (any(self.args_require_grad) or bool(self.trained))
 
 
 @dataclass(frozen=True)
-class _Known:
-    """A call that was measured: its work, and how to make its result again; None where it must be run."""
+class _Measurement:
+    """The costs of a call, and its flattened result; None if the call must run to have one."""
 
-    work: CallCosts
+    costs: CallCosts
     result: tuple[list[Any], TreeSpec] | None
 
-    def again(self) -> Any:
+    def create_result(self) -> Any:
         assert self.result is not None  # noqa: S101 - the caller asked
         leaves, spec = self.result
-        return tree_unflatten(
-            [_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec
-        )
+        leaves = [_empty_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return tree_unflatten(leaves, spec)
 
 
 @dataclass(frozen=True)
 class CostCounter:
-    """Makes calls and measures them, each kind once; their backward passes only where `gradients` are wanted."""
+    """Runs calls on the meta device and measures each kind once.
+
+    Attributes:
+        gradients: Whether to measure the backward pass, too.
+    """
 
     gradients: bool = True
-    _known: MutableMapping[Hashable, _Known] = field(default_factory=dict)
+    _measurements: MutableMapping[Hashable, _Measurement] = field(default_factory=dict)
 
     def without_gradients(self) -> CostCounter:
-        """One that looks up what this one knows.  What it finds out itself has no gradients, and this one must not look it up."""
-        return CostCounter(gradients=False, _known=ChainMap({}, self._known))
+        """Return a counter that leaves out gradients, and looks up what this one has measured."""
+        # Its own measurements lack gradients, so they must not get into the mapping of this one.
+        return CostCounter(gradients=False, _measurements=ChainMap({}, self._measurements))
 
-    def make(self, made: Made) -> tuple[CallCosts, Any]:
-        """A call's work and its result."""
-        key = _key(made)
-        known = None if key is None else self._known.get(key)
+    def run(self, call: MetaCall) -> tuple[CallCosts, Any]:
+        """Return a call's costs and its result."""
+        key = _call_key(call)
+        known = None if key is None else self._measurements.get(key)
         if known is not None:
-            return known.work, made.run(
-                *made.args, **made.kwargs
-            ) if known.result is None else known.again()
-        given = made.given
-        versions, storages = (
-            [tensor._version for tensor in given],
-            {storage_of(tensor) for tensor in given},
-        )
-        movement = Movement(given)
-        with Products(movement) as forward:
-            result = made.run(*made.args, **made.kwargs)
+            if known.result is None:
+                return known.costs, call.run(*call.args, **call.kwargs)
+            return known.costs, known.create_result()
+
+        tensor_args = call.tensor_args
+        versions = [tensor._version for tensor in tensor_args]
+        arg_storages = {storage_id(tensor) for tensor in tensor_args}
+        movement = Movement(tensor_args)
+        with OperationCounter(movement) as forward:
+            result = call.run(*call.args, **call.kwargs)
         leaves, spec = tree_flatten(result)
-        returned = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        changed = any(
-            tensor._version != version for tensor, version in zip(given, versions, strict=True)
+        results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+        has_changed = any(
+            tensor._version != version
+            for tensor, version in zip(tensor_args, versions, strict=True)
         )
-        new = not changed and not any(storage_of(tensor) in storages for tensor in returned)
-        viewed = not changed and all(storage_of(tensor) in storages for tensor in returned)
-        light = 0 if viewed and made.layer is None else _light(made, given, returned)
-        if self.gradients:
-            work = _with_gradients(made, forward.macs, light, returned)
+        is_view = [storage_id(tensor) in arg_storages for tensor in results]
+        if call.layer is None and not has_changed and all(is_view):
+            elementwise_ops = 0
         else:
-            flows = torch.is_grad_enabled() and (any(made.flowing) or bool(made.trained))
-            work = CallCosts(
+            elementwise_ops = _count_elementwise(call, results)
+
+        if self.gradients:
+            costs = _measure_gradients(call, forward.macs, elementwise_ops, results)
+        else:
+            costs = CallCosts(
                 forward.macs,
-                light,
-                requires_grad=tuple(flows and each.is_floating_point() for each in returned),
+                elementwise_ops,
+                requires_grad=tuple(
+                    call.needs_backward and tensor.is_floating_point() for tensor in results
+                ),
             )
-        work = replace(
-            work,
-            random=forward.random,
-            moved=tuple(map(movement.held_by, returned)),
-            moved_into=tuple(
-                movement.written_into(tensor) - {place} for place, tensor in enumerate(given)
-            ),
+        moved_into = tuple(
+            movement.written_sources_of(tensor) - {place}
+            for place, tensor in enumerate(tensor_args)
+        )
+        costs = replace(
+            costs,
+            is_random=forward.is_random,
+            moved=tuple(map(movement.sources_of, results)),
+            moved_into=moved_into,
             lookups=frozenset(movement.lookups),
         )
+
         if key is not None:
-            own = made.layer is not None and any(
-                storage_of(tensor) in _held(made.layer) for tensor in returned
-            )
-            self._known[key] = _Known(
-                work, (leaves, spec) if new and not own and returned else None
-            )
-        return work, result
+            # New tensors can be created again. Views, and a layer's own tensors, cannot: another
+            # call must return views of its own arguments.
+            own_storages = set() if call.layer is None else _storages_of(call.layer)
+            is_own = any(storage_id(tensor) in own_storages for tensor in results)
+            is_new = bool(results) and not has_changed and not any(is_view) and not is_own
+            self._measurements[key] = _Measurement(costs, (leaves, spec) if is_new else None)
+        return costs, result
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the multiply-adds of matrix products and convolutions while it is entered; `movement` follows every operation."""
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations of torch while it is entered.
+
+    A dispatch mode is below autograd, so it sees the operations of the backward pass, too.
+
+    Attributes:
+        macs: Multiply-adds of matrix products and convolutions.
+        is_random: Whether any operation draws random numbers.
+    """
 
     def __init__(self, movement: Movement | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.macs, self.random, self._movement = 0, False, movement
+        self.macs = 0
+        self.is_random = False
+        self._movement = movement
 
     def __torch_dispatch__(
         self,
@@ -140,102 +173,129 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.random |= torch.Tag.nondeterministic_seeded in func.tags
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None:
-            self.macs += int(count(*args, **(kwargs or {}), out_val=result)) // 2
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.is_random |= torch.Tag.nondeterministic_seeded in func.tags
+        count_flops = flop_registry.get(func._overloadpacket)
+        if count_flops is not None:
+            # torch counts a multiply-add as two operations.
+            self.macs += int(count_flops(*args, **kwargs, out_val=result)) // 2
         if self._movement is not None:
-            self._movement.follow(func, args, kwargs or {}, result)
+            self._movement.follow(func, args, kwargs, result)
         return result
 
 
-def _light(made: Made, given: list[Tensor], returned: list[Tensor]) -> int:
-    if made.layer is not None:
-        return light_operations_of_layer(made.layer, given, returned)
-    at = 2 if made.name.startswith("lp_pool") else 1  # the exponent of its norm comes before
-    window = made.args[at] if len(made.args) > at else 1
-    return light_operations_of_function(
-        made.name, made.kwargs.get("kernel_size", made.kwargs.get("size", window)), given, returned
-    )
+def float32_equivalents(dtype: torch.dtype) -> float:
+    """Return how many float32 numbers an element counts for.
+
+    Floating-point numbers count for one, so that a profile does not depend on the model's type.
+    Others count by their size.
+
+    >>> [float32_equivalents(dtype) for dtype in (torch.bfloat16, torch.int64, torch.bool)]
+    [1.0, 2.0, 0.25]
+    """
+    if dtype.is_floating_point or dtype.is_complex:
+        return 1.0
+    return dtype.itemsize / BYTES_PER_FLOAT32
 
 
-def _with_gradients(made: Made, products: int, light: int, returned: list[Tensor]) -> CallCosts:
-    """The work of a call and of its backward pass, which is run by itself on stand-ins for what it is given."""
-    if not torch.is_grad_enabled() or not (any(made.flowing) or made.trained):
-        return CallCosts(products, light, 0, (False,) * len(returned))
-    wanted, given = list[Tensor](made.trained), made.given
-    flowing, stands_for = iter(made.flowing), dict[int, int]()
+def _count_elementwise(call: MetaCall, results: list[Tensor]) -> int:
+    if call.layer is not None:
+        return count_layer_operations(call.layer, call.tensor_args, results)
+    # The window of a pooling is its second argument; for lp_pool the exponent comes before it.
+    place = 2 if call.name.startswith("lp_pool") else 1
+    window = call.args[place] if len(call.args) > place else 1
+    window = call.kwargs.get("kernel_size", call.kwargs.get("size", window))
+    return count_function_operations(call.name, window, call.tensor_args, results)
 
-    def stand_in(tensor: Tensor) -> Tensor:
-        twin = _like(tensor)
-        if next(flowing):
-            wanted.append(twin.requires_grad_())
-            twin = twin.clone()  # the call may change it in place
-        stands_for[storage_of(twin)] = len(stands_for)
-        return twin
 
-    kept: list[Tensor] = []
+def _measure_gradients(
+    call: MetaCall, matmul_macs: int, elementwise_ops: int, results: list[Tensor]
+) -> CallCosts:
+    """Return the costs of a call with its backward pass, which runs apart from the trace.
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.detach())
+    The trace itself has no gradients, so the call runs once more on stand-ins for its arguments:
+    leaves of autograd of the same shapes.
+    """
+    if not call.needs_backward:
+        return CallCosts(matmul_macs, elementwise_ops, 0, (False,) * len(results))
+
+    tensor_args = call.tensor_args
+    wanted: list[Tensor] = list(call.trained)
+    arg_places: dict[int, int] = {}
+    args_require_grad = iter(call.args_require_grad)
+
+    def create_stand_in(tensor: Tensor) -> Tensor:
+        stand_in = _empty_like(tensor)
+        if next(args_require_grad):
+            wanted.append(stand_in.requires_grad_())
+            # A leaf of autograd must not be changed in place, as the call may do.
+            stand_in = stand_in.clone()
+        arg_places[storage_id(stand_in)] = len(arg_places)
+        return stand_in
+
+    saved: list[Tensor] = []
+
+    def save(tensor: Tensor) -> Tensor:
+        saved.append(tensor.detach())
         return tensor
 
-    args, kwargs = tree_map_only(Tensor, stand_in, (made.args, made.kwargs))
-    run = made.run if made.layer is None else made.layer.forward  # hooks must not see stand-ins
-    with _training(made.trained), saved_tensors_hooks(keep, lambda tensor: tensor):
-        results = tensors_in(run(*args, **kwargs))
-        flows = tuple(tensor.requires_grad for tensor in results)
-        ends = [tensor for tensor in results if tensor.requires_grad]
-        with Products() as backward:
-            if products and ends:
-                torch.autograd.grad(
-                    ends, wanted, [torch.empty_like(tensor) for tensor in ends], allow_unused=True
-                )
-    if made.name == "scaled_dot_product_attention" and not made.kwargs.get(
-        "dropout_p", made.args[4] if len(made.args) > 4 else 0
-    ):
-        # torch infers shapes by the formula, with all scores; to run it, it has kernels that keep one number a query instead
+    args, kwargs = tree_map_only(Tensor, create_stand_in, (call.args, call.kwargs))
+    # The user's hooks on a layer must not see stand-ins.
+    run = call.run if call.layer is None else call.layer.forward
+    with _require_grad(call.trained), saved_tensors_hooks(save, lambda tensor: tensor):
+        outputs = list_tensors(run(*args, **kwargs))
+        requires_grad = tuple(tensor.requires_grad for tensor in outputs)
+        ends = [tensor for tensor in outputs if tensor.requires_grad]
+        with OperationCounter() as backward:
+            if matmul_macs and ends:
+                gradients = [torch.empty_like(tensor) for tensor in ends]
+                torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
+
+    if call.name == "scaled_dot_product_attention" and not _attention_dropout(call):
+        # On the meta device torch computes all scores and saves them. Where it really runs, fused
+        # kernels save query, key, value and result, and one number for each query.
+        queries = math.prod(tensor_args[0].shape[:-1])
         return CallCosts(
-            products, light, backward.macs, flows, (0, 1, 2), (0,), math.prod(given[0].shape[:-1])
+            matmul_macs, elementwise_ops, backward.macs, requires_grad, (0, 1, 2), (0,), queries
         )
-    places = {storage_of(tensor): at for at, tensor in enumerate(results)}
-    held = _held(made.layer) if made.layer is not None else set[int]()
-    besides = {
-        storage_of(t): t.numel() * float32s(t.dtype)
-        for t in kept
-        if storage_of(t) not in places.keys() | stands_for.keys() | held
-    }
+
+    # The elementwise part of a backward pass counts like that of the forward pass.
+    backward_macs = backward.macs
+    if ends:
+        backward_macs += elementwise_ops
+
+    result_places = {storage_id(tensor): place for place, tensor in enumerate(outputs)}
+    held = set() if call.layer is None else _storages_of(call.layer)
+    saved_args: set[int] = set()
+    saved_results: set[int] = set()
+    extra: dict[int, float] = {}
+    for tensor in saved:
+        storage = storage_id(tensor)
+        if storage in arg_places:
+            saved_args.add(arg_places[storage])
+        elif storage in result_places:
+            saved_results.add(result_places[storage])
+        elif storage not in held:
+            extra[storage] = tensor.numel() * float32_equivalents(tensor.dtype)
     return CallCosts(
-        products,
-        light,
-        backward.macs + (light if ends else 0),
-        flows,
-        tuple({stands_for[storage_of(t)] for t in kept if storage_of(t) in stands_for}),
-        tuple(
-            {
-                places[storage_of(t)]
-                for t in kept
-                if storage_of(t) in places and storage_of(t) not in stands_for
-            }
-        ),
-        math.ceil(sum(besides.values())),
+        matmul_macs,
+        elementwise_ops,
+        backward_macs,
+        requires_grad,
+        tuple(saved_args),
+        tuple(saved_results),
+        math.ceil(sum(extra.values())),
     )
 
 
-def float32s(dtype: torch.dtype) -> float:
-    """How many elements one of a type counts for: a number of the model's one, others by their size as parts of a float32.
-
-    >>> float32s(torch.bfloat16), float32s(torch.int64), float32s(torch.bool)
-    (1.0, 2.0, 0.25)
-    """
-    return (
-        1.0 if dtype.is_floating_point or dtype.is_complex else dtype.itemsize / BYTES_PER_FLOAT32
-    )
+def _attention_dropout(call: MetaCall) -> Any:
+    dropout = call.args[4] if len(call.args) > 4 else 0
+    return call.kwargs.get("dropout_p", dropout)
 
 
 @contextmanager
-def _training(parameters: tuple[nn.Parameter, ...]) -> Iterator[None]:
+def _require_grad(parameters: tuple[nn.Parameter, ...]) -> Iterator[None]:
     for parameter in parameters:
         parameter.requires_grad_(True)
     try:
@@ -245,43 +305,38 @@ def _training(parameters: tuple[nn.Parameter, ...]) -> Iterator[None]:
             parameter.requires_grad_(False)
 
 
-def _like(tensor: Tensor) -> Tensor:
+def _empty_like(tensor: Tensor) -> Tensor:
+    # empty_like() would not keep the strides of a view with gaps.
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _held(layer: nn.Module) -> set[int]:
-    return {storage_of(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
+def _storages_of(layer: nn.Module) -> set[int]:
+    return {storage_id(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
-_REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
-"""What every module has, and is looked at by itself."""
-
-
-# ---- what makes two calls the same -------------------------------------------------------------------------------------------
-def _key(made: Made) -> Hashable | None:
-    """Equal for calls that cost the same; None where that cannot be said."""
-    doer: Hashable = made.run
-    if made.layer is not None:
-        parts = list(made.layer.modules())
-        if any(
-            part._forward_hooks
-            or part._forward_pre_hooks
-            or isinstance(part, torch.jit.ScriptModule)
-            for part in parts
-        ):
-            return None
-        doer = (
-            _layer_key(made.layer),
-            tuple(any(each is p for p in made.trained) for each in made.layer.parameters()),
+def _call_key(call: MetaCall) -> Hashable | None:
+    """Return a key that is equal for calls of equal costs; None if that cannot be said."""
+    target: Hashable = call.run
+    if call.layer is not None:
+        for submodule in call.layer.modules():
+            has_hooks = submodule._forward_hooks or submodule._forward_pre_hooks
+            if has_hooks or isinstance(submodule, torch.jit.ScriptModule):
+                return None
+        is_trained = tuple(
+            any(parameter is trained for trained in call.trained)
+            for parameter in call.layer.parameters()
         )
-    memory = [storage_of(tensor) for tensor in made.given]
-    shared = tuple(map(memory.index, memory))  # which share memory decides what a call moves where
+        target = (_layer_key(call.layer), is_trained)
+
+    # What a call moves where depends on which of its arguments share memory.
+    storages = [storage_id(tensor) for tensor in call.tensor_args]
+    sharing = tuple(map(storages.index, storages))
     key = (
-        doer,
-        _value_key(made.args),
-        _value_key(made.kwargs),
-        shared,
-        made.flowing,
+        target,
+        _value_key(call.args),
+        _value_key(call.kwargs),
+        sharing,
+        call.args_require_grad,
         torch.is_grad_enabled(),
     )
     try:
@@ -295,20 +350,22 @@ def _value_key(value: Any) -> Any:
     if isinstance(value, Tensor):
         return Tensor, tuple(value.shape), value.stride(), value.dtype
     if isinstance(value, tuple | list):
-        return type(value), tuple(_value_key(part) for part in value)
+        return type(value), tuple(_value_key(item) for item in value)
     if isinstance(value, dict):
-        return tuple((name, _value_key(part)) for name, part in value.items())
+        return tuple((name, _value_key(item)) for name, item in value.items())
     if isinstance(value, slice):
         return slice, *map(_value_key, (value.start, value.stop, value.step))
+    # With its type, as 1, 1.0 and True are equal.
     return type(value), value
 
 
 def _layer_key(layer: nn.Module) -> Hashable:
     settings = tuple(
-        (name, _value_key(value)) for name, value in vars(layer).items() if name not in _REGISTRIES
+        (name, _value_key(value))
+        for name, value in vars(layer).items()
+        if name not in _MODULE_ATTRIBUTES
     )
-    tensors = tuple(
-        (n, tuple(t.shape), t.dtype)
-        for n, t in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
-    )
-    return type(layer), settings, tensors, tuple(_layer_key(child) for child in layer.children())
+    named = (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
+    tensors = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in named)
+    children = tuple(_layer_key(child) for child in layer.children())
+    return type(layer), settings, tensors, children

@@ -1,20 +1,25 @@
-"""cut: a model in two halves, front and back, that share its parameters."""
+"""Cut a model into two halves, front and back, that share its parameters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.data_flow import DataFlow
 from airsplit.models.inputs import make_example_inputs
 from airsplit.models.splits import ModelSplits, find_splits
-from airsplit.models.tracing.graph import Call, TensorSpec, get_attribute, run_calls, spent_slots
-from airsplit.models.tracing.values import held_tensors
+from airsplit.models.tracing.graph import Call, Graph, TensorSpec
+from airsplit.models.tracing.interpreter import (
+    build_output,
+    find_dead_slots,
+    get_attribute,
+    run_calls,
+)
+from airsplit.models.tracing.tensors import named_tensors
 
 
 def cut(
@@ -26,12 +31,14 @@ def cut(
 ) -> tuple[Front, Back]:
     """Cut a model in two: `front` for the device, `back` for the server.
 
-    model        a torch.nn.Module; its weights are shared with both halves, not copied
-    split        the name or number of a row of its profile
-    input_shape  the shape of one sample, without the batch axis; or
-    inputs       a tensor, or a tuple of tensors, with a batch axis; not needed for built-in models
+    front(*inputs) returns a tuple of all tensors that cross the cut; back(*tensors) returns what
+    the model returns.
 
-    front(*inputs) returns a tuple of every tensor that crosses the cut; back(*tensors) returns what the model returns.
+    Args:
+        model: A torch.nn.Module. Both halves share its weights; nothing is copied.
+        split: The name or number of a row of its profile.
+        input_shape: The shape of one sample, without the batch axis. A built-in model needs none.
+        inputs: Instead of a shape, a tensor or a tuple of tensors with a batch axis.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -42,204 +49,224 @@ def cut(
     >>> list(front.state_dict()), list(back.state_dict())
     (['0.weight', '0.bias'], ['2.weight', '2.bias'])
     """
-    found = find_splits(model, make_example_inputs(model, input_shape, inputs))
-    return cut_in_halves(found, found.profile().split_of(split))
+    splits = find_splits(model, make_example_inputs(model, input_shape, inputs))
+    return cut_in_halves(splits, splits.profile().split_of(split))
 
 
 class Subgraph:
-    """What a half does in one mode: the slots that come in, the calls, the slots that leave.
+    """The part of a graph that one half runs, in one mode.
 
-    changed   the slots that come in and are changed in place
+    Attributes:
+        inputs: The slots that it is given.
+        outputs: The slots that it returns; those of a back are in the model's output.
+        changed: The inputs that its calls change in place.
     """
 
     def __init__(
         self,
-        flow: DataFlow,
-        entering: list[int],
+        graph: Graph,
+        inputs: list[int],
         calls: list[Call],
-        leaving: list[int],
+        outputs: Iterable[int] = (),
         changed: Iterable[int] = (),
     ) -> None:
-        self.graph, self.inputs, self.calls, self.outputs, self.changed = (
-            flow.graph,
-            entering,
-            calls,
-            leaving,
-            changed,
+        self.graph = graph
+        self.inputs = inputs
+        self.calls = calls
+        self.outputs = list(outputs)
+        self.changed = changed
+        self._dead_slots = find_dead_slots(calls, (*self.outputs, *graph.output_slots))
+        self._fixes_dtype = any(
+            isinstance(leaf, torch.dtype) for call in calls for leaf in call.leaves
         )
-        self._spent = spent_slots(calls, (*leaving, *flow.graph.result_slots))
-        self._fixed_type = any(
-            isinstance(each, torch.dtype) for call in calls for each in call.parts
-        )
-        self._telling = next(
-            (at for at, slot in enumerate(entering) if flow.graph.specs[slot].has_batch_axis), None
+        # The place of the first input from whose shape the batch size can be read.
+        self._batch_place = next(
+            (place for place, slot in enumerate(inputs) if graph.specs[slot].has_batch_axis), None
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Subgraph:
-        return self  # it holds nothing of the model
+        # It is immutable, and holds nothing of the model: copies of a half may share it.
+        return self
 
-    def run(self, half: nn.Module, given: tuple[Tensor, ...]) -> dict[int, Tensor]:
-        """Every tensor of this side, by its slot."""
+    def run(self, half: nn.Module, args: tuple[Tensor, ...]) -> dict[int, Tensor]:
+        """Return the tensors of all slots that are needed in the end."""
         name = type(half).__name__.lower()
-        if len(given) != len(self.inputs) or not all(
-            isinstance(tensor, Tensor) for tensor in given
-        ):
-            got = ", ".join(type(each).__name__ for each in given) or "nothing"
+        are_tensors = all(isinstance(arg, Tensor) for arg in args)
+        if len(args) != len(self.inputs) or not are_tensors:
+            got = ", ".join(type(arg).__name__ for arg in args) or "nothing"
             raise InvalidValue(
-                f"{name} must be given {len(self.inputs)} tensors, got {got}; write {name}(*tensors)"
+                f"{name} must be given {len(self.inputs)} tensors, got {got}; "
+                f"write {name}(*tensors)"
             )
-        tensors = dict(zip(self.inputs, given, strict=True))
-        for slot, tensor in tensors.items():
-            tensors[slot] = self._checked(self.graph.specs[slot], tensor)
-        for slot in self.changed:  # the sender's tensor must stay as it is, and a leaf of autograd must not be changed in place
+
+        tensors: dict[int, Tensor] = {}
+        for slot, tensor in zip(self.inputs, args, strict=True):
+            spec = self.graph.specs[slot]
+            self._require_match(spec, tensor)
+            tensors[slot] = spec.restore_layout(tensor)
+        # The sender's tensor must stay as it is, and autograd does not let a leaf be changed.
+        for slot in self.changed:
             tensors[slot] = tensors[slot].clone()
-        run_calls(half, self.calls, self._spent, tensors, self._batch(given), given[0].device)
+
+        batch = 0
+        if self._batch_place is not None:
+            spec = self.graph.specs[self.inputs[self._batch_place]]
+            batch = spec.batch_size_of(args[self._batch_place])
+        run_calls(half, self.calls, self._dead_slots, tensors, batch, args[0].device)
         return tensors
 
-    def _checked(self, meta: TensorSpec, tensor: Tensor) -> Tensor:
-        if not meta.fits(tensor):
-            got = tuple(tensor.shape)
+    def _require_match(self, spec: TensorSpec, tensor: Tensor) -> None:
+        if not spec.matches(tensor):
             raise InvalidValue(
-                f"tensors must have the sizes that the model was cut for, {meta.sizes}, got {got}; cut it for others"
+                "tensors must have the sizes that the model was cut for, "
+                f"{spec.symbolic_shape}, got {tuple(tensor.shape)}; cut it for others"
             )
-        if tensor.dtype != meta.dtype and self._fixed_type:
-            types = f"{meta.dtype}, got {tensor.dtype}"
+        if tensor.dtype != spec.dtype and self._fixes_dtype:
             raise InvalidValue(
-                f"tensors must have the type that the model was cut for, {types}; cut it again after changing its type"
+                "tensors must have the type that the model was cut for, "
+                f"{spec.dtype}, got {tensor.dtype}; cut it again after changing its type"
             )
-        return meta.laid_out(tensor)
-
-    def _batch(self, given: tuple[Tensor, ...]) -> int:
-        at = self._telling
-        return 0 if at is None else self.graph.specs[self.inputs[at]].batch_of(given[at])
 
 
 class Half(nn.Module):
-    """One side of a cut.  Its tensors are the model's own and have the names that they have in the model."""
+    """One side of a cut. Its tensors are those of the model, under the same names."""
 
-    # names that no model has: its own go beside them
-    _airsplit_sides: dict[bool, Subgraph]
+    # Its attributes are beside submodules with the model's names, so theirs must be unusual.
+    _airsplit_subgraphs: dict[bool, Subgraph]
     _airsplit_flags: Mapping[bool, Mapping[str, bool]]
 
     def __init__(
-        self, training: bool, sides: dict[bool, Subgraph], flags: Mapping[bool, Mapping[str, bool]]
+        self,
+        training: bool,
+        subgraphs: dict[bool, Subgraph],
+        flags: Mapping[bool, Mapping[str, bool]],
     ) -> None:
         super().__init__()
-        self.training, self._airsplit_sides, self._airsplit_flags = training, sides, flags
+        self.training = training
+        self._airsplit_subgraphs = subgraphs
+        self._airsplit_flags = flags
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, of each part as the model's own train() would: what it keeps frozen stays so."""
-        for path, part in self.named_modules():
-            part.training = self._airsplit_flags[mode].get(path, mode)
+        """Set the mode of each submodule as the model's own train() would.
+
+        Submodules that the model keeps in evaluation mode stay in it.
+        """
+        for path, submodule in self.named_modules():
+            submodule.training = self._airsplit_flags[mode].get(path, mode)
         self.training = mode
         return self
 
 
 def get_subgraph(half: Half, training: bool) -> Subgraph:
-    """What a half does in a mode.  A function, because a half has the names of the model's parts for attributes."""
-    return half._airsplit_sides[training]
+    """Return what a half runs in a mode."""
+    # A method of Half could have the name of one of the model's submodules.
+    return half._airsplit_subgraphs[training]
 
 
 class Front(Half):
-    """The first layers: takes the model's inputs, returns a tuple of every tensor that crosses the cut."""
+    """The first layers: from the model's inputs to all tensors that cross the cut."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        side = self._airsplit_sides[self.training]
-        tensors = side.run(self, inputs)
-        return tuple(tensors[slot] for slot in side.outputs)
+        subgraph = get_subgraph(self, self.training)
+        tensors = subgraph.run(self, inputs)
+        return tuple(tensors[slot] for slot in subgraph.outputs)
 
 
 class Back(Half):
-    """The other layers: takes what crosses the cut, returns the model's output."""
+    """The other layers: from the tensors that cross the cut to the model's output."""
 
     def forward(self, *crossing: Tensor) -> Any:
-        side = self._airsplit_sides[self.training]
-        return side.graph.output_of(self, side.run(self, crossing))
+        subgraph = get_subgraph(self, self.training)
+        return build_output(subgraph.graph, self, subgraph.run(self, crossing))
 
 
-class Part(nn.Module):
-    """A place in a half where the model has a module that is not wholly on one side."""
+class PartialModule(nn.Module):
+    """Stands in a half for a module of the model that is on both sides."""
 
 
-def cut_in_halves(found: ModelSplits, split: int) -> tuple[Front, Back]:
-    """The model cut at a split, counted from one."""
-    row, model = found.splits[split - 1], found.model
-    first, second = dict[bool, Subgraph](), dict[bool, Subgraph]()
-    for training, at in ((False, row.evaluation), (True, row.training)):
-        flow = found.flow(training)
-        crossing = flow.crossing(at)
-        first[training] = Subgraph(
-            flow, list(range(flow.graph.input_count)), flow.calls_of(0, at + 1), crossing
+def cut_in_halves(splits: ModelSplits, split: int) -> tuple[Front, Back]:
+    """Return the halves of a model at a split, counted from one."""
+    model = splits.model
+    place = splits.splits[split - 1]
+    front_subgraphs: dict[bool, Subgraph] = {}
+    back_subgraphs: dict[bool, Subgraph] = {}
+    for training, position in ((False, place.evaluation), (True, place.training)):
+        flow = splits.flow(training)
+        inputs = list(range(flow.graph.input_count))
+        crossing = flow.crossing_slots(position)
+        front_subgraphs[training] = Subgraph(
+            flow.graph, inputs, flow.calls_between(0, position + 1), outputs=crossing
         )
-        second[training] = Subgraph(
-            flow, crossing, flow.calls_of(at + 1, flow.end + 1), [], flow.changed_behind(at)
+        back_subgraphs[training] = Subgraph(
+            flow.graph,
+            crossing,
+            flow.calls_between(position + 1, flow.end + 1),
+            changed=flow.slots_changed_behind(position),
         )
-    front, back = (
-        Front(model.training, first, found.flags),
-        Back(model.training, second, found.flags),
-    )
-    rooms = _Rooms(model)
-    rooms.furnish(front, first.values())
-    rooms.furnish(
-        back,
-        second.values(),
-        [name for side in second.values() for name in side.graph.result_state],
-    )
-    rooms.put_the_rest(front if split == len(found.splits) else back, beside=(front, back))
+
+    front = Front(model.training, front_subgraphs, splits.flags)
+    back = Back(model.training, back_subgraphs, splits.flags)
+    builder = _HalfBuilder(model)
+    builder.add_used(front, front_subgraphs.values())
+    builder.add_used(back, back_subgraphs.values(), with_output=True)
+    is_last = split == len(splits.splits)
+    builder.add_unused(front if is_last else back, halves=(front, back))
     return front, back
 
 
-class _Rooms:
-    """Where everything is in a model, to be put in the same places of its halves."""
+class _HalfBuilder:
+    """Puts modules and tensors of a model into its halves, under the names they have in it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._names = defaultdict[int, list[str]](list)
-        for name, part in model.named_modules(remove_duplicate=False):
-            self._names[id(part)].append(name)
-        for name, tensor in held_tensors(model):
+        for name, submodule in model.named_modules(remove_duplicate=False):
+            self._names[id(submodule)].append(name)
+        for name, tensor in named_tensors(model):
             self._names[id(tensor)].append(name)
 
-    def furnish(
-        self, half: nn.Module, sides: Iterable[Subgraph], besides: Iterable[str] = ()
+    def add_used(
+        self, half: nn.Module, subgraphs: Collection[Subgraph], *, with_output: bool = False
     ) -> None:
-        """Put in a half what its calls use, and these tensors besides, under all the names that it has in the model."""
-        calls = [call for side in sides for call in side.calls]
-        layers = dict.fromkeys(call.target for call in calls if isinstance(call.target, str))
-        tensors = dict.fromkeys((*besides, *(name for call in calls for name in call.read_state)))
-        for name in (
-            *sorted(layers, key=lambda name: name.count(".")),
-            *tensors,
-        ):  # a layer brings along what is in it
-            thing = get_attribute(self._model, name)
-            for each in self._names[id(thing)]:
-                self._put(half, each, thing)
+        """Add layers and tensors that subgraphs use, or return as a part of the model's output."""
+        layers: dict[str, None] = {}
+        tensors: dict[str, None] = {}
+        if with_output:
+            for subgraph in subgraphs:
+                tensors.update(dict.fromkeys(subgraph.graph.output_state))
+        for call in (call for subgraph in subgraphs for call in subgraph.calls):
+            tensors.update(dict.fromkeys(call.read_state))
+            if isinstance(call.target, str):
+                layers[call.target] = None
+        # Outer layers first: they come with everything that is in them.
+        by_depth = sorted(layers, key=lambda name: name.count("."))
+        for name in (*by_depth, *tensors):
+            value = get_attribute(self._model, name)
+            for alias in self._names[id(value)]:
+                self._attach(half, alias, value)
 
-    def put_the_rest(self, half: nn.Module, beside: tuple[nn.Module, ...]) -> None:
-        """Put in a half the tensors that no call uses."""
-        placed = {id(tensor) for each in beside for _, tensor in held_tensors(each)}
-        for name, tensor in held_tensors(self._model):
-            if id(tensor) not in placed:
-                self._put(half, name, tensor)
+    def add_unused(self, half: nn.Module, *, halves: tuple[nn.Module, ...]) -> None:
+        """Add the tensors that are in neither of the halves, as no call uses them."""
+        used = {id(tensor) for other in halves for _, tensor in named_tensors(other)}
+        for name, tensor in named_tensors(self._model):
+            if id(tensor) not in used:
+                self._attach(half, name, tensor)
 
-    def _put(self, half: nn.Module, name: str, thing: nn.Module | Tensor) -> None:
-        here, there = half, self._model
+    def _attach(self, half: nn.Module, name: str, value: nn.Module | Tensor) -> None:
+        target = half
+        source = self._model
         *parents, last = name.split(".")
         for parent in parents:
-            there = there.get_submodule(parent)
-            if parent not in here._modules:
-                here.add_module(parent, Part())
-            here = here.get_submodule(parent)
-        if (
-            last in here._modules
-            or last in here._parameters
-            or last in here._buffers
-            or last in vars(here)
-        ):
+            source = source.get_submodule(parent)
+            if parent not in target._modules:
+                target.add_module(parent, PartialModule())
+            target = target.get_submodule(parent)
+
+        registries = (target._modules, target._parameters, target._buffers, vars(target))
+        if any(last in registry for registry in registries):
             return
-        if last in there._buffers and isinstance(thing, Tensor):
-            here.register_buffer(
-                last, thing, persistent=last not in there._non_persistent_buffers_set
-            )
+        if last in source._buffers and isinstance(value, Tensor):
+            persistent = last not in source._non_persistent_buffers_set
+            target.register_buffer(last, value, persistent=persistent)
         else:
-            setattr(here, last, thing)
+            setattr(target, last, value)

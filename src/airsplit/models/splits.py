@@ -1,7 +1,8 @@
-"""Outline: every legal split of a model, what it costs, and the calls on each side of it.
+"""Find all legal splits of a model: what each costs, and which calls are on each side.
 
-A model is recorded on the meta device in training and in evaluation mode, each for three batch sizes.  Work and data are those of
-evaluation mode, as published figures are; what is kept for the backward pass is that of training mode.
+A model is traced on the meta device in evaluation and in training mode, each with three batch
+sizes. Work and data are those of evaluation mode, as in published figures; saved tensors are those
+of training mode.
 """
 
 from __future__ import annotations
@@ -23,20 +24,26 @@ from airsplit.core.errors import InvalidValue, show
 from airsplit.models.costs import CostCounter
 from airsplit.models.data_flow import DataFlow
 from airsplit.models.inputs import get_input_names
-from airsplit.models.tracing.batching import LARGE_BATCH, for_any_batch
-from airsplit.models.tracing.graph import ALONE, FIRST_BATCH, Graph
-from airsplit.models.tracing.isolation import LOCK, Caches
-from airsplit.models.tracing.meta_copy import copy_to_meta, left_alone
-from airsplit.models.tracing.tracer import ChangedByData, DrawsNumbers, trace
+from airsplit.models.legality import find_obstacles
+from airsplit.models.raw_inputs import RawInputs
+from airsplit.models.tracing.batching import LARGE_BATCH, merge_batches
+from airsplit.models.tracing.graph import FIRST_BATCH, NO_GROUP, Graph
+from airsplit.models.tracing.isolation import LOCK, FunctionCaches, preserve_attributes
+from airsplit.models.tracing.meta_copy import copy_to_meta
+from airsplit.models.tracing.tracer import DataDependent, DrawsRandomNumbers, trace
 from airsplit.system.profile import Profile
 
+# How often a model is traced that seems to draw random numbers while other threads run, which may
+# have drawn them.
 TRIES = 5
-"""So often a model is looked at that seems to draw random numbers while other threads run, which may have drawn them."""
+
+# Beyond this the sums of a profile could overflow an int64.
+MOST_MACS = 2**61
 
 
 @dataclass(frozen=True)
 class IllegalSplit:
-    """A place where the model cannot be cut: after which layer, and why."""
+    """A layer after which the model cannot be cut, and why."""
 
     name: str
     reason: str
@@ -44,257 +51,316 @@ class IllegalSplit:
 
 @dataclass(frozen=True)
 class SplitCandidate:
-    """A place where the model could be cut: its name, and its position in evaluation and in training mode."""
+    """A place where the model could be cut.
+
+    Attributes:
+        name: The layer before it.
+        evaluation: Its position in evaluation mode.
+        training: Its position in training mode.
+        obstacle: Why a cut there is illegal; None if it is legal.
+    """
 
     name: str
     evaluation: int
     training: int
-    refusal: str | None
+    obstacle: str | None
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSplits:
-    """A model's flow in both modes."""
+    """A model's data flow in both modes, and its splits.
+
+    Attributes:
+        flags: For each mode, whether each submodule is in training mode then. A model may keep
+            some of them in evaluation mode, by a train() of its own.
+    """
 
     model: nn.Module
     evaluation: DataFlow
     training: DataFlow
-    flags: Mapping[
-        bool, Mapping[str, bool]
-    ]  # in each mode, the mode of each part, as the model's own train() sets it
+    flags: Mapping[bool, Mapping[str, bool]]
 
     def flow(self, training: bool) -> DataFlow:
         return self.training if training else self.evaluation
 
-    # ---- where it can be cut -----------------------------------------------------------------------------------------------
     @cached_property
     def splits(self) -> list[SplitCandidate]:
         """The legal splits, in order."""
-        return [row for row in self.rows if row.refusal is None]
+        return [candidate for candidate in self.candidates if candidate.obstacle is None]
 
     @property
     def illegal_splits(self) -> list[IllegalSplit]:
-        return [IllegalSplit(row.name, row.refusal) for row in self.rows if row.refusal is not None]
+        return [
+            IllegalSplit(candidate.name, candidate.obstacle)
+            for candidate in self.candidates
+            if candidate.obstacle is not None
+        ]
 
     @cached_property
-    def rows(self) -> list[SplitCandidate]:
-        places = _places(self.evaluation)
-        rows = [self._row(name, at, self._in_training.get(at)) for name, at in places[:-1]]
-        return [*rows, SplitCandidate(places[-1][0], self.evaluation.end, self.training.end, None)]
+    def candidates(self) -> list[SplitCandidate]:
+        places = _list_places(self.evaluation)
+        evaluation_obstacles = find_obstacles(self.evaluation)
+        training_obstacles = find_obstacles(self.training)
+        candidates = []
+        for name, position in places[:-1]:
+            training = self._training_positions.get(position)
+            if training is None:
+                obstacle: str | None = "it does not run in training mode"
+                training = 0
+            else:
+                obstacle = (
+                    evaluation_obstacles[position]
+                    or training_obstacles[training]
+                    or self._check_sides(position, training)
+                )
+            candidates.append(SplitCandidate(name, position, training, obstacle))
+
+        # The whole model on the device is always legal.
+        last_name, _ = places[-1]
+        candidates.append(SplitCandidate(last_name, self.evaluation.end, self.training.end, None))
+        return candidates
 
     @cached_property
-    def _in_training(self) -> dict[int, int]:
-        """For each position in evaluation mode, the one of the same call in training mode."""
-        one, other = self.evaluation.in_words, self.training.in_words
-        if one == other:
-            return {at: at for at in range(len(one))}
-        blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-        matched = {block.a + step: block.b + step for block in blocks for step in range(block.size)}
-        return {at: self.training.end_of_group(there) for at, there in matched.items()}
+    def _training_positions(self) -> dict[int, int]:
+        """For each position in evaluation mode, that of the same call in training mode."""
+        evaluation = self.evaluation.signatures
+        training = self.training.signatures
+        if evaluation == training:
+            return {position: position for position in range(len(evaluation))}
+        # autojunk ignores frequent calls, as of a layer in a loop.
+        matcher = SequenceMatcher(None, evaluation, training, autojunk=False)
+        positions: dict[int, int] = {}
+        for block in matcher.get_matching_blocks():
+            for step in range(block.size):
+                positions[block.a + step] = self.training.end_of_group(block.b + step)
+        return positions
 
-    def _row(self, name: str, evaluation: int, training: int | None) -> SplitCandidate:
-        if training is None:
-            return SplitCandidate(name, evaluation, 0, "it does not run in training mode")
-        refusal = (
-            self.evaluation.refusal(evaluation)
-            or self.training.refusal(training)
-            or self._moved(evaluation, training)
-        )
-        return SplitCandidate(name, evaluation, training, refusal)
-
-    def _moved(self, evaluation: int, training: int) -> str | None:
-        """Why a cut that is legal in each mode is not legal in both: a parameter changes sides."""
-        names, evaluated, trained = self._first_uses
-        moved = np.flatnonzero((evaluated <= evaluation) != (trained <= training))
-        return (
-            f"{names[moved[0]]} is before the cut in one mode and behind it in the other"
-            if len(moved)
-            else None
-        )
+    def _check_sides(self, evaluation: int, training: int) -> str | None:
+        """Require that each parameter is on the same side in both modes."""
+        names, evaluation_uses, training_uses = self._first_uses
+        moved = np.flatnonzero((evaluation_uses <= evaluation) != (training_uses <= training))
+        if not len(moved):
+            return None
+        return f"{names[moved[0]]} is before the cut in one mode and behind it in the other"
 
     @cached_property
     def _first_uses(self) -> tuple[list[str], Ints, Ints]:
-        """The tensors that are used in both modes, and the position of their first use in each."""
-        evaluated, trained = self.evaluation.state_uses, self.training.state_uses
-        names = [name for name in evaluated if name in trained]
+        """The model tensors used in both modes, and the position of their first use in each."""
+        evaluation_uses = self.evaluation.state_uses
+        training_uses = self.training.state_uses
+        names = [name for name in evaluation_uses if name in training_uses]
         return (
             names,
-            np.array([evaluated[name][0] for name in names]),
-            np.array([trained[name][0] for name in names]),
+            np.array([evaluation_uses[name][0] for name in names]),
+            np.array([training_uses[name][0] for name in names]),
         )
 
-    # ---- what it costs -----------------------------------------------------------------------------------------------------
     def profile(self) -> Profile:
-        """One row per legal split; work and parameters of places that are not legal count for the next one that is."""
-        flow, at = self.evaluation, [row.evaluation for row in self.splits]
-        work, (passed, _) = flow.graph.work, flow.backward_pass
+        """Return a profile with one row per legal split.
 
-        def so_far(values: list[int]) -> Any:
-            sums = flow.running(values)
-            if sums[-1] > 2**61:
+        Work and parameters between illegal places count for the next legal split.
+        """
+        flow = self.evaluation
+        costs = flow.graph.costs
+        positions = [split.evaluation for split in self.splits]
+
+        def cumulate(values: list[int]) -> Any:
+            sums = flow.cumulate(values)
+            if sums[-1] > MOST_MACS:
                 raise InvalidValue(
-                    f"model must take at most {2**61} MAC a sample, got {sums[-1]}; are its sizes right?"
+                    f"model must take at most {MOST_MACS} MAC a sample, got {sums[-1]}; "
+                    "are its sizes right?"
                 )
-            return np.array(sums, dtype=np.int64)[at]
+            return np.array(sums, dtype=np.int64)[positions]
 
-        kept = self.training.kept_elements()
-        names = get_input_names(self.model, flow.graph.input_count)
-        raw = self.evaluation.raw_data | self.training.raw_data
-        # A mode in which an input crosses is enough: the server sees it then.
-        crossing_inputs = [
-            flow.crossing_inputs(row.evaluation) | self.training.crossing_inputs(row.training)
-            for row in self.splits
+        backward_macs = [
+            call.backward_macs if number in flow.backward_calls else 0
+            for number, call in enumerate(costs)
         ]
+        saved = self.training.saved_elements()
+        names = get_input_names(self.model, flow.graph.input_count)
+        raw, other = self._crossing_inputs()
         return Profile(
-            names=[row.name for row in self.splits],
-            layer_macs=np.diff(so_far([each.products + each.light for each in work]), prepend=0),
-            matmul_macs=so_far([each.products for each in work]),
-            activation_elements=np.array([flow.sent_elements(position) for position in at]),
-            parameters=self._parameters(trained_only=False),
-            stored_elements=np.array([kept[row.training] for row in self.splits]),
-            backward_macs=so_far(
-                [each.backward if number in passed else 0 for number, each in enumerate(work)]
-            ),
-            gradient_elements=np.array([flow.gradient_elements(position) for position in at]),
-            trainable_parameters=self._parameters(trained_only=True),
+            names=[split.name for split in self.splits],
+            layer_macs=np.diff(cumulate([call.macs for call in costs]), prepend=0),
+            matmul_macs=cumulate([call.matmul_macs for call in costs]),
+            activation_elements=np.array([flow.sent_elements(at) for at in positions]),
+            parameters=self._count_parameters(trained_only=False),
+            stored_elements=np.array([saved[split.training] for split in self.splits]),
+            backward_macs=cumulate(backward_macs),
+            gradient_elements=np.array([flow.gradient_elements(at) for at in positions]),
+            trainable_parameters=self._count_parameters(trained_only=True),
             model=type(self.model).__name__,
             input_names=names,
-            raw_inputs=[
-                [names[at] for at in sorted(crossing & raw)] for crossing in crossing_inputs
-            ],
-            other_inputs=[
-                [names[at] for at in sorted(crossing - raw)] for crossing in crossing_inputs
-            ],
+            raw_inputs=[[names[number] for number in numbers] for numbers in raw],
+            other_inputs=[[names[number] for number in numbers] for numbers in other],
         )
 
-    def _parameters(self, *, trained_only: bool) -> Any:
-        """Parameters between each split and the one before; those that are never used belong to the last."""
+    def _crossing_inputs(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Return for each split the raw inputs that it sends unchanged, and other such inputs."""
+        evaluation = RawInputs(self.evaluation)
+        training = RawInputs(self.training)
+        raw_data = evaluation.raw | training.raw
+        raw = []
+        other = []
+        for split in self.splits:
+            # One mode in which an input crosses is enough: the server sees it then.
+            crossing = evaluation.crossing(split.evaluation) | training.crossing(split.training)
+            raw.append(sorted(crossing & raw_data))
+            other.append(sorted(crossing - raw_data))
+        return raw, other
+
+    def _count_parameters(self, *, trained_only: bool) -> Any:
+        """Return the parameters between each split and the one before.
+
+        Parameters that are never used belong to the last.
+        """
         counts = np.zeros(len(self.splits), dtype=np.int64)
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad or not trained_only:
-                counts[self.split_holding(name)] += parameter.numel()
+                canonical = self.evaluation.canonical_names[name]
+                counts[self._holders.get(canonical, len(self.splits) - 1)] += parameter.numel()
         return counts
 
     @cached_property
     def _holders(self) -> dict[str, int]:
+        """For each model tensor that is used, the first split whose front holds it, from zero."""
         holders: dict[str, int] = {}
         for training in (False, True):
-            places = np.array([row.training if training else row.evaluation for row in self.splits])
+            places = np.array(
+                [split.training if training else split.evaluation for split in self.splits]
+            )
             for name, (first, _) in self.flow(training).state_uses.items():
                 index = int(np.searchsorted(places, first))
                 holders.setdefault(name, min(index, len(self.splits) - 1))
         return holders
 
-    def split_holding(self, name: str) -> int:
-        """The first split whose front holds a tensor of the model, counted from zero."""
-        return self._holders.get(self.evaluation.canonical[name], len(self.splits) - 1)
-
 
 def find_splits(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
-    """Look at a model on the meta device; it is neither run nor moved nor changed."""
+    """Find the splits of a model on the meta device; the model itself is not run or changed.
+
+    Args:
+        inputs: Example inputs, the first with a batch axis.
+    """
     if not inputs or inputs[0].dim() == 0:
         raise InvalidValue(
-            f"inputs must be one tensor or more, the first with a batch axis, got {show(inputs)}; add one with [None]"
+            "inputs must be one tensor or more, the first with a batch axis, "
+            f"got {show(inputs)}; add one with [None]"
         )
     with LOCK:
         try:
-            return _undisturbed(model, inputs)
-        except ChangedByData as error:
-            # many models have a branch for those who look at them without data, as torch.export does
+            return _find_splits_patiently(model, inputs)
+        except DataDependent as error:
+            # Many models skip checks of their data while torch.export or torch.compile trace them.
             with patch.object(torch.compiler, "_is_compiling_flag", True):
                 try:
-                    return _undisturbed(model, inputs)
+                    return _find_splits_patiently(model, inputs)
                 except InvalidValue:
                     raise error from None
 
 
-def _undisturbed(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
-    """The same, once more where another thread may have drawn the random numbers that the model seems to draw."""
+def _find_splits_patiently(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
+    """Find splits, again if another thread may have drawn the random numbers."""
     for _ in range(TRIES - 1):
         try:
-            return _outline(model, inputs)
-        except DrawsNumbers:
+            return _trace_modes(model, inputs)
+        except DrawsRandomNumbers:
             if threading.active_count() == 1:
                 raise
-    return _outline(model, inputs)
+    return _trace_modes(model, inputs)
 
 
-def _outline(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
-    twin, bench, caches = copy_to_meta(model), CostCounter(), Caches()
-    brief = bench.without_gradients()
-    flags = {mode: _flags(twin.train(mode)) for mode in (not model.training, model.training)}
-    if all(type(part).train is nn.Module.train for part in model.modules()):
-        flags[model.training] = _flags(model)  # parts may have been put into another mode by hand
+def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
+    copied = copy_to_meta(model)
+    counter = CostCounter()
+    # The large batch only confirms the others: its gradients are not needed.
+    quick_counter = counter.without_gradients()
+    caches = FunctionCaches()
 
-    def graph(training: bool, batch: int) -> Graph:
-        for path, part in twin.named_modules():
-            part.training = flags[training][path]
+    flags = {}
+    for mode in (not model.training, model.training):
+        flags[mode] = _training_flags(copied.train(mode))
+    if all(type(submodule).train is nn.Module.train for submodule in model.modules()):
+        # The user may have put submodules into another mode by hand.
+        flags[model.training] = _training_flags(model)
+
+    def trace_batch(training: bool, batch: int) -> Graph:
+        for path, submodule in copied.named_modules():
+            submodule.training = flags[training][path]
+        samples = [_resize(tensor, batch, len(inputs[0])) for tensor in inputs]
         try:
-            with left_alone(twin):
-                samples = [_resized(tensor, batch, len(inputs[0])) for tensor in inputs]
-                found = trace(
-                    twin, samples, model, brief if batch == LARGE_BATCH else bench
-                )  # that one only bears the others out
+            with preserve_attributes(copied):
+                if batch == LARGE_BATCH:
+                    return trace(copied, samples, model, quick_counter)
+                graph = trace(copied, samples, model, counter)
                 if batch == FIRST_BATCH:
-                    _require_no_memory(found, lambda: trace(twin, samples, model, bench))
-                return found
+                    _require_stateless(graph, lambda: trace(copied, samples, model, counter))
+                return graph
         finally:
-            caches.forget_what_is_new()
+            caches.clear_new_entries()
 
-    def flow(training: bool) -> DataFlow:
-        return DataFlow(for_any_batch(lambda batch: graph(training, batch)), model)
+    def find_flow(training: bool) -> DataFlow:
+        return DataFlow(merge_batches(lambda batch: trace_batch(training, batch)), model)
 
-    return ModelSplits(model, flow(training=False), flow(training=True), flags)
+    return ModelSplits(model, find_flow(training=False), find_flow(training=True), flags)
 
 
-def _require_no_memory(graph: Graph, again: Callable[[], Graph]) -> None:
-    """Raise where the model uses what a pass over other data left in it."""
-    if not graph.left:
+def _require_stateless(graph: Graph, trace_again: Callable[[], Graph]) -> None:
+    """Raise if a second forward pass reads a plain attribute that the first made from data."""
+    if not graph.assigned_slots:
         return
-    made_of_data = {
+    data_slots = {
         slot
-        for number in DataFlow(graph, nn.Module()).on_data
+        for number in DataFlow(graph, nn.Module()).data_calls
         for slot in graph.calls[number].outputs
     }
-    left = {name for name, slot in graph.left.items() if slot in made_of_data}
-    used = {
-        name for call in (again().calls if left else ()) for name in call.read_state if name in left
-    }
+    suspects = {name for name, slot in graph.assigned_slots.items() if slot in data_slots}
+    if not suspects:
+        return
+    used = {name for call in trace_again().calls for name in call.read_state if name in suspects}
     if used:
-        why = "which cannot be followed; keep it in a buffer and change that in place"
-        raise InvalidValue(f"model keeps {min(used)} from one forward pass for the next, {why}")
+        raise InvalidValue(
+            f"model keeps {min(used)} from one forward pass for the next, "
+            "which cannot be followed; keep it in a buffer and change that in place"
+        )
 
 
-def _flags(module: nn.Module) -> dict[str, bool]:
-    return {path: part.training for path, part in module.named_modules(remove_duplicate=False)}
+def _training_flags(module: nn.Module) -> dict[str, bool]:
+    modules = module.named_modules(remove_duplicate=False)
+    return {path: submodule.training for path, submodule in modules}
 
 
-def _resized(tensor: Tensor, batch: int, given: int) -> Tensor:
-    """An input for another batch; one whose first axis is not as long as the batch that was given has no batch axis."""
-    batched = tensor.dim() > 0 and len(tensor) == given
-    return torch.empty(
-        (batch, *tensor.shape[1:]) if batched else tensor.shape, dtype=tensor.dtype, device="meta"
-    )
+def _resize(tensor: Tensor, batch: int, given_batch: int) -> Tensor:
+    """Return an input for another batch size, on the meta device.
+
+    An input whose first axis is not as long as the given batch has no batch axis.
+    """
+    shape = tensor.shape
+    if tensor.dim() > 0 and len(tensor) == given_batch:
+        shape = torch.Size((batch, *tensor.shape[1:]))
+    return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
 
-def _places(flow: DataFlow) -> list[tuple[str, int]]:
-    """Where a model could be cut: after each layer, after each module without layers, and after each function that does work.
+def _list_places(flow: DataFlow) -> list[tuple[str, int]]:
+    """Return names and positions of all places where a model could be cut.
 
-    A function that only moves data is a place of its own where it leaves less to send.
+    A place is behind a layer, a module without layers, or a function that does work. A function
+    that only moves data is one if it leaves less to send.
     """
     places: list[tuple[str, int]] = []
-    work = [each.products + each.light for each in flow.graph.work]
-    least = sum(meta.elements for meta in flow.graph.specs[: flow.graph.input_count])
-    for position, number in enumerate(flow.in_order):
+    specs = flow.graph.specs[: flow.graph.input_count]
+    least_sent = sum(spec.elements for spec in specs)
+    for position, number in enumerate(flow.ordered_calls):
         call = flow.graph.calls[number]
-        if number not in flow.on_data or flow.end_of_group(position) > position:
+        if number not in flow.data_calls or flow.end_of_group(position) > position:
             continue
         sent = flow.sent_elements(position)
-        if call.group != ALONE or work[number] or sent < least:
-            places.append((call.row, position))
-            least = sent
+        is_module_call = call.group != NO_GROUP
+        if is_module_call or flow.graph.costs[number].macs or sent < least_sent:
+            places.append((call.name, position))
+            least_sent = sent
     if flow.end < 0:
         raise InvalidValue("model must have at least one layer that works on its input, got none")
     if not places:
-        places.append((flow.graph.calls[flow.in_order[-1]].row, flow.end))
+        places.append((flow.call_at(flow.end).name, flow.end))
     return places

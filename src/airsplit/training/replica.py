@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from airsplit.core.errors import InvalidValue
 from airsplit.models.cut import Back, Front, cut_in_halves
 from airsplit.models.splits import ModelSplits
-from airsplit.models.tracing.graph import TensorSpec, get_attribute
+from airsplit.models.tracing.graph import TensorSpec
+from airsplit.models.tracing.interpreter import get_attribute
 from airsplit.training.losses import Loss
 from airsplit.training.metrics import MetricFunction
 from airsplit.training.optimizers import Optimizer

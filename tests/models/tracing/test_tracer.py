@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import airsplit as air
 from airsplit.core.errors import InvalidValue
-from airsplit.models.tracing.isolation import Caches
+from airsplit.models.tracing.isolation import FunctionCaches
 from models.exactness import assert_exact, assert_refused
 from models.hard_models import Net
 
@@ -314,7 +314,7 @@ def test_looking_for_caches_does_not_disturb_tuples_that_other_threads_are_makin
     thread.start()
     try:
         for _ in range(30):
-            Caches()
+            FunctionCaches()
     finally:
         stop.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""From graphs recorded for two batch sizes to one for any: every number that grows with the batch becomes a BatchInt."""
+"""Merge graphs that were traced with different batch sizes into one for any batch size."""
 
 from __future__ import annotations
 
@@ -17,138 +17,158 @@ from airsplit.models.tracing.graph import (
     BatchInt,
     Call,
     Graph,
-    ModelTensor,
     Nested,
-    Slot,
+    Reference,
 )
 from airsplit.models.tracing.source_location import format_location
 
+# Odd and large: some models treat halves of a batch differently, or split large batches.
 LARGE_BATCH = 129
-"""Odd, and larger than most: for models that do something else with half a batch, or in portions."""
 
-
-def for_any_batch(record: Callable[[int], Graph]) -> Graph:
-    """One graph from those of two batch sizes, with the work of one sample; a third must bear it out."""
-    graph = _merged(record(FIRST_BATCH), record(FIRST_BATCH + 1))
-    _require_same(graph, record(LARGE_BATCH))
-    return graph
-
-
-def _merged(first: Graph, second: Graph) -> Graph:
-    _require_same_calls(first, second, FIRST_BATCH + 1)
-    _require_same_output(first, second)
-    calls = [_call(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
-    slots = [
-        replace(a, shapes=a.shapes + b.shapes)
-        for a, b in zip(first.specs, second.specs, strict=True)
-    ]
-    work = [more.beyond(less) for less, more in zip(first.work, second.work, strict=True)]
-    return replace(first, calls=calls, specs=slots, work=work)
-
-
-def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
-    """Raise where the graph of another batch size is not of the same calls."""
-    for a, b in zip(first.calls, second.calls, strict=False):
-        if (a.row, a.where, a.outputs, a.writes, a.grad) != (
-            b.row,
-            b.where,
-            b.outputs,
-            b.writes,
-            b.grad,
-        ):
-            raise _differs(a, batch)
-    shorter, longer = sorted((first.calls, second.calls), key=len)
-    if len(shorter) < len(longer):
-        raise _differs(longer[len(shorter)], batch)
-
-
-def _require_same_output(first: Graph, second: Graph) -> None:
-    for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
-        if not isinstance(a, Tensor) and not _same(a, b):
-            found = (
-                f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}"
-            )
-            raise InvalidValue(
-                f"model returns a number that depends on the batch size, {found}; return tensors, and take their shape"
-            )
-
-
-def _call(first: Call, second: Call) -> Call:
-    def merged(a: Any, b: Any) -> Any:
-        if (
-            isinstance(a, Nested)
-            and isinstance(b, Nested)
-            and (a.kind, a.keys, len(a.items)) == (b.kind, b.keys, len(b.items))
-        ):
-            return Nested(a.kind, tuple(map(merged, a.items, b.items)), a.keys)
-        if type(a) is int and type(b) is int and a != b:
-            return BatchInt(b - a, a - FIRST_BATCH * (b - a))
-        if type(a) is type(b) and _same(a, b):
-            return a
-        if type(a) is type(b) and isinstance(a, bool | float | complex | np.ndarray | Tensor):
-            raise _unclear(
-                first,
-                f"{show(a)} for a batch of {FIRST_BATCH} and {show(b)} for one of {FIRST_BATCH + 1}",
-            )
-        raise _differs(first)
-
-    if first.kwargs.keys() != second.kwargs.keys() or len(first.args) != len(second.args):
-        raise _differs(first)
-    kwargs = {key: merged(value, second.kwargs[key]) for key, value in first.kwargs.items()}
-    return replace(first, args=tuple(map(merged, first.args, second.args)), kwargs=kwargs)
-
-
-def _require_same(graph: Graph, third: Graph) -> None:
-    """Raise where a number is not what the first two batches promised."""
-    _require_same_calls(graph, third, LARGE_BATCH)
-    for a, b in zip(graph.calls, third.calls, strict=True):
-        promised, found = list(a.parts), list(b.parts)
-        if len(promised) != len(found):
-            raise _differs(a, LARGE_BATCH)
-        for value, other in zip(promised, found, strict=True):
-            wanted = value.at(LARGE_BATCH) if isinstance(value, BatchInt) else value
-            if not _same(wanted, other):
-                raise _unclear(a, f"{show(other)} for a batch of {LARGE_BATCH}, not {show(wanted)}")
-    for slot, (meta, other) in enumerate(zip(graph.specs, third.specs, strict=True)):
-        if meta.shape_at(LARGE_BATCH) != other.shapes[0]:
-            raise _differs(next(call for call in graph.calls if slot in call.outputs), LARGE_BATCH)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
-        return a is b or (
-            type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist()))
-        )
-    return a is b or bool(a == b) or (a != a and b != b) or not isinstance(a, _PLAIN)
-
-
-_PLAIN = (
+# What can be compared between batches; other objects are taken for equal.
+_COMPARABLE = (
     bool,
     int,
     float,
     complex,
     str,
     bytes,
-    Slot,
-    ModelTensor,
+    Reference,
     Nested,
     BatchInt,
     torch.dtype,
     torch.device,
     type(None),
 )
-"""What can be compared; other objects are taken for equal."""
 
 
-def _differs(call: Call, batch: int = FIRST_BATCH + 1) -> InvalidValue:
+def merge_batches(trace_batch: Callable[[int], Graph]) -> Graph:
+    """Return a graph for any batch size, with the costs of one sample.
+
+    Two batch sizes give a graph in which every integer is an affine function of the batch size. A
+    third, much larger one confirms it.
+
+    Args:
+        trace_batch: Traces the model with a batch of this size.
+    """
+    first = trace_batch(FIRST_BATCH)
+    second = trace_batch(FIRST_BATCH + 1)
+    _require_same_calls(first, second, FIRST_BATCH + 1)
+    _require_same_output(first, second)
+
+    specs = [
+        replace(a, shapes=a.shapes + b.shapes)
+        for a, b in zip(first.specs, second.specs, strict=True)
+    ]
+    calls = [_merge_calls(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
+    costs = [b.per_sample(a) for a, b in zip(first.costs, second.costs, strict=True)]
+    merged = replace(first, calls=calls, specs=specs, costs=costs)
+
+    _require_affine(merged, trace_batch(LARGE_BATCH))
+    return merged
+
+
+def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
+    for a, b in zip(first.calls, second.calls, strict=False):
+        if _call_key(a) != _call_key(b):
+            raise _different_calls(a, batch)
+    shorter, longer = sorted((first.calls, second.calls), key=len)
+    if len(shorter) < len(longer):
+        raise _different_calls(longer[len(shorter)], batch)
+
+
+def _call_key(call: Call) -> tuple[Any, ...]:
+    """Return what must be equal for all batch sizes, but for the arguments."""
+    return call.name, call.location, call.outputs, call.writes, call.grad_enabled
+
+
+def _require_same_output(first: Graph, second: Graph) -> None:
+    for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
+        if not isinstance(a, Tensor) and not _is_same(a, b):
+            raise InvalidValue(
+                f"model returns a number that depends on the batch size, {_both(a, b)}; "
+                "return tensors, and take their shape"
+            )
+
+
+def _merge_calls(first: Call, second: Call) -> Call:
+    if first.kwargs.keys() != second.kwargs.keys() or len(first.args) != len(second.args):
+        raise _different_calls(first)
+
+    def merge(a: Any, b: Any) -> Any:
+        if (
+            isinstance(a, Nested)
+            and isinstance(b, Nested)
+            and (a.kind, a.keys, len(a.items)) == (b.kind, b.keys, len(b.items))
+        ):
+            return Nested(a.kind, tuple(map(merge, a.items, b.items)), a.keys)
+        if type(a) is not type(b):
+            raise _different_calls(first)
+        if type(a) is int and a != b:
+            # The line through (2, a) and (3, b).
+            return BatchInt(b - a, a - FIRST_BATCH * (b - a))
+        if _is_same(a, b):
+            return a
+        if isinstance(a, bool | float | complex | np.ndarray | Tensor):
+            raise _not_affine(first, _both(a, b))
+        raise _different_calls(first)
+
+    args = tuple(map(merge, first.args, second.args))
+    kwargs = {key: merge(value, second.kwargs[key]) for key, value in first.kwargs.items()}
+    return replace(first, args=args, kwargs=kwargs)
+
+
+def _require_affine(merged: Graph, third: Graph) -> None:
+    """Raise where the large batch is not as the first two predict."""
+    _require_same_calls(merged, third, LARGE_BATCH)
+    for merged_call, call in zip(merged.calls, third.calls, strict=True):
+        predictions = list(merged_call.leaves)
+        values = list(call.leaves)
+        if len(predictions) != len(values):
+            raise _different_calls(merged_call, LARGE_BATCH)
+        for prediction, value in zip(predictions, values, strict=True):
+            if isinstance(prediction, BatchInt):
+                prediction = prediction.at(LARGE_BATCH)
+            if not _is_same(prediction, value):
+                difference = f"{show(value)} for a batch of {LARGE_BATCH}, not {show(prediction)}"
+                raise _not_affine(merged_call, difference)
+
+    for slot, (spec, large_spec) in enumerate(zip(merged.specs, third.specs, strict=True)):
+        if spec.shape_at(LARGE_BATCH) != large_spec.shapes[0]:
+            call = next(call for call in merged.calls if slot in call.outputs)
+            raise _different_calls(call, LARGE_BATCH)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
+        return type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist()))
+    if bool(a == b):
+        return True
+    both_nan = a != a and b != b
+    return both_nan or not isinstance(a, _COMPARABLE)
+
+
+def _both(first: Any, second: Any) -> str:
+    return (
+        f"{show(first)} for a batch of {FIRST_BATCH} "
+        f"and {show(second)} for one of {FIRST_BATCH + 1}"
+    )
+
+
+def _different_calls(call: Call, batch: int = FIRST_BATCH + 1) -> InvalidValue:
     return InvalidValue(
-        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, at {format_location(call.where)}; "
+        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, "
+        f"at {format_location(call.location)}; "
         "write it for a whole batch at once, without a loop over its samples"
     )
 
 
-def _unclear(call: Call, found: str) -> InvalidValue:
+def _not_affine(call: Call, difference: str) -> InvalidValue:
     return InvalidValue(
-        f"model uses a number that depends on the batch size at {format_location(call.where)}, {found}; "
-        "only whole numbers that grow with the batch by equal steps can be followed, so divide a tensor by x.shape[0] itself"
+        "model uses a number that depends on the batch size at "
+        f"{format_location(call.location)}, {difference}; "
+        "only whole numbers that grow with the batch by equal steps can be followed, "
+        "so divide a tensor by x.shape[0] itself"
     )

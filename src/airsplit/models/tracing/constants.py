@@ -1,4 +1,8 @@
-"""Values of tensors that are not made of data: a model may look at its masks, tables and settings while it is recorded."""
+"""Evaluate tensors that do not depend on the data.
+
+While it is traced, a model may still read the values of its masks, tables and settings: they are
+computed from the calls that made them, on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,90 +14,102 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from airsplit.models.tracing.graph import (
-    Call,
-    ModelTensor,
-    Slot,
-    TensorSpec,
-    get_attribute,
-    run_calls,
-)
+from airsplit.models.tracing.graph import Call, ModelTensor, Reference, Slot, TensorSpec
+from airsplit.models.tracing.interpreter import get_tensor, run_calls
 
-LOWEST_AND_HIGHEST_LOT = (torch.zeros, torch.ones)
-"""What torch.rand draws at the least, and never reaches: a comparison that comes out the same for both always does."""
+# The smallest value that torch.rand draws, and a bound that it never reaches. A comparison with
+# the same result for both has it for all draws: `torch.rand([]) < 0.0` is constant.
+RAND_BOUNDS = (torch.zeros, torch.ones)
 
 
 class NotConstant(Exception):
-    """A value depends on the data, on parameters, on lots or on state that changes."""
+    """A value depends on data, parameters, random numbers or state that changes."""
 
 
-def answer(
+def evaluate(
     func: Callable[..., Any],
     args: Sequence[Any],
     calls: Sequence[Call],
-    metas: Sequence[TensorSpec],
+    specs: Sequence[TensorSpec],
     model: nn.Module,
-    inputs: int,
+    input_count: int,
 ) -> Any:
-    """What a function such as bool() says of tensors, given as their places on the graph; raises NotConstant where it cannot be said."""
+    """Return the result of a function such as bool() on tensors that are constant.
 
-    def known(value: Any, lot: Callable[..., Tensor]) -> Any:
-        return (
-            _value(value, calls, metas, model, inputs, lot)
-            if isinstance(value, Slot | ModelTensor)
-            else value
-        )
+    Args:
+        args: Its arguments, with tensors as slots or model tensors.
+        calls: All calls so far.
+        input_count: The first slots hold data.
 
+    Raises:
+        NotConstant: The result cannot be known before there is data.
+    """
+    results = []
     with torch.device("cpu"), torch.no_grad():
-        lowest, highest = (
-            func(*(known(value, lot) for value in args)) for lot in LOWEST_AND_HIGHEST_LOT
-        )
+        for bound in RAND_BOUNDS:
+            values = [
+                _evaluate_tensor(arg, calls, specs, model, input_count, bound)
+                if isinstance(arg, Reference)
+                else arg
+                for arg in args
+            ]
+            results.append(func(*values))
+
+    lowest, highest = results
     if not np.array_equal(lowest, highest, equal_nan=True):
-        raise NotConstant("it draws lots")
+        raise NotConstant("it draws random numbers")
     return lowest
 
 
-def _value(
-    wanted: Slot | ModelTensor,
+def _evaluate_tensor(
+    reference: Reference,
     calls: Sequence[Call],
-    metas: Sequence[TensorSpec],
+    specs: Sequence[TensorSpec],
     model: nn.Module,
-    inputs: int,
-    lot: Callable[..., Tensor],
+    input_count: int,
+    rand: Callable[..., Tensor],
 ) -> Tensor:
-    needed = _makers(wanted, calls, metas)
-    reads = {wanted}.union(*(call.reads for call in needed))
+    """Return a constant tensor, with `rand` in place of torch.rand."""
+    needed = _list_producers(reference, calls, specs)
+    reads = {reference}.union(*(call.reads for call in needed))
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    drawn = any(call.is_random and call.target is not torch.rand for call in needed)
-    data = any(
-        each.name in parameters if isinstance(each, ModelTensor) else each.number < inputs
-        for each in reads
+    reads_data = any(
+        ref.name in parameters if isinstance(ref, ModelTensor) else ref.number < input_count
+        for ref in reads
     )
-    changing = any(call.is_layer or call.written_state for call in needed)
-    if drawn or data or changing:
+    draws = any(call.is_random and call.target is not torch.rand for call in needed)
+    # A layer may have state, and running it here would change that of the user's model.
+    changes_state = any(call.is_layer or call.written_state for call in needed)
+    if reads_data or draws or changes_state:
         raise NotConstant
-    known: dict[int, Tensor] = {}
-    played = [replace(call, target=lot) if call.target is torch.rand else call for call in needed]
-    run_calls(model, played, [()] * len(played), known, 0, torch.device("cpu"))
-    return known[wanted.number] if isinstance(wanted, Slot) else get_attribute(model, wanted.name)
+
+    tensors: dict[int, Tensor] = {}
+    calls_to_run = [
+        replace(call, target=rand) if call.target is torch.rand else call for call in needed
+    ]
+    nothing_dead: list[tuple[int, ...]] = [()] * len(needed)
+    run_calls(model, calls_to_run, nothing_dead, tensors, 0, torch.device("cpu"))
+    return get_tensor(reference, model, tensors)
 
 
-def _makers(
-    wanted: Slot | ModelTensor, calls: Sequence[Call], metas: Sequence[TensorSpec]
+def _list_producers(
+    reference: Reference, calls: Sequence[Call], specs: Sequence[TensorSpec]
 ) -> list[Call]:
-    """The calls that a value is made by, in order: those that return it, and those that write into its memory."""
-    needed, references = list[Call](), {wanted}
+    """Return the calls that a tensor is made by, in order.
+
+    Besides the calls that return it, and what they need, these are the calls that write into its
+    memory, perhaps through a view.
+    """
+    needed: list[Call] = []
+    references = {reference}
     for call in reversed(calls):
-        shares = _memory(references, metas) & _memory(call.writes, metas)
-        if (
-            shares
-            or call.writes & references
-            or any(Slot(output) in references for output in call.outputs)
-        ):
+        shared = _storages(references, specs) & _storages(call.writes, specs)
+        returns = any(Slot(output) in references for output in call.outputs)
+        if shared or returns or call.writes & references:
             needed.append(call)
             references |= call.reads
     return needed[::-1]
 
 
-def _memory(references: Iterable[Slot | ModelTensor], metas: Sequence[TensorSpec]) -> set[int]:
-    return {metas[each.number].storage for each in references if isinstance(each, Slot)}
+def _storages(references: Iterable[Reference], specs: Sequence[TensorSpec]) -> set[int]:
+    return {specs[ref.number].storage for ref in references if isinstance(ref, Slot)}

@@ -1,12 +1,12 @@
-"""Tape: a model as the list of its calls, which can be played again, whole or in part.
+"""The computation graph of a traced model.
 
-A call is a layer of torch.nn, or a function of torch in the forward of any other module.  What a call takes is written as
-it was given, with places where a tensor, a size of the batch or the device must be filled in.
+A graph lists the calls that one forward pass makes, in order. A call runs a layer of torch.nn or a
+function of torch. Its arguments are stored as the model gave them, with placeholders for tensors,
+for sizes that depend on the batch, and for the device.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,35 +14,45 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import Tensor
 
-from airsplit.core.plugins import note_place
+from airsplit.models.tracing.source_location import Location
+
+# Tracing with batches of 2 and 3 shows which sizes grow with the batch. A batch of 1 is too
+# special: it broadcasts, and squeeze() drops it.
+FIRST_BATCH = 2
+
+# The group of a call that is a split by itself.
+NO_GROUP = -1
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The tensor with this number: an input of the model, or what a call returned."""
+    """The place of one tensor: an input of the model, or a result of a call."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class ModelTensor:
-    """A parameter, a buffer or another tensor that the model holds, by its dotted name."""
+    """A parameter, a buffer or another tensor of the model, by its dotted name."""
 
     name: str
 
 
+Reference = Slot | ModelTensor
+
+
 @dataclass(frozen=True)
 class BatchInt:
-    """A number that depends on the batch size B: times · B + plus."""
+    """An integer that depends on the batch size B: times · B + plus."""
 
     times: int
     plus: int
 
     def at(self, batch: int) -> int:
-        """
+        """Return the integer for a batch size.
+
         >>> BatchInt(49, 1).at(10)
         491
         """
@@ -50,7 +60,7 @@ class BatchInt:
 
 
 class ModelDevice:
-    """The device that the data is on."""
+    """Placeholder for the device on which the model runs."""
 
 
 DEVICE = ModelDevice()
@@ -58,137 +68,155 @@ DEVICE = ModelDevice()
 
 @dataclass(frozen=True)
 class Nested:
-    """A tuple, list, dictionary or slice with places to fill in."""
+    """A tuple, list, dictionary or slice with placeholders in it."""
 
     kind: type
     items: tuple[Any, ...]
     keys: tuple[Any, ...] = ()
 
-    def made_of(self, items: Iterable[Any]) -> Any:
-        """
-        >>> Nested(dict, (Slot(1), 2), ("a", "b")).made_of([7, 2]), Nested(slice, (0, Slot(1), None)).made_of([0, 5, None])
-        ({'a': 7, 'b': 2}, slice(0, 5, None))
+    def rebuild(self, items: Iterable[Any]) -> Any:
+        """Return a container of the same kind with other items.
+
+        >>> Nested(dict, (Slot(1), 2), ("a", "b")).rebuild([7, 2])
+        {'a': 7, 'b': 2}
+        >>> Nested(slice, (0, Slot(1), None)).rebuild([0, 5, None])
+        slice(0, 5, None)
         """
         if self.kind is dict:
             return dict(zip(self.keys, items, strict=True))
-        return slice(*items) if self.kind is slice else self.kind(items)
-
-
-ALONE = -1
-"""The group of a call that is a row by itself."""
+        if self.kind is slice:
+            return slice(*items)
+        return self.kind(items)
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call.  `target` is a function, or the dotted name of a layer.
+    """One call of a forward pass.
 
-    stem     what it is: the name of its layer, or of its function within a module
-    row      the name of the split behind it: the same, with a number from its second use on
-    group    the module call that its row ends with; calls of one row follow each other
-    outputs  the slots that it fills
-    given    the tensors that it is given, in order
-    writes   the slots and the state that it changes in place
-    grad     whether gradients flow through it
-    is_random  whether it draws random numbers
-    where    file and line of the model that made it
+    Attributes:
+        target: A function, or the dotted name of a layer.
+        outputs: The slots that it fills.
+        tensor_args: The tensors among its arguments, in order.
+        writes: The slots and model tensors that it changes in place.
+        base_name: The name of its layer, or of its function within a module.
+        name: The name of the split behind it: `base_name`, with a number from its second use on.
+        group: The module call whose last call ends the split. Calls of one group are consecutive.
+        grad_enabled: Whether gradients flow through it.
+        is_random: Whether it draws random numbers.
+        location: File and line of the model that made it.
     """
 
     target: Callable[..., Any] | str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     outputs: tuple[int, ...]
-    given: tuple[Any, ...]
-    writes: frozenset[Slot | ModelTensor]
-    stem: str
-    row: str
+    tensor_args: tuple[Any, ...]
+    writes: frozenset[Reference]
+    base_name: str
+    name: str
     group: int
-    grad: bool
+    grad_enabled: bool
     is_random: bool
-    where: tuple[str, int]
-
-    @cached_property
-    def reads(self) -> frozenset[Slot | ModelTensor]:
-        """The slots and the state among what it is given."""
-        return frozenset(part for part in self.parts if isinstance(part, Slot | ModelTensor))
-
-    @property
-    def parts(self) -> Iterator[Any]:
-        """Everything that it is given, one by one, however it is nested."""
-        return (part for value in (*self.args, *self.kwargs.values()) for part in _flat(value))
-
-    @cached_property
-    def read_slots(self) -> frozenset[int]:
-        return _slots(self.reads)
-
-    @cached_property
-    def written_slots(self) -> frozenset[int]:
-        return _slots(self.writes)
-
-    @cached_property
-    def read_state(self) -> tuple[str, ...]:
-        """The names of the model's tensors that it is given, in order; what a layer holds is not among them."""
-        return _names(self.parts)
-
-    @cached_property
-    def written_state(self) -> tuple[str, ...]:
-        return _names(self.writes)
+    location: Location
 
     @property
     def is_layer(self) -> bool:
         return isinstance(self.target, str)
 
+    @property
+    def leaves(self) -> Iterator[Any]:
+        """All arguments, with containers flattened."""
+        for value in (*self.args, *self.kwargs.values()):
+            yield from _flatten(value)
+
+    @cached_property
+    def reads(self) -> frozenset[Reference]:
+        """The slots and model tensors among the arguments."""
+        return frozenset(leaf for leaf in self.leaves if isinstance(leaf, Reference))
+
+    @cached_property
+    def read_slots(self) -> frozenset[int]:
+        return _slot_numbers(self.reads)
+
+    @cached_property
+    def written_slots(self) -> frozenset[int]:
+        return _slot_numbers(self.writes)
+
+    @cached_property
+    def read_state(self) -> tuple[str, ...]:
+        """Names of the model tensors among the arguments, in order; not those of its layer."""
+        return _tensor_names(self.leaves)
+
+    @cached_property
+    def written_state(self) -> tuple[str, ...]:
+        return _tensor_names(self.writes)
+
 
 @dataclass(frozen=True)
 class CallCosts:
-    """What one call costs, for the recorded batch or for one sample.
+    """What a call costs and does to its tensors.
 
-    requires_grad  which of its results lead to a parameter that is trained
-    kept_given    which of the tensors it is given are kept for the backward pass, and
-    kept_results  which of its results
-    kept_besides  what else is kept, such as the mask of dropout, in elements
-    random        whether it draws random numbers
-    moved         for each of its results, which of the tensors it is given have their numbers in it
-    moved_into    the same for each of the tensors it is given; none for those that it does not change
-    lookups       pairs of places among the tensors it is given: an index, and the tables it looks up
+    Counts are for the traced batch, or for one sample after `per_sample`. Tensors are known by
+    their place among the call's tensor arguments, or among its results.
+
+    Attributes:
+        matmul_macs: Multiply-adds of matrix products and convolutions.
+        elementwise_ops: All other operations.
+        backward_macs: Operations of the backward pass.
+        requires_grad: For each result, whether it depends on a trained parameter.
+        saved_args: The arguments that autograd saves for the backward pass.
+        saved_results: The results that autograd saves.
+        saved_extra: What else autograd saves, such as the mask of a dropout, in elements.
+        is_random: Whether the call draws random numbers.
+        moved: For each result, the arguments whose numbers are in it unchanged.
+        moved_into: For each argument, the others whose numbers were written into it.
+        lookups: Pairs of an argument that is an index, and the tables that it looks up.
     """
 
-    products: int = 0
-    light: int = 0
-    backward: int = 0
+    matmul_macs: int = 0
+    elementwise_ops: int = 0
+    backward_macs: int = 0
     requires_grad: tuple[bool, ...] = ()
-    kept_given: tuple[int, ...] = ()
-    kept_results: tuple[int, ...] = ()
-    kept_besides: int = 0
-    random: bool = False
+    saved_args: tuple[int, ...] = ()
+    saved_results: tuple[int, ...] = ()
+    saved_extra: int = 0
+    is_random: bool = False
     moved: tuple[frozenset[int], ...] = ()
     moved_into: tuple[frozenset[int], ...] = ()
     lookups: frozenset[tuple[int, frozenset[int]]] = frozenset()
 
-    def beyond(self, less: CallCosts) -> CallCosts:
-        """What this work is more than that of a batch smaller by one: the work of one sample."""
+    @property
+    def macs(self) -> int:
+        """All operations of the forward pass."""
+        return self.matmul_macs + self.elementwise_ops
+
+    def per_sample(self, smaller: CallCosts) -> CallCosts:
+        """Return the costs of one sample, given those of a batch that is smaller by one."""
         return replace(
             self,
-            products=self.products - less.products,
-            light=self.light - less.light,
-            backward=self.backward - less.backward,
-            kept_besides=self.kept_besides - less.kept_besides,
+            matmul_macs=self.matmul_macs - smaller.matmul_macs,
+            elementwise_ops=self.elementwise_ops - smaller.elementwise_ops,
+            backward_macs=self.backward_macs - smaller.backward_macs,
+            saved_extra=self.saved_extra - smaller.saved_extra,
         )
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What is known of a slot's tensor: its shape for one batch size after the other, and where it lives.
+    """Shape, type and memory of the tensor in a slot.
 
-    storage   the same number for tensors that share memory
-    order     its axes from the outermost to the innermost in memory
-    requires_grad  whether it leads to a parameter that is trained, so that its gradient is wanted
+    Attributes:
+        shapes: Its shape for each batch size that was traced, 2 and 3.
+        storage: A number that slots in the same memory share.
+        requires_grad: Whether it depends on a trained parameter, so that its gradient is needed.
+        axis_order: Its axes from the outermost to the innermost in memory.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
     storage: int
     requires_grad: bool
-    order: tuple[int, ...] = ()
+    axis_order: tuple[int, ...] = ()
 
     @property
     def has_batch_axis(self) -> bool:
@@ -196,215 +224,130 @@ class TensorSpec:
 
     @property
     def is_per_sample(self) -> bool:
-        """Whether each sample adds as much: no matrix of samples by samples."""
+        """Whether each sample adds the same number of elements: not so for B × B matrices."""
         return math.prod(self.shapes[0]) == FIRST_BATCH * self.elements
 
     @property
     def elements(self) -> int:
-        """Elements that each sample adds."""
+        """Elements that one more sample adds."""
         return math.prod(self.shapes[-1]) - math.prod(self.shapes[0])
 
     @property
     def sent_elements(self) -> int:
-        """Elements to send for each sample; at least those of half a batch of two where they are not per sample."""
-        return (
-            self.elements
-            if self.is_per_sample
-            else math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
-        )
+        """Elements per sample to send; half of a batch of two if samples do not add equally."""
+        if self.is_per_sample:
+            return self.elements
+        return math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
 
-    def laid_out(self, tensor: Tensor) -> Tensor:
-        """The same tensor with its axes in memory as they were recorded: what comes over a wire comes in one piece."""
-        if self.order == tuple(sorted(self.order)):
-            return tensor
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return tensor.permute(self.order).contiguous().permute(back)
+    @property
+    def symbolic_shape(self) -> str:
+        """The shape as text, with B for the batch size.
+
+        >>> TensorSpec(((2, 3, 8), (3, 3, 8)), torch.float32, 0, requires_grad=False).symbolic_shape
+        '(B, 3, 8)'
+        """
+        sizes = [_symbolic_size(a, b) for a, b in zip(*self.shapes[:2], strict=True)]
+        return f"({', '.join(sizes)})"
 
     def shape_at(self, batch: int) -> tuple[int, ...]:
-        """The shape for a batch size.
+        """Return the shape for a batch size.
 
         >>> TensorSpec(((2, 3), (3, 3)), torch.float32, 0, requires_grad=False).shape_at(10)
         (10, 3)
         """
-        return tuple(
-            a + (batch - FIRST_BATCH) * (b - a) for a, b in zip(*self.shapes[:2], strict=True)
-        )
+        pairs = zip(*self.shapes[:2], strict=True)
+        return tuple(a + (batch - FIRST_BATCH) * (b - a) for a, b in pairs)
 
-    @property
-    def sizes(self) -> str:
-        """The shape in words, with B for the axes that grow with the batch.
-
-        >>> TensorSpec(((2, 3, 8), (3, 3, 8)), torch.float32, 0, requires_grad=False).sizes
-        '(B, 3, 8)'
-        """
+    def matches(self, tensor: Tensor) -> bool:
+        """Return whether a tensor has this shape for some batch size."""
         first, second = self.shapes[:2]
-        return f"({', '.join(str(a) if a == b else _grown(a, b - a) for a, b in zip(first, second, strict=True))})"
-
-    def fits(self, tensor: Tensor) -> bool:
-        """Whether a tensor has this shape, for some batch."""
-        first, second = self.shapes[:2]
-        return tensor.dim() == len(first) and all(
+        if tensor.dim() != len(first):
+            return False
+        return all(
             a == size if a == b else (size - a) % (b - a) == 0
             for a, b, size in zip(first, second, tensor.shape, strict=True)
         )
 
-    def batch_of(self, tensor: Tensor) -> int:
-        """The batch size, from the axis that grows with it."""
+    def batch_size_of(self, tensor: Tensor) -> int:
+        """Return the batch size of a tensor, from the first axis that grows with it."""
         first, second = self.shapes[:2]
         axis = next(axis for axis, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
         times = second[axis] - first[axis]
         return (tensor.shape[axis] - first[axis]) // times + FIRST_BATCH
 
+    def restore_layout(self, tensor: Tensor) -> Tensor:
+        """Return the tensor with its axes in memory as they were traced.
 
-FIRST_BATCH = 2
-"""Batches of 2 and 3 say what grows with the batch: one is too special."""
+        A tensor that was sent arrives contiguous, but the model may call view() on it.
+        """
+        if self.axis_order == tuple(sorted(self.axis_order)):
+            return tensor
+        inverse = sorted(range(len(self.axis_order)), key=self.axis_order.__getitem__)
+        return tensor.permute(self.axis_order).contiguous().permute(inverse)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A recorded forward pass.  Slots 0 to inputs - 1 are the model's inputs.
+    """A traced forward pass. Slots 0 to input_count - 1 are the model's inputs.
 
-    output   the model's output as it was recorded
-    results  which slots are in the output, by the id of their tensor
-    work     what each call costs
-    left     the slots that the model keeps as plain attributes of its modules, by name
+    Attributes:
+        calls: All calls, in the order in which the model makes them.
+        specs: What is known of the tensor in each slot.
+        output: The model's output as it was traced.
+        output_tensors: The slot or model tensor of each tensor in the output, by its id().
+        costs: What each call costs.
+        assigned_slots: Slots that forward assigns to plain attributes of modules, by their names.
     """
 
     input_count: int
     calls: Sequence[Call]
     specs: Sequence[TensorSpec]
     output: Any
-    results: Mapping[int, Slot | ModelTensor]
-    work: Sequence[CallCosts] = ()
-    left: Mapping[str, int] = field(default_factory=dict)
+    output_tensors: Mapping[int, Reference]
+    costs: Sequence[CallCosts] = ()
+    assigned_slots: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def result_slots(self) -> frozenset[int]:
-        return _slots(self.results.values())
+    def output_slots(self) -> frozenset[int]:
+        return _slot_numbers(self.output_tensors.values())
 
     @property
-    def result_state(self) -> tuple[str, ...]:
-        return _names(self.results.values())
-
-    def output_of(self, root: nn.Module, tensors: Mapping[int, Tensor]) -> Any:
-        """The model's output, made of these tensors: whatever object the model returned, with them in it."""
-        memo = {key: _look_up(root, reference, tensors) for key, reference in self.results.items()}
-        if isinstance(self.output, Tensor):
-            return memo[id(self.output)]
-        return copy.deepcopy(
-            self.output, memo
-        )  # deepcopy takes what it finds in its memo for copied already
+    def output_state(self) -> tuple[str, ...]:
+        """Names of the model tensors in the output."""
+        return _tensor_names(self.output_tensors.values())
 
 
-def spent_slots(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ...]]:
-    """For each call, the slots that nothing needs after it."""
-    needed, spent = set(kept), []
-    for call in reversed(calls):
-        touched = {*call.outputs, *call.read_slots}
-        spent.append(tuple(touched - needed))
-        needed |= touched
-    return spent[::-1]
-
-
-def run_calls(
-    root: nn.Module,
-    calls: Sequence[Call],
-    spent: Sequence[tuple[int, ...]],
-    tensors: dict[int, Tensor],
-    batch: int,
-    device: torch.device,
-) -> None:
-    """Run calls in turn.  `tensors` has what they need and takes what they return; what is spent is let go."""
-
-    def filled(value: Any) -> Any:
-        kind = type(value)
-        if kind is Slot:
-            return tensors[value.number]
-        if kind is Nested:
-            return value.made_of(map(filled, value.items))
-        if kind is ModelTensor:
-            return get_attribute(root, value.name)
-        if kind is BatchInt:
-            return value.at(batch)
-        return device if value is DEVICE else value
-
-    try:
-        for call, gone in zip(calls, spent, strict=True):
-            run = get_attribute(root, call.target) if isinstance(call.target, str) else call.target
-            args = map(filled, call.args)
-            kwargs = (
-                {key: filled(value) for key, value in call.kwargs.items()} if call.kwargs else {}
-            )
-            if call.grad:
-                result = run(*args, **kwargs)
-            else:
-                with torch.no_grad():
-                    result = run(*args, **kwargs)
-            if isinstance(result, Tensor):
-                tensors[call.outputs[0]] = result
-            elif call.outputs:
-                tensors.update(zip(call.outputs, tensors_in(result), strict=True))
-            del args, result
-            for slot in gone:
-                del tensors[slot]
-    except Exception as error:
-        # the model's own forward does not run: the line that made the call is only known here
-        note_place(error, *call.where)
-        raise
-
-
-def _grown(first: int, step: int) -> str:
-    """
-    >>> _grown(2, 1), _grown(100, 50), _grown(3, 1), _grown(1, 1)
-    ('B', '50B', 'B + 1', 'B - 1')
-    """
-    plus = first - FIRST_BATCH * step
-    return (
-        ("" if step == 1 else str(step))
-        + "B"
-        + (f" {'+' if plus > 0 else '-'} {abs(plus)}" if plus else "")
-    )
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Every tensor in tuples, lists and dictionaries, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-def storage_of(tensor: Tensor) -> int:
-    """The same number for tensors that share memory, as long as they live."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _flat(value: Any) -> Iterator[Any]:
+def _flatten(value: Any) -> Iterator[Any]:
     if isinstance(value, Nested):
         for item in value.items:
-            yield from _flat(item)
+            yield from _flatten(item)
     else:
         yield value
 
 
-def _slots(references: Iterable[Slot | ModelTensor]) -> frozenset[int]:
-    return frozenset(each.number for each in references if isinstance(each, Slot))
+def _slot_numbers(references: Iterable[Reference]) -> frozenset[int]:
+    return frozenset(ref.number for ref in references if isinstance(ref, Slot))
 
 
-def _names(values: Iterable[Any]) -> tuple[str, ...]:
-    """The names of the state among values, each once, in order."""
-    return tuple(dict.fromkeys(each.name for each in values if isinstance(each, ModelTensor)))
+def _tensor_names(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names of the model tensors among values, without duplicates, in order."""
+    return tuple(dict.fromkeys(value.name for value in values if isinstance(value, ModelTensor)))
 
 
-def get_attribute(root: nn.Module, name: str) -> Any:
-    """The module or tensor of a dotted name."""
-    *modules, last = name.split(".")
-    here: Any = root
-    for module in modules:
-        here = here._modules[module]  # quicker than getattr, which looks in four places
-    return here._modules[last] if last in here._modules else getattr(here, last)
+def _symbolic_size(first: int, second: int) -> str:
+    """Return the size of an axis in terms of the batch size B, given those for B = 2 and 3.
 
+    >>> [_symbolic_size(*sizes) for sizes in ((2, 3), (100, 150), (3, 4), (1, 2), (8, 8))]
+    ['B', '50B', 'B + 1', 'B - 1', '8']
+    """
+    times = second - first
+    if times == 0:
+        return str(first)
 
-def _look_up(
-    root: nn.Module, reference: Slot | ModelTensor, tensors: Mapping[int, Tensor]
-) -> Tensor:
-    if isinstance(reference, Slot):
-        return tensors[reference.number]
-    return get_attribute(root, reference.name)  # type: ignore[no-any-return]
+    text = "B" if times == 1 else f"{times}B"
+    plus = first - FIRST_BATCH * times
+    if plus > 0:
+        text += f" + {plus}"
+    elif plus < 0:
+        text += f" - {-plus}"
+    return text

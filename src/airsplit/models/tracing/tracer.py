@@ -1,8 +1,8 @@
-"""Recording a model's forward pass on the meta device, call by call, as a Tape.
+"""Trace a model's forward pass on the meta device, call by call, into a graph.
 
-The model runs as it is, on tensors that have a shape and no values: its Python may branch on shapes, types and settings, and
-only a branch on the data itself is an error.  Layers of torch.nn are recorded as they are called; in every other module,
-each function of torch.
+The model runs as it is, on tensors that have a shape and no values. Its Python may branch on
+shapes, types and settings; only a branch on the data itself is an error. A layer of torch.nn is
+one call; in every other module each function of torch is one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -24,19 +24,19 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.models.costs import CostCounter, Made
-from airsplit.models.tracing.constants import answer
+from airsplit.models.costs import CostCounter, MetaCall
+from airsplit.models.tracing.constants import evaluate
 from airsplit.models.tracing.graph import (
-    ALONE,
+    NO_GROUP,
     Call,
     CallCosts,
     Graph,
     ModelTensor,
+    Reference,
     Slot,
-    tensors_in,
 )
-from airsplit.models.tracing.isolation import RngState, on_the_meta_device
-from airsplit.models.tracing.shape_only import without_values
+from airsplit.models.tracing.isolation import RngState, tracing_mode
+from airsplit.models.tracing.shape_only import drop_shape_arguments
 from airsplit.models.tracing.source_location import (
     current_location,
     describe_current_location,
@@ -45,9 +45,11 @@ from airsplit.models.tracing.source_location import (
     is_in_kernel,
     locate_error,
 )
-from airsplit.models.tracing.values import Values, held_tensors
+from airsplit.models.tracing.tensors import list_tensors, named_tensors
+from airsplit.models.tracing.values import Values
 from airsplit.models.zoo.response_norm import ResponseNorm
 
+# Modules of torch.nn that are traced layer by layer.
 CONTAINERS = (
     nn.Sequential,
     nn.ModuleList,
@@ -57,8 +59,8 @@ CONTAINERS = (
     nn.Transformer,
     nn.DataParallel,
 )
-"""Modules of torch.nn that are recorded layer by layer."""
 
+# Functions that return a number or an array instead of a tensor.
 READS_VALUES = {
     "__bool__",
     "__int__",
@@ -69,256 +71,311 @@ READS_VALUES = {
     "item",
     "tolist",
     "is_nonzero",
+    "equal",
+    "allclose",
+    "numpy",
+    "__array__",
 }
-READS_VALUES |= {"equal", "allclose", "numpy", "__array__"}
 HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
+
+# They would leave the meta device; when the graph runs, its tensors are where they belong.
+DEVICE_MOVES = {"cpu", "cuda"}
+
+# Messages of torch where a kernel needs values that the meta device does not have.
 DATA_DEPENDENT = (
     "item() cannot be called on meta",
     "data-independent",
     "data-dependent",
     "data dependent",
 )
-SAME_ELSEWHERE = {"cpu", "cuda"}
 
 
-class ChangedByData(InvalidValue):
+class DataDependent(InvalidValue):
     """The model's control flow or shapes depend on the values of its data."""
 
 
-class DrawsNumbers(InvalidValue):
-    """Random numbers of Python or numpy were drawn: by the model or, by chance, by another thread."""
+class DrawsRandomNumbers(InvalidValue):
+    """Random numbers of Python or numpy were drawn, by the model or by another thread."""
 
 
 def trace(
-    module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, bench: CostCounter
+    module: nn.Module, inputs: Sequence[Tensor], model: nn.Module, counter: CostCounter
 ) -> Graph:
-    """Record one forward pass of `module`, a copy of `model` on the meta device, as it stands: in its mode, for these inputs."""
-    recorder, lots = _Tracer(module, model, inputs, bench), RngState()
+    """Trace one forward pass of `module`, a copy of `model` on the meta device, in its mode."""
+    tracer = _Tracer(module, model, inputs, counter)
+    rng_state = RngState()
     try:
-        with recorder.listening():
+        with tracer.intercept_calls():
             output = module(*inputs)
     except AirsplitError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {first_line(error)}; does it take {_told(inputs)}?"
         raise InvalidValue(
-            f"model fails at {format_location(locate_error(error))} with {told}"
+            f"model fails at {format_location(locate_error(error))} with "
+            f"{type(error).__name__}: {first_line(error)}; "
+            f"does it take {_describe_inputs(inputs)}?"
         ) from error
     finally:
-        drawn = lots.drawn()
-    if drawn:
-        raise DrawsNumbers(
-            "model draws random numbers of Python or numpy in its forward, which cannot be followed; use torch.rand"
+        has_drawn = rng_state.restore()
+    if has_drawn:
+        raise DrawsRandomNumbers(
+            "model draws random numbers of Python or numpy in its forward, "
+            "which cannot be followed; use torch.rand"
         )
-    return recorder.graph(output)
+    return tracer.build_graph(output)
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Return whether a module is traced as one call.
+
+    It is if its forward is one of torch.nn, as in a subclass that only adds settings; containers
+    are not.
+    """
+    if isinstance(module, torch.jit.ScriptModule | ResponseNorm):
+        return True
+    forward_module = getattr(type(module).forward, "__module__", "")
+    has_torch_forward = forward_module.startswith(("torch.nn.", "torch.ao.nn."))
+    return has_torch_forward and not isinstance(module, CONTAINERS)
 
 
 @dataclass
 class _Frame:
-    """A module whose forward is running."""
+    """A module whose forward is running.
+
+    Attributes:
+        split_name: Set if all calls in it make one split.
+    """
 
     path: str
-    row: str | None  # set where the whole module is one row
+    split_name: str | None
     group: int
 
 
 class _Tracer(TorchFunctionMode):
     def __init__(
-        self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], bench: CostCounter
+        self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor], counter: CostCounter
     ) -> None:
         super().__init__()
-        self._module, self._model, self._bench = module, model, bench
+        self._module = module
+        self._model = model
+        self._counter = counter
         self._paths = defaultdict[int, list[str]](list)
-        for path, part in module.named_modules(remove_duplicate=False):
-            self._paths[id(part)].append(path)
-        self._times = Counter[int]()
-        # a function in the model may hold on to the model itself, not to this copy of it
-        self._twins = {id(part): module.get_submodule(path) for path, part in model.named_modules()}
-        self._ledger = Values(module, model, inputs)
-        self._autocast = _autocast()
+        for path, submodule in module.named_modules(remove_duplicate=False):
+            self._paths[id(submodule)].append(path)
+        # A function in the model may hold the model itself, and call modules that are not copies.
+        self._copies = {
+            id(submodule): module.get_submodule(path) for path, submodule in model.named_modules()
+        }
+        self._values = Values(module, model, inputs)
+        self._autocast = _autocast_state()
+        self._module_calls = Counter[int]()
         self._calls: list[Call] = []
-        self._work: list[CallCosts] = []
+        self._costs: list[CallCosts] = []
         self._frames: list[_Frame] = []
-        self._names = Counter[str]()
-        self._paused = False
+        self._name_uses = Counter[str]()
+        # Set while a recorded call runs: what it calls in turn is part of it.
+        self._is_paused = False
 
-    # ---- set-up ----------------------------------------------------------------------------------------------------------
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Layers, functions and custom gradients come to this recorder; tensors are made on the meta device."""
-        plain_call, plain_apply = (
-            nn.Module.__call__,
-            vars(torch.autograd.Function)["apply"].__func__,
-        )
-        plain_script, here = vars(torch.jit.ScriptFunction)["__call__"], threading.get_ident()
+    def intercept_calls(self) -> Iterator[None]:
+        """Send calls of layers, functions and custom gradients to this tracer."""
+        this_thread = threading.get_ident()
+        plain_call = nn.Module.__call__
+        plain_apply = vars(torch.autograd.Function)["apply"].__func__
+        plain_script = vars(torch.jit.ScriptFunction)["__call__"]
 
+        # A torch function mode sees functions of torch, in its own thread. It does not see calls of
+        # modules, of custom gradients and of TorchScript, so their classes are patched. A patch
+        # holds for the whole process: the calls of other threads must pass through.
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != here:
+            if threading.get_ident() != this_thread:
                 return plain_call(module, *args, **kwargs)
-            module = self._twins.get(id(module), module)
-            return self._on_module(functools.partial(plain_call, module), module, args, kwargs)
+            module = self._copies.get(id(module), module)
+            run = functools.partial(plain_call, module)
+            return self._handle_module(run, module, args, kwargs)
 
         def apply(function: type, *args: Any, **kwargs: Any) -> Any:
-            original = functools.update_wrapper(
-                functools.partial(plain_apply, function), function, updated=()
-            )
-            if threading.get_ident() != here:
-                return original(*args, **kwargs)
-            if (
-                function is CheckpointFunction
-            ):  # runs a part of the model again to save memory; here it runs once
+            run: Any = functools.partial(plain_apply, function)
+            run = functools.update_wrapper(run, function, updated=())
+            if threading.get_ident() != this_thread:
+                return run(*args, **kwargs)
+            if function is CheckpointFunction:
+                # It runs the function that is its first argument, and runs it again in the backward
+                # pass to save memory. The second argument is about the random numbers of that.
                 return args[0](*args[2:])
-            return self._on_function(original, args, kwargs)
+            return self._handle_function(run, args, kwargs)
 
         def script(function: Any, *args: Any, **kwargs: Any) -> Any:
-            original = functools.partial(plain_script, function)
-            original.__name__ = function.name  # type: ignore[attr-defined]
-            return (
-                original(*args, **kwargs)
-                if threading.get_ident() != here
-                else self._on_function(original, args, kwargs)
-            )
+            run = functools.partial(plain_script, function)
+            run.__name__ = function.name  # type: ignore[attr-defined]
+            if threading.get_ident() != this_thread:
+                return run(*args, **kwargs)
+            return self._handle_function(run, args, kwargs)
 
+        # This mode is entered last, so that it sees a function before torch.device("meta") does.
         with (
             patch.object(nn.Module, "__call__", call),
             patch.object(torch.autograd.Function, "apply", classmethod(apply)),
             patch.object(torch.jit.ScriptFunction, "__call__", script),
-            on_the_meta_device(),
+            tracing_mode(),
             self,
         ):
             yield
 
-    def graph(self, output: Any) -> Graph:
-        """What was recorded, with the output that the model returned."""
-        left = self._left_behind()
-        if not all(map(self._ledger.knows, tensors_in(output))):
+    def build_graph(self, output: Any) -> Graph:
+        """Return what was traced, with the output that the model returned."""
+        assigned_slots = self._find_assigned_slots()
+        return Graph(
+            input_count=len(self._values.inputs),
+            calls=self._calls,
+            specs=self._values.specs,
+            output=output,
+            output_tensors=self._find_output_tensors(output),
+            costs=self._costs,
+            assigned_slots=assigned_slots,
+        )
+
+    def _find_output_tensors(self, output: Any) -> dict[int, Reference]:
+        if not all(tensor in self._values for tensor in list_tensors(output)):
             raise InvalidValue(
-                "model returns a tensor of unknown origin; make it in forward with functions of torch"
+                "model returns a tensor of unknown origin; "
+                "make it in forward with functions of torch"
             )
-        known = self._ledger.by_id()
+        references = self._values.references_by_id()
         try:
             with torch.device("meta"):
-                results = {key: known[key] for key in _inside(output, known.keys())}
+                output_tensors = {
+                    key: references[key] for key in _find_in_object(output, references.keys())
+                }
         except Exception as error:
             raise InvalidValue(
                 f"model must return what copy.deepcopy can copy, got {first_line(error)}"
             ) from error
+        if not output_tensors:
+            raise InvalidValue(
+                "model must return a tensor, or something with tensors in it, "
+                f"got {type(output).__name__}"
+            )
+
         parameters = {name for name, _ in self._module.named_parameters()}
-        for reference in results.values():
+        for reference in output_tensors.values():
             if isinstance(reference, ModelTensor) and reference.name in parameters:
                 raise InvalidValue(
-                    f"model returns its parameter {reference.name} itself, which belongs to one side; return a copy of it"
+                    f"model returns its parameter {reference.name} itself, "
+                    "which belongs to one side; return a copy of it"
                 )
-        if not results:
-            raise InvalidValue(
-                f"model must return a tensor, or something with tensors in it, got {type(output).__name__}"
-            )
-        return Graph(
-            len(self._ledger.inputs),
-            self._calls,
-            self._ledger.metas,
-            output,
-            results,
-            self._work,
-            left,
-        )
+        return output_tensors
 
-    def _left_behind(self) -> dict[str, int]:
-        """The slots that forward left in the modules, by name; raises where one is in the place of a buffer: it would be lost."""
-        before, now, left = self._ledger.held, dict(held_tensors(self._module)), dict[str, int]()
-        for name in (
-            name for name in before.keys() | now.keys() if now.get(name) is not before.get(name)
-        ):
-            *path, last = name.split(".")
-            part = self._module.get_submodule(".".join(path))
-            if last in part._buffers or last in part._parameters:
+    def _find_assigned_slots(self) -> dict[str, int]:
+        """Return the slots that forward assigned to attributes of modules, by name.
+
+        A new tensor in the place of a buffer is an error: it would be lost, as the halves keep the
+        old one.
+        """
+        before = self._values.model_tensors
+        after = dict(named_tensors(self._module))
+        slots: dict[str, int] = {}
+        for name in before.keys() | after.keys():
+            if after.get(name) is before.get(name):
+                continue
+            path, _, attribute = name.rpartition(".")
+            submodule = self._module.get_submodule(path)
+            if attribute in submodule._buffers or attribute in submodule._parameters:
                 raise InvalidValue(
-                    f"model puts another tensor in the place of its buffer {name}; change it in place: {name}.copy_(…)"
+                    f"model puts another tensor in the place of its buffer {name}; "
+                    f"change it in place: {name}.copy_(…)"
                 )
-            if name in now and self._ledger.knows(now[name]):
-                reference = self._ledger.reference(now[name])
-                left |= {name: reference.number} if isinstance(reference, Slot) else {}
-        return left
+            if name in after and after[name] in self._values:
+                reference = self._values.get_reference(after[name])
+                if isinstance(reference, Slot):
+                    slots[name] = reference.number
+        return slots
 
-    # ---- modules ---------------------------------------------------------------------------------------------------------
-    def _on_module(
+    def _handle_module(
         self,
         run: Callable[..., Any],
         module: nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if self._paused or module is self._module:
+        if self._is_paused or module is self._module:
             return run(*args, **kwargs)
         if not self._paths[id(module)]:
-            return self._on_loose_module(run, module, args, kwargs)
-        path = self._path(module)
-        if is_layer(module) and self._holds_its_own(module, path):
-            # nothing inside it is recorded, so nothing need be intercepted; what has parts may make tensors by itself
-            quick = nullcontext() if module._modules else torch._C.DisableTorchFunction()
-            with self._inside(path, self._unique(path)), quick:
-                return self._make(path, run, module, args, kwargs)
+            return self._handle_unregistered_module(run, module, args, kwargs)
+        path = self._next_path(module)
+
+        if is_layer(module) and self._has_own_tensors(module, path):
+            # Nothing inside a layer is recorded, so its functions need not be intercepted. But a
+            # layer with submodules may create tensors, which need the mode of torch.device("meta").
+            quick: AbstractContextManager[None] = nullcontext()
+            if not module._modules:
+                quick = torch._C.DisableTorchFunction()
+            with self._enter_frame(path, self._unique_name(path)), quick:
+                return self._record(path, run, module, args, kwargs)
+
         if module._backward_hooks or module._backward_pre_hooks:
             raise InvalidValue(
-                f"model has a backward hook on {path}, which a cut through it would lose; put it on layers of torch.nn"
+                f"model has a backward hook on {path}, which a cut through it would lose; "
+                "put it on layers of torch.nn"
             )
-        whole = not module._modules
-        with self._inside(path, self._unique(path) if whole else None):
+        split_name = None if module._modules else self._unique_name(path)
+        with self._enter_frame(path, split_name):
             return run(*args, **kwargs)
 
-    def _holds_its_own(self, module: nn.Module, path: str) -> bool:
-        """Whether a layer has the tensors that belong to it, and not others for the time being, as under functional_call."""
+    def _has_own_tensors(self, module: nn.Module, path: str) -> bool:
+        """Return whether a layer has its own tensors, and not others as under functional_call.
+
+        With others, the functions in it are recorded, which read the tensors that it really uses.
+        """
+        own = self._values.model_tensors
         if module._modules:
             return all(
-                self._ledger.held.get(f"{path}.{name}", tensor) is tensor
-                for name, tensor in held_tensors(module)
+                own.get(f"{path}.{name}", tensor) is tensor
+                for name, tensor in named_tensors(module)
             )
         registered = (*module._parameters.items(), *module._buffers.items())
         return all(
-            tensor is None or self._ledger.held.get(f"{path}.{name}") is tensor
-            for name, tensor in registered
+            tensor is None or own.get(f"{path}.{name}") is tensor for name, tensor in registered
         )
 
-    def _path(self, module: nn.Module) -> str:
-        """The name of a module; of one with several names, another at each call."""
-        names = self._paths[id(module)]
-        self._times[id(module)] += 1
-        return names[(self._times[id(module)] - 1) % len(names)]
+    def _next_path(self, module: nn.Module) -> str:
+        """Return the name of a module, or the next of its names if it has several."""
+        paths = self._paths[id(module)]
+        path = paths[self._module_calls[id(module)] % len(paths)]
+        self._module_calls[id(module)] += 1
+        return path
 
-    def _on_loose_module(
+    def _handle_unregistered_module(
         self,
         run: Callable[..., Any],
         module: nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """A module that is not part of the model, such as nn.ReLU() made in its forward: a function, if it holds nothing."""
+        """Run a module that forward creates, such as nn.ReLU(), as a function."""
         name = type(module).__name__
-        if any(True for _ in held_tensors(module)):
-            hint = "make it in __init__, so that it is kept"
+        if next(named_tensors(module), None) is not None:
             raise InvalidValue(
-                f"model makes a {name} with tensors of its own in its forward, at {describe_current_location()}; {hint}"
+                f"model makes a {name} with tensors of its own in its forward, at "
+                f"{describe_current_location()}; make it in __init__, so that it is kept"
             )
-        return (
-            self._make(module, run, module, args, kwargs, name.lower())
-            if is_layer(module)
-            else run(*args, **kwargs)
-        )
+        if is_layer(module):
+            return self._record(module, run, module, args, kwargs, name.lower())
+        return run(*args, **kwargs)
 
     @contextmanager
-    def _inside(self, path: str, row: str | None) -> Iterator[None]:
+    def _enter_frame(self, path: str, split_name: str | None) -> Iterator[None]:
+        group = len(self._calls)
         outer = self._frames[-1] if self._frames else None
-        if outer is not None and outer.row is not None:
-            row, group = outer.row, outer.group
-        else:
-            group = len(self._calls)
-        self._frames.append(_Frame(path, row, group))
+        if outer is not None and outer.split_name is not None:
+            split_name = outer.split_name
+            group = outer.group
+        self._frames.append(_Frame(path, split_name, group))
         try:
             yield
         finally:
             self._frames.pop()
 
-    # ---- functions -------------------------------------------------------------------------------------------------------
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -326,43 +383,49 @@ class _Tracer(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return self._on_function(func, args, kwargs or {})
+        return self._handle_function(func, args, kwargs or {})
 
-    def _on_function(
+    def _handle_function(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._paused or torch._C._functorch.maybe_current_level() is not None or is_in_kernel():
+        # Under a transform such as vmap tensors are wrappers, which have no slots.
+        is_transformed = torch._C._functorch.maybe_current_level() is not None
+        if self._is_paused or is_transformed or is_in_kernel():
             return func(*args, **kwargs)
-        name = getattr(func, "__name__", type(func).__name__)
-        if name == "__get__":  # an attribute: x.shape, x.mT
-            name = func.__self__.__name__  # type: ignore[attr-defined]
-            found = func(*args, **kwargs)
-            if name == "requires_grad":
-                return self._ledger.flows(args[0])
-            if not isinstance(found, Tensor):
-                return found
-            func, args = getattr, (args[0], name)
-        elif name == "__set__":
-            return self._on_assignment(func, args)
-        elif name in HOOKS:
-            raise InvalidValue(
-                f"model hangs a hook on a tensor at {describe_current_location()}, which a cut would lose; use a torch.autograd.Function"
-            )
-        elif name in READS_VALUES:
-            return self._value(func, args, kwargs)
-        else:
-            name, func, args, kwargs = without_values(name, func, args, kwargs)
-        return self._make(func, func, None, args, kwargs, name)
 
-    def _on_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        name = getattr(func, "__name__", type(func).__name__)
+        if name == "__get__":
+            # An attribute: x.shape, x.mT, x.requires_grad.
+            name = func.__self__.__name__  # type: ignore[attr-defined]
+            value = func(*args, **kwargs)
+            if name == "requires_grad":
+                # Nothing requires gradients on the meta device; say what the model would see.
+                return self._values.requires_grad(args[0])
+            if not isinstance(value, Tensor):
+                return value
+            return self._record(getattr, getattr, None, (args[0], name), kwargs, name)
+        if name == "__set__":
+            return self._handle_assignment(func, args)
+        if name in HOOKS:
+            raise InvalidValue(
+                f"model hangs a hook on a tensor at {describe_current_location()}, "
+                "which a cut would lose; use a torch.autograd.Function"
+            )
+        if name in READS_VALUES:
+            return self._evaluate(func, args, kwargs)
+        name, func, args, kwargs = drop_shape_arguments(name, func, args, kwargs)
+        return self._record(func, func, None, args, kwargs, name)
+
+    def _handle_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
         if name in ("requires_grad", "grad"):
             return func(*args)
         raise InvalidValue(
-            f"model assigns to a tensor's {name} at {describe_current_location()}, which cannot be followed; change it in place: x.copy_(…)"
+            f"model assigns to a tensor's {name} at {describe_current_location()}, "
+            "which cannot be followed; change it in place: x.copy_(…)"
         )
 
-    def _make(
+    def _record(
         self,
         target: Callable[..., Any] | str,
         run: Callable[..., Any],
@@ -371,178 +434,192 @@ class _Tracer(TorchFunctionMode):
         kwargs: dict[str, Any],
         name: str = "",
     ) -> Any:
-        """Make a call and record it, where it returns or changes a tensor."""
-        self._paused = True
+        """Run a call; record it if it returns or changes a tensor."""
+        self._is_paused = True
         try:
-            given = tensors_in((args, kwargs))
-            versions = [tensor._version for tensor in given]
-            parameters = (
-                () if layer is None else tuple(filter(self._ledger.flows, layer.parameters()))
+            tensor_args = list_tensors((args, kwargs))
+            versions = [tensor._version for tensor in tensor_args]
+            trained: tuple[nn.Parameter, ...] = ()
+            if layer is not None:
+                trained = tuple(filter(self._values.requires_grad, layer.parameters()))
+            args_require_grad = tuple(map(self._values.requires_grad, tensor_args))
+            meta_call = MetaCall(
+                name,
+                layer,
+                run,
+                _to_meta(args, name),
+                _to_meta(kwargs),
+                args_require_grad,
+                trained,
             )
-            flowing = tuple(map(self._ledger.flows, given))
-            made = Made(
-                name, layer, run, _on_meta(args, name), _on_meta(kwargs), flowing, parameters
-            )
-            work, result = self._run(made, target)
+            costs, result = self._run(meta_call, target)
+
             changed = {
                 id(tensor)
-                for tensor, version in zip(given, versions, strict=True)
+                for tensor, version in zip(tensor_args, versions, strict=True)
                 if tensor._version != version
             }
-            changed.update(id(tensor) for tensor in tensors_in(kwargs.get("out")))
+            # If out= is a constant, only its copy on the meta device has a new version.
+            changed.update(id(tensor) for tensor in list_tensors(kwargs.get("out")))
             leaves, spec = tree_flatten(result)
             if not changed and not any(isinstance(leaf, Tensor) for leaf in leaves):
                 return result
-            call = self._call(target, args, kwargs, name, given, changed, work.random)
-            leaves = [
-                self._fresh(leaf, changed) if isinstance(leaf, Tensor) else leaf for leaf in leaves
-            ]
-            returned = (leaf for leaf in leaves if isinstance(leaf, Tensor))
-            outputs = tuple(
-                self._ledger.enter(leaf, flows).number
-                for leaf, flows in zip(returned, work.requires_grad, strict=True)
+
+            # Encode the arguments before the results get slots: in place they are the same tensors.
+            call = self._build_call(
+                target, args, kwargs, name, tensor_args, changed, costs.is_random
             )
-            if changed and any(flowing) and call.grad:
-                self._ledger.let_flow([tensor for tensor in given if id(tensor) in changed])
+            leaves = [
+                self._make_distinct(leaf, changed) if isinstance(leaf, Tensor) else leaf
+                for leaf in leaves
+            ]
+            results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            outputs = tuple(
+                self._values.add(tensor, requires_grad=requires_grad).number
+                for tensor, requires_grad in zip(results, costs.requires_grad, strict=True)
+            )
+            if changed and any(args_require_grad) and call.grad_enabled:
+                self._values.require_grad_after_write(
+                    [tensor for tensor in tensor_args if id(tensor) in changed]
+                )
             self._calls.append(replace(call, outputs=outputs))
-            self._work.append(work)
+            self._costs.append(costs)
             return tree_unflatten(leaves, spec)
         finally:
-            self._paused = False
+            self._is_paused = False
 
-    def _run(self, made: Made, target: Callable[..., Any] | str) -> tuple[CallCosts, Any]:
-        """A call's work and its result."""
+    def _run(self, meta_call: MetaCall, target: Callable[..., Any] | str) -> tuple[CallCosts, Any]:
+        """Return a call's costs and its result."""
+        if meta_call.name in DEVICE_MOVES:
+            costs = CallCosts(requires_grad=meta_call.args_require_grad, moved=(frozenset({0}),))
+            return costs, meta_call.args[0]
         try:
-            if made.name in SAME_ELSEWHERE:
-                return CallCosts(requires_grad=made.flowing, moved=(frozenset({0}),)), made.args[0]
-            return self._bench.make(made)
+            return self._counter.run(meta_call)
         except AirsplitError:
             raise
         except Exception as error:
-            raise self._failure(error, target, made.layer) from error
+            raise self._call_error(error, target, meta_call.layer) from error
 
-    def _call(
+    def _build_call(
         self,
         target: Callable[..., Any] | str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         name: str,
-        given: list[Tensor],
+        tensor_args: list[Tensor],
         changed: set[int],
-        random: bool,
+        is_random: bool,
     ) -> Call:
-        if _autocast() != self._autocast:
+        if _autocast_state() != self._autocast:
             raise InvalidValue(
-                f"model enters torch.autocast at {describe_current_location()}, which cannot be followed; run the halves under it instead"
+                f"model enters torch.autocast at {describe_current_location()}, "
+                "which cannot be followed; run the halves under it instead"
             )
         frame = self._frames[-1] if self._frames else None
-        path = f"{frame.path}." if frame is not None and frame.path else ""
-        stem = path + (name.strip("_") or "function")
-        row, group = (
-            (frame.row, frame.group)
-            if frame is not None and frame.row is not None
-            else (self._unique(stem), ALONE)
-        )
+        base_name = name.strip("_") or "function"
+        if frame is not None and frame.path:
+            base_name = f"{frame.path}.{base_name}"
+        if frame is not None and frame.split_name is not None:
+            split_name = frame.split_name
+            group = frame.group
+        else:
+            split_name = self._unique_name(base_name)
+            group = NO_GROUP
+
+        writes: set[Reference] = set()
+        for tensor in tensor_args:
+            if id(tensor) in changed:
+                writes.update(self._values.list_written(tensor))
         return Call(
             target,
-            tuple(map(self._ledger.written, args)),
-            {key: self._ledger.written(value) for key, value in kwargs.items()},
+            tuple(map(self._values.encode, args)),
+            {key: self._values.encode(value) for key, value in kwargs.items()},
             outputs=(),
-            given=tuple(map(self._ledger.written, given)),
-            writes=frozenset(
-                each
-                for tensor in given
-                if id(tensor) in changed
-                for each in self._ledger.changed_with(tensor)
-            ),
-            stem=stem,
-            row=row,
+            tensor_args=tuple(map(self._values.encode, tensor_args)),
+            writes=frozenset(writes),
+            base_name=base_name,
+            name=split_name,
             group=group,
-            grad=torch.is_grad_enabled(),
-            is_random=random,
-            where=current_location(),
+            grad_enabled=torch.is_grad_enabled(),
+            is_random=is_random,
+            location=current_location(),
         )
 
-    def _fresh(self, tensor: Tensor, changed: set[int]) -> Tensor:
-        """A tensor of its own for a result that is one of the inputs untouched, as that of dropout in evaluation mode is."""
+    def _make_distinct(self, tensor: Tensor, changed: set[int]) -> Tensor:
+        """Return an alias of a result that is an argument, untouched, and needs a slot of its own.
+
+        Dropout in evaluation mode returns such a result.
+        """
         if tensor.device.type != "meta":
             tensor = tensor.to("meta")
-        same = self._ledger.knows(tensor) and id(tensor) not in changed
-        return torch.ops.aten.alias.default(tensor) if same else tensor
+        if tensor in self._values and id(tensor) not in changed:
+            tensor = torch.ops.aten.alias.default(tensor)
+        return tensor
 
-    def _unique(self, name: str) -> str:
-        """The name, with a number behind it from its second use on."""
+    def _unique_name(self, name: str) -> str:
+        """Return a name, with a number from its second use on."""
         unique = name
-        while unique in self._names:
-            unique = f"{name}_{self._names[name]}"
-            self._names[name] += 1
-        self._names[unique] = 1
+        while unique in self._name_uses:
+            unique = f"{name}_{self._name_uses[name]}"
+            self._name_uses[name] += 1
+        self._name_uses[unique] = 1
         return unique
 
-    # ---- what cannot be recorded -----------------------------------------------------------------------------------------
-    def _value(
+    def _evaluate(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A number out of a tensor: worked out where it does not depend on the data, else an error."""
-        ledger, told = self._ledger, functools.partial(func, **kwargs)
-        self._paused = True
+        """Return a number from a tensor that does not depend on the data."""
+        self._is_paused = True
         try:
-            return answer(
-                told,
-                [ledger.written(value) for value in args],
+            return evaluate(
+                functools.partial(func, **kwargs),
+                [self._values.encode(value) for value in args],
                 self._calls,
-                ledger.metas,
+                self._values.specs,
                 self._model,
-                len(ledger.inputs),
+                len(self._values.inputs),
             )
         except AirsplitError:
             raise
         except Exception as error:
-            raise self._depends(first_line(error) if error.args else "") from error
+            detail = first_line(error) if error.args else ""
+            raise self._data_dependent(detail) from error
         finally:
-            self._paused = False
+            self._is_paused = False
 
-    def _depends(self, told: str) -> ChangedByData:
-        why = "but the work of each split must be known before there are any"
-        way_out = "use torch.where instead of a branch and fixed sizes, or take the decision out of forward"
-        return ChangedByData(
-            f"model depends on the values of its data at {describe_current_location()}{told and ': '}{told}, {why}; {way_out}"
+    def _data_dependent(self, detail: str = "") -> DataDependent:
+        if detail:
+            detail = f": {detail}"
+        return DataDependent(
+            f"model depends on the values of its data at {describe_current_location()}{detail}, "
+            "but the work of each split must be known before there are any; "
+            "use torch.where instead of a branch and fixed sizes, "
+            "or take the decision out of forward"
         )
 
-    def _failure(
+    def _call_error(
         self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None
     ) -> InvalidValue:
-        told, at = first_line(error), describe_current_location()
-        if isinstance(error, RuntimeError | NotImplementedError) and any(
-            sign in told for sign in DATA_DEPENDENT
-        ):
-            return self._depends("")
-        what = (
-            f"layer {target!r} ({type(layer).__name__})"
-            if layer is not None
-            else f"{getattr(target, '__name__', target)} at {at}"
-        )
+        message = first_line(error)
+        is_kernel_error = isinstance(error, RuntimeError | NotImplementedError)
+        if is_kernel_error and any(sign in message for sign in DATA_DEPENDENT):
+            return self._data_dependent()
+        if layer is not None:
+            subject = f"layer {target!r} ({type(layer).__name__})"
+        else:
+            subject = f"{getattr(target, '__name__', target)} at {describe_current_location()}"
         mode = "training" if self._module.training else "evaluation"
-        hint = "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
         return InvalidValue(
-            f"{_told(self._ledger.inputs)} must suit the model, but in {mode} mode {what} says: {told}; {hint}"
+            f"{_describe_inputs(self._values.inputs)} must suit the model, "
+            f"but in {mode} mode {subject} says: {message}; "
+            "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
         )
 
 
-def is_layer(module: nn.Module) -> bool:
-    """Whether a module is recorded as one call: what runs by a forward of torch.nn, but for its containers, or by ours of the same."""
-    if isinstance(module, torch.jit.ScriptModule | ResponseNorm):
-        return True
-    theirs = getattr(type(module).forward, "__module__", "").startswith(
-        ("torch.nn.", "torch.ao.nn.")
-    )
-    return theirs and not isinstance(module, CONTAINERS)
+def _describe_inputs(inputs: Sequence[Tensor]) -> str:
+    """Return shape and type of the model's inputs, without the batch axis.
 
-
-def _told(inputs: Sequence[Tensor]) -> str:
-    """What the model was given, without the batch axis.
-
-    >>> _told([torch.zeros(2, 3, 8, 8)])
+    >>> _describe_inputs([torch.zeros(2, 3, 8, 8)])
     'input_shape (3, 8, 8) of torch.float32'
     """
     return "input_shape " + " and ".join(
@@ -550,42 +627,47 @@ def _told(inputs: Sequence[Tensor]) -> str:
     )
 
 
-def _autocast() -> tuple[Any, ...]:
+def _autocast_state() -> tuple[Any, ...]:
     return tuple(
         (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         for kind in ("cpu", "cuda")
     )
 
 
-def _on_meta(value: Any, name: str = "") -> Any:
-    """What a function is given, with everything on the meta device."""
+def _to_meta(value: Any, name: str = "") -> Any:
+    """Return an argument with all tensors and devices on the meta device.
+
+    Args:
+        name: The function's or the argument's name: some strings are devices.
+    """
     if isinstance(value, Tensor):
         return value if value.device.type == "meta" else value.to("meta")
     if isinstance(value, torch.device) or (isinstance(value, str) and name in ("to", "device")):
         return torch.device("meta")
     if type(value) in (tuple, list):
-        return type(value)(_on_meta(part, name) for part in value)
+        return type(value)(_to_meta(item, name) for item in value)
     if type(value) is dict:
-        return {key: _on_meta(part, key) for key, part in value.items()}
+        return {key: _to_meta(item, key) for key, item in value.items()}
     return value
 
 
-def _inside(value: Any, sought: Set[int]) -> list[int]:
-    """Which of the tensors that are sought, by id, are in an object of any kind."""
-    memo = _Seen(sought)
+def _find_in_object(value: Any, ids: Set[int]) -> list[int]:
+    """Return which objects of these ids are in an object of any kind, as deepcopy finds them."""
+    memo = _SearchMemo(ids)
     copy.deepcopy(value, memo)
-    return list(memo.seen)
+    return list(memo.found)
 
 
-class _Seen(dict[int, Any]):
-    """A memo for deepcopy that notes which of the sought objects it passes, and takes them for copied."""
+class _SearchMemo(dict[int, Any]):
+    """A memo for deepcopy that notes the objects of some ids, and takes them for copied."""
 
-    def __init__(self, sought: Set[int]) -> None:
+    def __init__(self, ids: Set[int]) -> None:
         super().__init__()
-        self._sought, self.seen = sought, dict[int, None]()
+        self._ids = ids
+        self.found = dict[int, None]()
 
     def get(self, key: int, default: Any = None) -> Any:
-        if key not in self._sought:
+        if key not in self._ids:
             return super().get(key, default)
-        self.seen[key] = None
+        self.found[key] = None
         return True

@@ -1,4 +1,4 @@
-"""Ledger: which tensor is which while a model is recorded - its inputs and results by number, what it holds by name."""
+"""The tensors of one trace: which slot or model tensor each of them is."""
 
 from __future__ import annotations
 
@@ -11,126 +11,151 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.tracing.graph import DEVICE, ModelTensor, Nested, Slot, TensorSpec, storage_of
+from airsplit.models.tracing.graph import (
+    DEVICE,
+    ModelTensor,
+    Nested,
+    Reference,
+    Slot,
+    TensorSpec,
+)
 from airsplit.models.tracing.source_location import describe_current_location
+from airsplit.models.tracing.tensors import named_tensors, storage_id
 
 
 class Values:
-    """The tensors of one recording of `module`, a copy of `model` on the meta device.
+    """The tensors of one trace of `module`, a copy of `model` on the meta device.
 
-    metas  what is known of each slot
-    held   the tensors that the module holds, by name
+    Tensors are known by their id(), so every tensor of the trace is kept alive: a new one could
+    get the id, or the memory, of one that is gone.
+
+    Attributes:
+        specs: What is known of each slot.
+        model_tensors: The tensors of the module when tracing began, by name.
     """
 
     def __init__(self, module: nn.Module, model: nn.Module, inputs: Sequence[Tensor]) -> None:
-        # a function in the model may hold on to the model itself, not to this copy of it
-        of_model, of_module = list(held_tensors(model)), list(held_tensors(module))
-        both = [*of_model, *of_module]
-        trained = {name for name, tensor in of_model if tensor.requires_grad}
-        self.metas: list[TensorSpec] = []
-        self.held = dict(of_module)
+        # A function in the model may hold the tensors of the model itself, not those of this copy.
+        originals = list(named_tensors(model))
+        copies = list(named_tensors(module))
+        both = [*originals, *copies]
+        trained = {name for name, tensor in originals if tensor.requires_grad}
+
+        self.specs: list[TensorSpec] = []
+        self.model_tensors = dict(copies)
         self.inputs = tuple(inputs)
-        self._state = {id(tensor): ModelTensor(name) for name, tensor in reversed(both)}
-        self._state_in = {
-            storage_of(tensor): ModelTensor(name) for name, tensor in self.held.items()
+        # Reversed, so that a shared tensor is known by the first of its names.
+        self._model_ids = {id(tensor): ModelTensor(name) for name, tensor in reversed(both)}
+        self._model_storages = {
+            storage_id(tensor): ModelTensor(name) for name, tensor in self.model_tensors.items()
         }
-        self._trained = {id(tensor) for name, tensor in both if name in trained}
+        # Copies require no gradients, so that autograd builds no graph: it is followed here.
+        self._require_grad = {id(tensor) for name, tensor in both if name in trained}
         self._slots: dict[int, Slot] = {}
         self._storages: dict[int, int] = {}
-        self._alive: list[Tensor] = []  # a tensor's id must stay its own
+        self._alive: list[Tensor] = []
         for tensor in inputs:
-            self.enter(tensor, flows=False)
+            self.add(tensor, requires_grad=False)
 
-    # ---- tensors ---------------------------------------------------------------------------------------------------------
-    def enter(self, tensor: Tensor, flows: bool) -> Slot:
-        """A slot for a result; `flows`: it leads to a parameter that is trained."""
-        slot = Slot(len(self.metas))
-        storage = self._storages.setdefault(storage_of(tensor), len(self._storages))
-        order = tuple(sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True))
-        self.metas.append(TensorSpec((tuple(tensor.shape),), tensor.dtype, storage, flows, order))
-        (self._trained.add if flows else self._trained.discard)(id(tensor))
+    def add(self, tensor: Tensor, *, requires_grad: bool) -> Slot:
+        """Give a tensor a slot.
+
+        Args:
+            requires_grad: Whether it depends on a trained parameter.
+        """
+        slot = Slot(len(self.specs))
+        storage = self._storages.setdefault(storage_id(tensor), len(self._storages))
+        axes = sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True)
+        shape = tuple(tensor.shape)
+        self.specs.append(TensorSpec((shape,), tensor.dtype, storage, requires_grad, tuple(axes)))
+
+        # A function that works in place returns a tensor that has a slot already: from here on it
+        # is the new one.
         self._slots[id(tensor)] = slot
+        if requires_grad:
+            self._require_grad.add(id(tensor))
+        else:
+            self._require_grad.discard(id(tensor))
         self._alive.append(tensor)
         return slot
 
-    def flows(self, tensor: Tensor) -> bool:
-        """Whether it leads to a parameter that is trained, or is one."""
-        return id(tensor) in self._trained
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is a trained parameter or depends on one."""
+        return id(tensor) in self._require_grad
 
-    def let_flow(self, changed: Sequence[Tensor]) -> None:
-        """Gradients flow through whatever shares memory with a tensor into which something was written that has them."""
+    def require_grad_after_write(self, written: Sequence[Tensor]) -> None:
+        """Mark all slots in the memory of tensors into which gradients were written.
+
+        A view that was taken before the write has gradients after it, too.
+        """
         storages = {
-            self._storages.get(storage_of(tensor))
-            for tensor in changed
+            self._storages.get(storage_id(tensor))
+            for tensor in written
             if tensor.is_floating_point()
         }
-        for number, meta in enumerate(self.metas):
-            if meta.storage in storages:
-                self.metas[number] = replace(meta, requires_grad=True)
-                self._trained.add(id(self._alive[number]))
+        for number, spec in enumerate(self.specs):
+            if spec.storage in storages:
+                self.specs[number] = replace(spec, requires_grad=True)
+                self._require_grad.add(id(self._alive[number]))
 
-    def knows(self, tensor: Tensor) -> bool:
-        return id(tensor) in self._slots or id(tensor) in self._state
+    def __contains__(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._slots or id(tensor) in self._model_ids
 
-    def reference(self, tensor: Tensor) -> Slot | ModelTensor:
-        found = self._slots.get(id(tensor)) or self._state.get(id(tensor))
-        if found is None:
-            hint = "make it in forward with functions of torch, or keep it as a buffer"
+    def get_reference(self, tensor: Tensor) -> Reference:
+        """Return the slot or model tensor that a tensor is."""
+        reference = self._slots.get(id(tensor)) or self._model_ids.get(id(tensor))
+        if reference is None:
             raise InvalidValue(
-                f"model uses a tensor of unknown origin at {describe_current_location()}; {hint}"
+                "model uses a tensor of unknown origin at "
+                f"{describe_current_location()}; make it in forward with functions of torch, "
+                "or keep it as a buffer"
             )
-        return found
+        return reference
 
-    def by_id(self) -> dict[int, Slot | ModelTensor]:
-        """Every tensor that is known, by its id."""
-        return {**self._state, **self._slots}
+    def references_by_id(self) -> dict[int, Reference]:
+        return {**self._model_ids, **self._slots}
 
-    def changed_with(self, tensor: Tensor) -> Iterator[Slot | ModelTensor]:
-        """What changes with a tensor: itself, and what the model holds in the same memory."""
+    def list_written(self, tensor: Tensor) -> Iterator[Reference]:
+        """Yield what changes with a tensor: itself, and the model tensor in the same memory."""
         if tensor.device.type != "meta":
             raise InvalidValue(
-                f"model changes a constant in place at {describe_current_location()}, which cannot be followed; keep it as a buffer"
+                f"model changes a constant in place at {describe_current_location()}, "
+                "which cannot be followed; keep it as a buffer"
             )
-        yield self.reference(tensor)
-        held = self._state_in.get(storage_of(tensor))
-        if held is not None:
-            yield held
+        yield self.get_reference(tensor)
+        model_tensor = self._model_storages.get(storage_id(tensor))
+        if model_tensor is not None:
+            yield model_tensor
 
-    # ---- values ----------------------------------------------------------------------------------------------------------
-    def written(self, value: Any) -> Any:
-        """A value as the graph writes it."""
+    def encode(self, value: Any) -> Any:
+        """Return an argument as the graph stores it, with placeholders."""
         if isinstance(value, Tensor):
-            constant = not self.knows(value) and value.device.type != "meta"  # of the model's code
-            return value if constant else self.reference(value)
+            # A tensor with data is a constant of the model's code, and stays as it is.
+            if value.device.type != "meta" and value not in self:
+                return value
+            return self.get_reference(value)
         if isinstance(value, torch.device):
             return DEVICE if value.type == "meta" else value
-        if isinstance(value, tuple | list | dict | slice | range):
-            return self._nested(value)
-        if (
-            isinstance(value, nn.Module)
-            or getattr(value, "__closure__", None)
-            or isinstance(getattr(value, "__self__", None), nn.Module)
-        ):
-            why = "which cannot be followed; give it tensors instead"
+        if isinstance(value, dict):
+            return Nested(dict, tuple(map(self.encode, value.values())), tuple(value))
+        if isinstance(value, slice):
+            return Nested(slice, tuple(map(self.encode, (value.start, value.stop, value.step))))
+        if isinstance(value, tuple):
+            return Nested(tuple, tuple(map(self.encode, value)))
+        if isinstance(value, list | range):
+            return Nested(list, tuple(map(self.encode, value)))
+        if _may_hold_tensors(value):
             raise InvalidValue(
-                f"model gives a module or a function of its own to a function at {describe_current_location()}, {why}"
+                "model gives a module or a function of its own to a function at "
+                f"{describe_current_location()}, which cannot be followed; "
+                "give it tensors instead"
             )
+        # A numpy integer may depend on the batch size: only an int is compared between batches.
         return value.item() if isinstance(value, np.generic) else value
 
-    def _nested(self, value: Any) -> Nested:
-        if isinstance(value, dict):
-            return Nested(dict, tuple(map(self.written, value.values())), tuple(value))
-        if isinstance(value, slice):
-            return Nested(slice, tuple(map(self.written, (value.start, value.stop, value.step))))
-        return Nested(tuple if isinstance(value, tuple) else list, tuple(map(self.written, value)))
 
-
-def held_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that a module holds, by its dotted name: parameters, buffers, and plain attributes."""
-    for path, part in module.named_modules(remove_duplicate=False):
-        held = {**part._parameters, **part._buffers, **vars(part)}
-        yield from (
-            (f"{path}.{name}".lstrip("."), value)
-            for name, value in held.items()
-            if isinstance(value, Tensor)
-        )
+def _may_hold_tensors(value: Any) -> bool:
+    """Return whether a value is a module, a closure or a module's method."""
+    if isinstance(value, nn.Module) or getattr(value, "__closure__", None):
+        return True
+    return isinstance(getattr(value, "__self__", None), nn.Module)

@@ -1,0 +1,88 @@
+"""Find where a model must not be cut, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from airsplit.models.data_flow import BEFORE, DataFlow
+from airsplit.models.tracing.source_location import format_location
+
+
+def find_obstacles(flow: DataFlow) -> list[str | None]:
+    """Return for each position why a cut there is illegal; None if it is legal."""
+    first_parameter = _first_parameter_use(flow)
+    divided_state = _find_divided_state(flow)
+    return [
+        _check_raw_data(flow, position, first_parameter)
+        or divided_state[position]
+        or _check_batch_axis(flow, position)
+        or _check_shared_memory(flow, position)
+        for position in range(flow.end + 1)
+    ]
+
+
+def _first_parameter_use(flow: DataFlow) -> int:
+    parameters = {flow.canonical_names[name] for name, _ in flow.model.named_parameters()}
+    uses = (first for name, (first, _) in flow.state_uses.items() if name in parameters)
+    return min(uses, default=flow.end + 1)
+
+
+def _check_raw_data(flow: DataFlow, position: int, first_parameter: int) -> str | None:
+    """A cut that sends all inputs before any parameter is used would be split 0: no split."""
+    all_sent = set(range(flow.graph.input_count)) <= set(flow.crossing_slots(position))
+    if all_sent and position < first_parameter:
+        return "it would send the data itself, untouched by any parameter"
+    return None
+
+
+def _find_divided_state(flow: DataFlow) -> list[str | None]:
+    """A tensor that is trained or changed must not be on both sides: they would drift apart."""
+    reasons: list[str | None] = [None] * (flow.end + 1)
+    for name, (first, last) in flow.state_uses.items():
+        if name not in flow.indivisible_state or first == last:
+            continue
+        reason = (
+            f"{name} is used on both sides, "
+            f"by {_describe_position(flow, first)} and by {_describe_position(flow, last)}"
+        )
+        for position in range(first, min(last, flow.end + 1)):
+            reasons[position] = reasons[position] or reason
+    return reasons
+
+
+def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
+    """A device sends its own samples, so what crosses must be divisible into samples."""
+    for slot in flow.crossing_slots(position):
+        spec = flow.graph.specs[slot]
+        if spec.has_batch_axis and spec.is_per_sample:
+            continue
+        filled = flow.positions[slot]
+        if filled > BEFORE:
+            subject = f"what {_describe_position(flow, filled)} returns"
+        else:
+            subject = f"input {slot + 1}"
+        if spec.has_batch_axis:
+            return f"{subject} grows with the batch, but not sample by sample"
+        return (
+            f"{subject} changes from batch to batch but has no batch axis, "
+            "so it cannot be sent sample by sample"
+        )
+    return None
+
+
+def _check_shared_memory(flow: DataFlow, position: int) -> str | None:
+    """Two tensors in the same memory arrive apart: a change of one would not reach the other."""
+    changed = flow.slots_changed_behind(position)
+    counts = Counter(flow.graph.specs[slot].storage for slot in changed)
+    for storage, count in counts.items():
+        if count > 1:
+            call = flow.call_at(flow.last_writes[storage])
+            return (
+                f"{call.name} changes a tensor in place that is also needed as it was made before, "
+                f"at {format_location(call.location)}"
+            )
+    return None
+
+
+def _describe_position(flow: DataFlow, position: int) -> str:
+    return flow.call_at(position).name if position <= flow.end else "the output"
