@@ -485,7 +485,7 @@ def test_a_server_that_is_killed_or_stopped_is_taken_up_where_it_was(tmp_path: P
             os.kill(process, sign)
             assert server.ended() == (0 if sign == signal.SIGTERM else -signal.SIGKILL)
             process = server.started() if sign == signal.SIGKILL else process
-        assert "the same command with --resume goes on" in server.told()
+        assert "the same command with --resume continues it" in server.told()
     seen = written(rounds)
     with party(wanted, tmp_path, resume=True, listen_on=f"127.0.0.1:{port}") as again:
         assert seen - 1 <= again.server.round <= seen < 16

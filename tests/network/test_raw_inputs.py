@@ -199,7 +199,7 @@ def test_devices_that_agree_train_over_a_network(
         trained.join(fleets.PATIENCE_S)
         made.leave()
     assert (code, out) == (0, ""), err
-    assert "round 2 is trained" in err
+    assert "round 2 done" in err
     assert (
         "note: the input 'context' of the model may be sent to the server unchanged" in err
     ) is bool(agreed)

@@ -239,7 +239,7 @@ def check_commands(said: list[dict[str, tuple[int, str, str]]]) -> None:
         ("run again", 0, "already contains a run"),
         ("the last diverges", 1, "device 1, round 1, iteration 1"),
         ("no such option", 0, "--no-such-option"),
-        ("another command", 0, "airsplit compare does not share its work among processes"),
+        ("another command", 0, "airsplit compare cannot share its work among processes"),
     ]:
         assert [each[name][:2] for each in said] == [[2, ""]] * 2, name
         lines = said[rank][name][2].splitlines()
@@ -257,7 +257,7 @@ def check_restart(folder: Path) -> None:
     said = [json.loads((folder / f"last-{rank}.json").read_text()) for rank in range(2)]
     code, out, err = said[0]
     assert (code, json.loads(out)["rounds"]) == (0, 6)
-    assert "goes on after round 2" in err
+    assert "continues after round 2" in err
     assert said[1] == [0, "", ""]
     train_alone(ranked.deadly_scenario(), folder / "one" / "deadly")
     assert not differences(folder / "deadly", folder / "one" / "deadly")

@@ -938,12 +938,12 @@ def test_the_commands_make_list_and_revoke(command, tmp_path):
         "init", "--host", "10.0.0.5"
     )
     assert command("issue", "pi").startswith(
-        "identity/devices/pi is what device pi needs, until 20"
+        "identity/devices/pi has what device pi needs, until 20"
     )
     serial = issued(tmp_path / "identity")[0].serial
     assert command("list").split()[-4:][::3] == ["pi", "no"]
-    assert command("revoke", "pi") == f"device pi is refused from now on; revoked: {serial}\n"
-    assert command("revoke", "pi") == "device pi was refused already; nothing to revoke\n"
+    assert command("revoke", "pi") == f"device pi is rejected from now on; revoked: {serial}\n"
+    assert command("revoke", "pi") == "device pi was already rejected; nothing to revoke\n"
     assert command("list").split()[-4:][::3] == ["pi", "yes"]
     command("issue", "pi", "--renew", "--out", "carried", "--days", "7")
     assert sorted(file.name for file in (tmp_path / "carried").iterdir()) == [
