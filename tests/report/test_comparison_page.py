@@ -95,7 +95,7 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
         "12.0 s",
     ]
     assert (
-        "FedAvg does with 1 of 2 seeds only. Diverged: FedAvg with seed 1 in round 2."
+        "FedAvg does so with only 1 of 2 seeds. Diverged: FedAvg with seed 1 in round 2."
         in some.headline
     )
     assert (some.rows[1].reached, some.rows[1].diverged) == (1, {1: 2})

@@ -120,7 +120,7 @@ class LiveRun:
         self.name, self._folder = name, folder
         self._lock = threading.Lock()
         self._began = _identity(folder)
-        self._history = History(RunFolder(folder), most=AT_A_TIME)
+        self._history = History(RunFolder(folder), max_records=AT_A_TIME)
         self._version, self._told = 0, (-1, "")
 
     def is_another(self, folder: Path) -> bool:
@@ -136,7 +136,7 @@ class LiveRun:
         if budget_s <= 0 and self._history.records:
             return
         end = time.monotonic() + budget_s
-        while self._history.update(most=AT_A_TIME):
+        while self._history.update(max_records=AT_A_TIME):
             self._version += 1
             if time.monotonic() > end:
                 break

@@ -1,4 +1,4 @@
-"""Comparison: what came of several algorithms, each with several seeds."""
+"""Comparisons of algorithms, each trained with several seeds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from airsplit.core.formatting import format_percent, format_quantity, format_sec
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.history import has_energy
 from airsplit.runs.metric import Metric, get_metric
+from airsplit.runs.record import RoundRecord
 from airsplit.runs.seeds import Estimate, Trials, common_target, estimate
 from airsplit.runs.wording import format_algorithm
 from airsplit.scenario.scenario import Scenario
@@ -23,15 +24,25 @@ from airsplit.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class AlgorithmSummary:
-    """What an algorithm came to, as means over the seeds whose training did not diverge; None if there is no such seed.
+    """The results of one algorithm: means over the seeds that did not diverge.
 
-    accuracy, worst_accuracy, own_accuracy   after the last round; None where labels are not classes, too
-    metric, worst_metric   the same of a metric of the user's own; None without one, too
-    time_to_target_s   median over all seeds of the virtual time to reach the target; None where half of them never do
-    reached            how many seeds reach it; one that diverged never does
-    sent_bytes, received_bytes, device_macs, energy_j   of all devices and rounds together; sent is up, to the server
-    energy_j           None, too, where computing would be missing from it
-    diverged           seeds whose training diverged, and the round in which it did
+    A field is None if there is no such seed, or if the runs do not have the quantity.
+
+    Attributes:
+        accuracy: Accuracy after the last round, on the common test set.
+        worst_accuracy: Accuracy of the worst device's model.
+        own_accuracy: Accuracy with classes weighted as each device has them.
+        metric: Value of the user's metric after the last round.
+        worst_metric: Value of the user's metric for the worst device's model.
+        time_to_target_s: Median over all seeds of the virtual time to reach the target; None if
+            half of them never do.
+        reached: Number of seeds that reach the target. A diverged one never does.
+        virtual_time_s: Duration of all rounds.
+        sent_bytes: Bytes that all devices send to the server, in all rounds.
+        received_bytes: Bytes that they receive.
+        device_macs: Their multiply-adds.
+        energy_j: Their energy; None if computing would be missing from it.
+        diverged: Seeds whose training diverged, and the rounds in which it did.
     """
 
     algorithm: str
@@ -55,9 +66,9 @@ class Comparison:
     """Several algorithms, each with several seeds.
 
     Attributes:
-        target: The test accuracy, or metric of the user's own, whose time is compared.
+        target: Value of the metric to which times are compared.
         trials: The runs of each algorithm that did not diverge.
-        diverged: For each algorithm its seeds whose training diverged, and how.
+        diverged: The seeds of each algorithm whose training diverged, and how.
         has_energy: Whether the devices' energy is known, computing included.
     """
 
@@ -70,186 +81,33 @@ class Comparison:
 
     @property
     def finished(self) -> dict[str, Trials]:
-        """The algorithms that have a run to the end."""
+        """The algorithms with at least one run that did not diverge."""
         return {algorithm: trials for algorithm, trials in self.trials.items() if trials.runs}
 
     @property
     def metric(self) -> Metric:
-        """The number by which they are compared."""
+        """The metric by which the algorithms are compared."""
         return get_metric(self.scenario.training)
 
     @property
     def has_metric(self) -> bool:
-        """Whether there is such a number: accuracy only where labels are classes."""
-        return bool(self.finished) and all(
-            trials.last(self.metric.field) for trials in self.finished.values()
-        )
-
-    @property
-    def columns(self) -> list[str]:
-        """What a table of its rows has besides the algorithm."""
-        return [column for column, _ in self._cells(self.rows[0])]
-
-    def format_row(self, row: AlgorithmSummary) -> list[str]:
-        """A row of a table with these columns."""
-        return [cell for _, cell in self._cells(row)]
-
-    def _cells(self, row: AlgorithmSummary) -> Iterator[tuple[str, str]]:
-        """Columns and what a row has in them."""
-        yield f"final {self.metric.name}", self._final(row)
-        yield (
-            "worst device",
-            self._shown(row.worst_accuracy if self.metric.is_accuracy else row.worst_metric),
-        )
-        yield (
-            (f"time to {self._target}" if self.has_metric else "time to a target"),
-            self._time(row),
-        )
-        yield "all rounds", _or_dash(row.virtual_time_s, format_seconds)
-        yield "sent up", _or_dash(row.sent_bytes, _bytes)
-        if self.scenario.clock.downlink:
-            yield "received", _or_dash(row.received_bytes, _bytes)
-        yield "devices' work", _or_dash(row.device_macs, lambda macs: format_quantity(macs, "MAC"))
-        if self.has_energy:
-            yield "energy", _or_dash(row.energy_j, lambda energy_j: format_quantity(energy_j, "J"))
-
-    @property
-    def _target(self) -> str:
-        return (
-            format_percent(self.target, 0)
-            if self.metric.is_accuracy
-            else self.metric.show(self.target)
-        )
-
-    def _judged(self, row: AlgorithmSummary) -> Estimate | None:
-        """Return what a row is judged by."""
-        return row.accuracy if self.metric.is_accuracy else row.metric
-
-    def _shown(self, value: Estimate | None) -> str:
-        if self.metric.is_accuracy or value is None:
-            return format_accuracy(value)
-        spread = "" if value.half_width is None else f" ± {self.metric.show(value.half_width)}"
-        return f"{self.metric.show(value.mean)}{spread}"
-
-    def _time(self, row: AlgorithmSummary) -> str:
-        """Return the time to the target, and how many seeds reach it if not all do."""
-        if row.reached == 0:
-            return "never"
-        if row.reached == len(self.seeds):
-            return _or_dash(row.time_to_target_s, format_seconds)
-        some = f"{row.reached} of {len(self.seeds)}"
-        return (
-            f"only {some}"
-            if row.time_to_target_s is None
-            else f"{format_seconds(row.time_to_target_s)} ({some})"
-        )
-
-    def _final(self, row: AlgorithmSummary) -> str:
-        """Return the metric after the last round, and what became of seeds that never got there."""
-        if not row.diverged:
-            return self._shown(self._judged(row))
-        if len(row.diverged) < len(self.seeds):
-            return f"{self._shown(self._judged(row))} ({len(row.diverged)} of {len(self.seeds)} diverged)"
-        rounds = sorted(set(row.diverged.values()))
-        return f"diverged in round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
-
-    def describe(self, of_seeds: str = "± is the 95 % interval") -> str:
-        """What was trained, and what numbers are of several seeds."""
-        training, seeds = self.scenario.training, self.seeds
-        which = (
-            f"seed {seeds[0]}"
-            if len(seeds) == 1
-            else f"seeds {seeds[0]} to {seeds[-1]}, {of_seeds}"
-        )
-        return (
-            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), {pluralize(training.rounds, 'round')} of "
-            f"{training.iterations_per_round} iterations, batch {training.batch_size}; {which}."
-        )
-
-    @property
-    def headline(self) -> str:
-        """How good each algorithm is in the end, who is first to the target, and who never gets there."""
-        return " ".join([*self._finals(), *self._times(), *self._divergences()])
-
-    def _finals(self) -> Iterator[str]:
-        """The metrics after the last round, the best first."""
-        if not self.has_metric:
-            return
-        sign = -1 if self.metric.goal == "max" else 1
-        judged = ((self._judged(row), format_algorithm(row.algorithm)) for row in self.rows)
-        finals = sorted((sign * value.mean, name) for value, name in judged if value is not None)
-        shown = [(self.metric.show(sign * mean), name) for mean, name in finals]
-        if not self.metric.is_accuracy:
-            yield f"After the last round {self.metric.name} is {', '.join(f'{value} with {name}' for value, name in shown)}."
-            return
-        (best, first), *rest = shown
-        yield f"After the last round {first} gets {best} right{''.join(f', {name} {value}' for value, name in rest)}."
-
-    def _times(self) -> Iterator[str]:
-        """Who is first to the target, how much longer the others take, and who never gets there."""
+        """Whether all of them have the metric; there is no accuracy without class labels."""
         if not self.finished:
-            return
-        if not self.has_metric:
-            yield "There is no accuracy that all of them reach."
-            return
-        right = (
-            f"{self._target} right"
-            if self.metric.is_accuracy
-            else f"to {self.metric.name} {self._target}"
-        )
-        timed = sorted(
-            (row.time_to_target_s, format_algorithm(row.algorithm))
-            for row in self.rows
-            if row.time_to_target_s is not None
-        )
-        if not timed:
-            yield f"None of them gets {right}."
-            return
-        first_s, first = timed[0]
-        parts = [f"The first to get {right} is {first}, after {format_seconds(first_s)}"]
-        if len(timed) > 1:
-            parts.append(
-                ", ".join(
-                    f"{name} takes {time_s / first_s:.1f} times as long"
-                    for time_s, name in timed[1:]
-                )
-            )
-        parts += [
-            f"{format_algorithm(row.algorithm)} {self._seldom(row)}"
-            for row in self.rows
-            if row.time_to_target_s is None
-        ]
-        yield f"{'; '.join(parts)}."
-
-    def _seldom(self, row: AlgorithmSummary) -> str:
-        """Return what is said of an algorithm that does not reach the target with half of its seeds."""
-        return (
-            f"does with {row.reached} of {len(self.seeds)} seeds only"
-            if row.reached
-            else "never does"
-        )
-
-    def _divergences(self) -> Iterator[str]:
-        """Which trainings diverged, and when."""
-        each = [
-            f"{format_algorithm(a)} with seed {seed} in round {end.round}"
-            for a, ends in self.diverged.items()
-            for seed, end in ends.items()
-        ]
-        if each:
-            yield f"Diverged: {', '.join(each)}."
+            return False
+        return all(trials.last(self.metric.field) for trials in self.finished.values())
 
     @cached_property
     def rows(self) -> list[AlgorithmSummary]:
-        """What each algorithm came to; made once, because it adds up all records."""
-        return [self._row(algorithm, trials) for algorithm, trials in self.trials.items()]
+        """The results of each algorithm. Cached, because they are sums over all records."""
+        return [self._summarize(algorithm, trials) for algorithm, trials in self.trials.items()]
 
-    def _row(self, algorithm: str, trials: Trials) -> AlgorithmSummary:
-        times = [np.inf if time is None else time for time in trials.time_to(self.target)]
+    def _summarize(self, algorithm: str, trials: Trials) -> AlgorithmSummary:
         diverged = {
             seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()
         }
-        median = float(np.median(times + [np.inf] * len(diverged)))
+        # A seed that never reaches the target counts as infinitely slow.
+        times_s = [np.inf if time_s is None else time_s for time_s in trials.time_to(self.target)]
+        median_s = float(np.median(times_s + [np.inf] * len(diverged)))
         return AlgorithmSummary(
             algorithm,
             accuracy=estimate(trials.last("test_accuracy")),
@@ -257,8 +115,8 @@ class Comparison:
             own_accuracy=estimate(trials.last("own_accuracy")),
             metric=estimate(trials.last("test_metric")),
             worst_metric=estimate(trials.last("test_metric_worst")),
-            time_to_target_s=median if np.isfinite(median) else None,
-            reached=int(np.isfinite(times).sum()),
+            time_to_target_s=median_s if np.isfinite(median_s) else None,
+            reached=int(np.isfinite(times_s).sum()),
             virtual_time_s=_mean(trials.last("virtual_time_s")),
             sent_bytes=_mean(trials.total("sent_bytes")),
             received_bytes=_mean(trials.total("received_bytes")),
@@ -267,17 +125,166 @@ class Comparison:
             diverged=diverged,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        rows = [asdict(row) for row in self.rows]
+    @property
+    def columns(self) -> list[str]:
+        """Titles of a table's columns, after that of the algorithm."""
+        return [title for title, _ in self._cells(self.rows[0])]
+
+    def format_row(self, row: AlgorithmSummary) -> list[str]:
+        """Return the entries of an algorithm in these columns."""
+        return [text for _, text in self._cells(row)]
+
+    def _cells(self, row: AlgorithmSummary) -> Iterator[tuple[str, str]]:
+        """Yield the title and entry of each column."""
+        worst = row.worst_accuracy if self.metric.is_accuracy else row.worst_metric
+        target = self._target if self.has_metric else "a target"
+        yield f"final {self.metric.name}", self._format_final(row)
+        yield "worst device", self._format_estimate(worst)
+        yield f"time to {target}", self._format_time(row)
+        yield "all rounds", _format_or_dash(row.virtual_time_s, format_seconds)
+        yield "sent up", _format_or_dash(row.sent_bytes, _format_bytes)
+        if self.scenario.clock.downlink:
+            yield "received", _format_or_dash(row.received_bytes, _format_bytes)
+        yield "devices' work", _format_or_dash(row.device_macs, _format_macs)
+        if self.has_energy:
+            yield "energy", _format_or_dash(row.energy_j, _format_joules)
+
+    @property
+    def _target(self) -> str:
+        """The target, formatted."""
+        if self.metric.is_accuracy:
+            return format_percent(self.target, 0)
+        return self.metric.show(self.target)
+
+    def _get_score(self, row: AlgorithmSummary) -> Estimate | None:
+        """Return the estimate of the metric."""
+        return row.accuracy if self.metric.is_accuracy else row.metric
+
+    def _format_estimate(self, value: Estimate | None) -> str:
+        if self.metric.is_accuracy or value is None:
+            return format_accuracy(value)
+        if value.half_width is None:
+            return self.metric.show(value.mean)
+        return f"{self.metric.show(value.mean)} ± {self.metric.show(value.half_width)}"
+
+    def _format_final(self, row: AlgorithmSummary) -> str:
+        """Return the metric after the last round, and the number of seeds that diverged."""
+        score = self._format_estimate(self._get_score(row))
+        if not row.diverged:
+            return score
+        if len(row.diverged) < len(self.seeds):
+            return f"{score} ({len(row.diverged)} of {len(self.seeds)} diverged)"
+        rounds = sorted(set(row.diverged.values()))
+        plural = "s" if len(rounds) > 1 else ""
+        return f"diverged in round{plural} {', '.join(map(str, rounds))}"
+
+    def _format_time(self, row: AlgorithmSummary) -> str:
+        """Return the time to the target, and how many seeds reach it unless all do."""
+        if row.reached == 0:
+            return "never"
+        if row.reached == len(self.seeds):
+            return _format_or_dash(row.time_to_target_s, format_seconds)
+        count = f"{row.reached} of {len(self.seeds)}"
+        if row.time_to_target_s is None:
+            return f"only {count}"
+        return f"{format_seconds(row.time_to_target_s)} ({count})"
+
+    def describe(self, interval: str = "± is the 95 % interval") -> str:
+        """Return what was trained, and with which seeds.
+
+        Args:
+            interval: Explanation of how a table or figure shows several seeds.
+        """
         training = self.scenario.training
-        about = {
-            "metric": training.metric,
-            "metric_goal": training.metric_goal,
+        seeds = f"seed {self.seeds[0]}"
+        if len(self.seeds) > 1:
+            seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}, {interval}"
+        return (
+            f"{self.scenario.model.name}, {training.dataset} ({training.partition}), "
+            f"{pluralize(training.rounds, 'round')} of {training.iterations_per_round} "
+            f"iterations, batch {training.batch_size}; {seeds}."
+        )
+
+    @property
+    def headline(self) -> str:
+        """The result in words: final scores, who reaches the target first, and who diverged."""
+        sentences = (self._describe_scores(), self._describe_times(), self._describe_divergences())
+        return " ".join(sentence for sentence in sentences if sentence)
+
+    def _describe_scores(self) -> str:
+        """Return a sentence on the metric after the last round, best algorithm first."""
+        if not self.has_metric:
+            return ""
+
+        sign = -1 if self.metric.goal == "max" else 1
+        scores: list[tuple[float, str]] = []
+        for row in self.rows:
+            score = self._get_score(row)
+            if score is not None:
+                scores.append((sign * score.mean, format_algorithm(row.algorithm)))
+        formatted = [(self.metric.show(sign * mean), name) for mean, name in sorted(scores)]
+
+        if not self.metric.is_accuracy:
+            listed = ", ".join(f"{value} with {name}" for value, name in formatted)
+            return f"After the last round {self.metric.name} is {listed}."
+        (best, first), *others = formatted
+        listed = "".join(f", {name} {value}" for value, name in others)
+        return f"After the last round {first} gets {best} right{listed}."
+
+    def _describe_times(self) -> str:
+        """Return a sentence on who reaches the target first, and how long the others take."""
+        if not self.finished:
+            return ""
+        if not self.has_metric:
+            return "There is no accuracy that all of them reach."
+
+        goal = f"to {self.metric.name} {self._target}"
+        if self.metric.is_accuracy:
+            goal = f"{self._target} right"
+
+        times: list[tuple[float, str]] = []
+        failures: list[str] = []
+        for row in self.rows:
+            name = format_algorithm(row.algorithm)
+            if row.time_to_target_s is not None:
+                times.append((row.time_to_target_s, name))
+            elif row.reached:
+                failures.append(
+                    f"{name} does so with only {row.reached} of {len(self.seeds)} seeds"
+                )
+            else:
+                failures.append(f"{name} never does")
+        if not times:
+            return f"None of them gets {goal}."
+
+        (first_s, first), *others = sorted(times)
+        clauses = [f"The first to get {goal} is {first}, after {format_seconds(first_s)}"]
+        if others:
+            ratios = [
+                f"{name} takes {time_s / first_s:.1f} times as long" for time_s, name in others
+            ]
+            clauses.append(", ".join(ratios))
+        return f"{'; '.join(clauses + failures)}."
+
+    def _describe_divergences(self) -> str:
+        """Return a sentence on the trainings that diverged; "" if none did."""
+        divergences = [
+            f"{format_algorithm(algorithm)} with seed {seed} in round {divergence.round}"
+            for algorithm, by_seed in self.diverged.items()
+            for seed, divergence in by_seed.items()
+        ]
+        return f"Diverged: {', '.join(divergences)}." if divergences else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "headline": self.headline,
+            "metric": self.scenario.training.metric,
+            "metric_goal": self.scenario.training.metric_goal,
             "target": self.target,
             "seeds": list(self.seeds),
+            "algorithms": [asdict(row) for row in self.rows],
         }
-        return {"headline": self.headline} | about | {"algorithms": rows}
 
 
 def load_comparison(
@@ -287,65 +294,83 @@ def load_comparison(
     seeds: tuple[int, ...],
     target: float | None,
 ) -> Comparison:
-    """Return the comparison of the runs in a folder.
+    """Load the runs of a comparison from their folders.
 
     Args:
-        scenario: What was compared; None: that of the first run.
-        target: None: the best round number that all runs reach, whole percent of accuracy.
+        folder: Folder that contains the runs' folders.
+        scenario: Scenario of the comparison; None: that of the first run.
+        target: Value of the metric to which times are compared; None: the best round number
+            that all runs reach.
     """
     first = RunFolder(Path(folder) / name_run_folder(algorithms[0], seeds[0]))
     if scenario is None:
         scenario = Scenario.from_toml(first.read_scenario())
     metric = get_metric(scenario.training)
-    trials, diverged = dict[str, Trials](), dict[str, dict[int, Divergence]]()
+
+    trials: dict[str, Trials] = {}
+    diverged: dict[str, dict[int, Divergence]] = {}
     for algorithm in algorithms:
-        runs = {seed: RunFolder(Path(folder) / name_run_folder(algorithm, seed)) for seed in seeds}
-        ends = {seed: run.read_divergence() for seed, run in runs.items()}
-        diverged[algorithm] = {seed: end for seed, end in ends.items() if end is not None}
-        records = [tuple(run.read_records()) for seed, run in runs.items() if ends[seed] is None]
-        if records and (not records[0] or len({len(each) for each in records}) != 1):
-            way = "airsplit compare … --resume finishes them"
+        runs: list[tuple[RoundRecord, ...]] = []
+        diverged[algorithm] = {}
+        for seed in seeds:
+            run = RunFolder(Path(folder) / name_run_folder(algorithm, seed))
+            divergence = run.read_divergence()
+            if divergence is None:
+                runs.append(tuple(run.read_records()))
+            else:
+                diverged[algorithm][seed] = divergence
+
+        lengths = {len(records) for records in runs}
+        if len(lengths) > 1 or lengths == {0}:
             raise FileProblem(
-                f"runs of {algorithm} in {os.fspath(folder)!r} are not all there; {way}"
+                f"runs of {algorithm} in {os.fspath(folder)!r} are incomplete; "
+                "airsplit compare … --resume finishes them"
             )
-        trials[algorithm] = Trials(tuple(records), metric)
+        trials[algorithm] = Trials(tuple(runs), metric)
 
     if target is None:
         target = common_target(list(trials.values()))
-    return Comparison(
-        scenario, seeds, target, trials, diverged, has_energy(first.read_plan(), scenario)
-    )
+    energy_is_known = has_energy(first.read_plan(), scenario)
+    return Comparison(scenario, seeds, target, trials, diverged, energy_is_known)
 
 
 def name_run_folder(algorithm: str, seed: int) -> str:
-    """The folder of one run, beside those of the others.
+    """Return the name of a run's folder within the comparison's.
 
     >>> name_run_folder("sfl", 0), name_run_folder("mine:MEDIAN", 1)
     ('sfl-seed0', 'mine.MEDIAN-seed1')
     """
+    # Windows allows no colon in a file name.
     return f"{algorithm.replace(':', '.')}-seed{seed}"
 
 
 def format_accuracy(value: Estimate | None) -> str:
-    """
-    >>> format_accuracy(Estimate(0.912, 0.013)), format_accuracy(Estimate(0.9, None)), format_accuracy(None)
-    ('91.2 ± 1.3 %', '90.0 %', '–')
+    """Format an accuracy and its interval in percent; a dash for None.
+
+    >>> format_accuracy(Estimate(0.912, 0.013)), format_accuracy(Estimate(0.9, None))
+    ('91.2 ± 1.3 %', '90.0 %')
     """
     if value is None:
         return "–"
-    return (
-        format_percent(value.mean)
-        if value.half_width is None
-        else f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
-    )
+    if value.half_width is None:
+        return format_percent(value.mean)
+    return f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
 
 
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "–" if value is None else show(value)
+def _format_or_dash(value: float | None, format_value: Callable[[float], str]) -> str:
+    return "–" if value is None else format_value(value)
 
 
-def _bytes(count: float) -> str:
-    return format_quantity(count, "B")
+def _format_bytes(size_bytes: float) -> str:
+    return format_quantity(size_bytes, "B")
+
+
+def _format_macs(macs: float) -> str:
+    return format_quantity(macs, "MAC")
+
+
+def _format_joules(energy_j: float) -> str:
+    return format_quantity(energy_j, "J")
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""What reports and the dashboard know of a run: everything that its folder says, checked and added up."""
+"""The history of a run: the content of its folder, checked and summed, and followed as it grows."""
 
 from __future__ import annotations
 
@@ -23,25 +23,55 @@ from airsplit.runs.record import (
 )
 from airsplit.scenario.scenario import Scenario
 
+# The kinds of time of a device that takes part in a round.
 TIMES = ("compute_s", "transmit_s", "server_s", "idle_s")
-PER_ROUND = ("virtual_time_s", "latency_s", "train_loss", "test_loss", "test_accuracy", "test_accuracy_spread",
-             "test_accuracy_worst", "own_accuracy", "own_accuracy_spread", "own_accuracy_worst",
-             "test_metric", "test_metric_spread", "test_metric_worst")  # fmt: skip
-_LISTS = ("splits", "split_names", "shares", "compute_s", "transmit_s", "server_s")
-_NUMBERS = ("gap", "mean_latency_s", "expected_latency_s", "batch_size", "averaged_parameters")
+
+# The fields of a record that have one number.
+PER_ROUND = (
+    "virtual_time_s",
+    "latency_s",
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "test_accuracy_spread",
+    "test_accuracy_worst",
+    "own_accuracy",
+    "own_accuracy_spread",
+    "own_accuracy_worst",
+    "test_metric",
+    "test_metric_spread",
+    "test_metric_worst",
+)
+
+# The entries of plan.json that every report needs: one value for each device, and one number.
+_PLAN_COLUMNS = ("splits", "split_names", "shares", "compute_s", "transmit_s", "server_s")
+_PLAN_NUMBERS = (
+    "gap",
+    "mean_latency_s",
+    "expected_latency_s",
+    "batch_size",
+    "averaged_parameters",
+)
 
 
 class History:
-    """A run, told from its folder; `update` reads on.
+    """A run as its folder records it; `update` reads what was added.
 
-    divergence  how the training ended, if it met a number that is not finite
-    records  without what they say of each device, of which only sums are kept: a long run of many devices has gigabytes of it
-    rounds   PER_ROUND: one number for each record; NaN where there is none, as in a round that was not evaluated
-    totals   PER_DEVICE: one number for each device, summed over the records
+    Its length is the number of devices.
+
+    Attributes:
+        scenario: The run's scenario, and `scenario_text` its TOML.
+        plan: Content of plan.json.
+        names: Names of the devices.
+        divergence: How the training diverged; None if it did not.
+        records: The rounds, without their columns: a long run of many devices has gigabytes.
+        totals: The columns of PER_DEVICE, summed over the rounds.
+
+    Raises:
+        FileProblem: A file is missing or malformed.
     """
 
-    def __init__(self, folder: RunFolder, *, most: int | None = None) -> None:
-        """Read a run folder, and at most so many of its records; a FileProblem where something is missing or not what it should be."""
+    def __init__(self, folder: RunFolder, *, max_records: int | None = None) -> None:
         self.scenario_text = folder.read_scenario()
         try:
             self.scenario = Scenario.from_toml(self.scenario_text)
@@ -50,56 +80,69 @@ class History:
                 f"scenario of the run {str(folder.scenario_file)!r}: {error}"
             ) from None
         self.plan = folder.read_plan()
-        self.names = _require_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
+        self.names = _check_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
+        self.divergence: Divergence | None = None
+
         self._folder = folder
         self._where = f"records of the run {str(folder.rounds_file)!r}"
         self._reader = RecordReader(folder.rounds_file)
-        self.divergence: Divergence | None = None
         self._start_over()
-        self.update(most=most)
+        self.update(max_records=max_records)
 
     def _start_over(self) -> None:
+        """Forget all records, and read them again."""
         self._reader.start_over()
         self.records: list[RoundRecord] = []
         self.totals = {name: np.zeros(len(self.names)) for name in PER_DEVICE}
         self._rounds: dict[str, Floats] | None = None
 
-    def update(self, *, most: int | None = None) -> bool:
-        """Read what has come since the last time, or some of it; whether anything has.  Begins again where the run itself did."""
-        anew = self._reader.is_outdated
-        if anew:
+    def update(self, *, max_records: int | None = None) -> bool:
+        """Read records that were added, up to a number of them; return whether anything changed.
+
+        Starts over if the run resumed from an older checkpoint.
+        """
+        was_outdated = self._reader.is_outdated
+        if was_outdated:
             self._start_over()
-        before = len(self.records)
+
+        records_before = len(self.records)
         try:
-            for record in islice(self._reader.read_new(), most):
+            for record in islice(self._reader.read_new(), max_records):
                 self._add(record)
         except FileProblem:
-            self._start_over()  # so that it is told again, and nothing behind it is read
+            # Start over, so that the next call meets the bad line again and reads nothing after it.
+            self._start_over()
             raise
-        ended, self.divergence = self.divergence, self._folder.read_divergence()
-        if anew or len(self.records) > before:
+
+        divergence_before = self.divergence
+        self.divergence = self._folder.read_divergence()
+        if was_outdated or len(self.records) > records_before:
             self._rounds = None
             return True
-        return self.divergence != ended
+        return self.divergence != divergence_before
 
     def _add(self, record: RoundRecord) -> None:
-        _require_devices(record, len(self.names), self._where)
+        """Add a record's columns to the totals, and keep the rest of it."""
+        _check_devices(record, len(self.names), self._where)
         for name in PER_DEVICE:
-            if column := getattr(record, name):
-                self.totals[name] += _numbers(list(column), self._where, name)
-        last = self.records[-1] if self.records else record
-        same = {
-            name: getattr(last, name)
-            for name in ("participants", "dropped")
-            if getattr(last, name) == getattr(record, name)
-        }
-        self.records.append(replace(record, **dict.fromkeys(PER_DEVICE, ()) | same))
+            column = getattr(record, name)
+            if column:
+                self.totals[name] += _to_floats(list(column), self._where, name)
+
+        # Most rounds have the same participants: keep one tuple for all of them.
+        kept: dict[str, Any] = dict.fromkeys(PER_DEVICE, ())
+        previous = self.records[-1] if self.records else record
+        for name in ("participants", "dropped"):
+            if getattr(previous, name) == getattr(record, name):
+                kept[name] = getattr(previous, name)
+        self.records.append(replace(record, **kept))
 
     @property
     def rounds(self) -> dict[str, Floats]:
+        """The fields of PER_ROUND, one number for each record; NaN for None."""
         if self._rounds is None:
             self._rounds = {
-                name: _numbers([getattr(r, name) for r in self.records], self._where, name)
+                name: _to_floats([getattr(r, name) for r in self.records], self._where, name)
                 for name in PER_ROUND
             }
         return self._rounds
@@ -109,25 +152,27 @@ class History:
 
     @property
     def virtual_time_s(self) -> float:
+        """Time at the end of the last round; 0 before the first."""
         return float(self.rounds["virtual_time_s"][-1]) if self.records else 0.0
 
     @property
     def metric(self) -> Metric:
-        """The number by which its models are judged."""
+        """The metric of the models."""
         return get_metric(self.scenario.training)
 
     @property
     def is_networked(self) -> bool:
+        """Whether the devices took part over a network."""
         return self.plan.get("networked") is True
 
     @property
     def is_measured(self) -> bool:
-        """Whether the devices are real, and were planned for as they measured themselves."""
+        """Whether the plan is based on measurements of the devices themselves."""
         return self.is_networked and self.scenario.network.measure
 
     @property
     def counts_downlink(self) -> bool:
-        """Whether what the devices receive takes time: it always does over a network, on the virtual clock only when asked for."""
+        """Whether receiving takes time: always over a network, otherwise if the clock says so."""
         return self.is_networked or self.scenario.clock.downlink
 
     @property
@@ -137,20 +182,16 @@ class History:
 
     @property
     def time_name(self) -> str:
-        """What the run's seconds are: of the virtual clock, or of a training over a network."""
+        """Name of the run's time: of the virtual clock, or of a training over a network."""
         return "training time" if self.is_networked else "virtual time"
 
     @property
     def last_evaluated(self) -> RoundRecord | None:
-        """The last round in which the models were tested."""
-        return next(
-            (
-                r
-                for r in reversed(self.records)
-                if r.test_loss is not None or r.test_accuracy is not None
-            ),
-            None,
-        )
+        """The last round in which the models were evaluated."""
+        for record in reversed(self.records):
+            if record.test_loss is not None or record.test_accuracy is not None:
+                return record
+        return None
 
     @property
     def replans(self) -> list[RoundRecord]:
@@ -159,104 +200,122 @@ class History:
 
     @cached_property
     def _split_names(self) -> dict[int, str]:
-        planned = {
-            int(split): str(name)
-            for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True)
-        }
-        return dict(enumerate(map(str, self.plan.get("all_split_names", ())), start=1)) | planned
+        """Names of all splits, or of those in the plan if it does not list the others."""
+        names = dict(enumerate(map(str, self.plan.get("all_split_names", ())), start=1))
+        for split, name in zip(self.plan["splits"], self.plan["split_names"], strict=True):
+            names[int(split)] = str(name)
+        return names
 
     def split_name(self, split: int) -> str:
-        """The name of a split; its number where the run folder does not say it."""
+        """Return a split's name, or its number if the folder does not name it."""
         return self._split_names.get(split, f"split {split}")
 
     def splits_of(self, device: int) -> list[int]:
-        """Every split that a device had, in the order in which it first had them."""
+        """Return the different splits that a device had, in order."""
         later = (record.splits[device] for record in self.replans if record.splits)
         return list(dict.fromkeys([self.plan["splits"][device], *later]))
 
     def count_rounds(self, kind: str) -> Ints:
-        """How many rounds each device was asked to take part in ("participants") or dropped out of ("dropped")."""
-        found = [k for record in self.records for k in getattr(record, kind)]
-        return np.bincount(np.array(found, dtype=np.int64), minlength=len(self))
+        """Return the number of rounds in which each device is listed.
+
+        Args:
+            kind: Field of the record: "participants" or "dropped".
+        """
+        devices = [k for record in self.records for k in getattr(record, kind)]
+        return np.bincount(np.array(devices, dtype=np.int64), minlength=len(self))
 
     @property
     def rounds_finished(self) -> Ints:
-        """How many rounds each device finished: those in which it was asked and did not drop out."""
+        """Number of rounds that each device finished: it took part and did not drop out."""
         return self.count_rounds("participants") - self.count_rounds("dropped")
 
 
 def has_energy(plan: Mapping[str, Any], scenario: Scenario) -> bool:
-    """Return whether the records' energy includes computing: without it, it is no basis for a comparison, and is not shown.
+    """Return whether the records' energy includes computing; else it says little, and is hidden.
 
-    plan   what plan.json says; where it is older than this question, the scenario answers it
+    Args:
+        plan: Content of plan.json. Early versions did not write the entry; then the scenario
+            decides.
     """
-    said = plan.get(ENERGY_INCLUDES_COMPUTING)
-    return said if isinstance(said, bool) else scenario.fleet.joules_per_mac is not None
+    value = plan.get(ENERGY_INCLUDES_COMPUTING)
+    if isinstance(value, bool):
+        return value
+    return scenario.fleet.joules_per_mac is not None
 
 
 def waiting_fraction(totals: Mapping[str, float]) -> float:
-    """Return the fraction of the devices' time that they spend waiting for the last of them to be done.
+    """Return the fraction of the devices' time in which they wait for the slowest of them.
 
-    `totals` has the TIMES, summed over devices and rounds; time in which a device does not take part is in none of them.
+    Args:
+        totals: The TIMES, summed over devices and rounds. Rounds in which a device does not take
+            part are in none of them.
 
     >>> waiting_fraction({"compute_s": 1.0, "transmit_s": 5.0, "server_s": 0.0, "idle_s": 2.0})
     0.25
     """
-    whole = sum(totals[key] for key in TIMES)
-    return totals["idle_s"] / whole if whole else 0.0
+    total_s = sum(totals[key] for key in TIMES)
+    return totals["idle_s"] / total_s if total_s else 0.0
 
 
-def _require_plan(plan: dict[str, Any], where: str) -> list[str]:
-    """The devices' names, where a plan has everything that a report needs."""
-    for name in _NUMBERS:
+def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
+    """Check the entries of a plan that reports read; return the devices' names."""
+    for name in _PLAN_NUMBERS:
         value = plan.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise FileProblem(f"{where} has no number {name!r}; was it written by airsplit run?")
-        if not (
-            0 < value <= MAX_MAGNITUDE or (value == 0 and name in ("gap", "averaged_parameters"))
-        ):
+        may_be_zero = name in ("gap", "averaged_parameters")
+        if not (0 < value <= MAX_MAGNITUDE or (value == 0 and may_be_zero)):
             raise FileProblem(
-                f"{where}: {name} must be a finite number > 0, got {show(value)}; was it written by airsplit run?"
+                f"{where}: {name} must be a finite number > 0, got {show(value)}; "
+                "was it written by airsplit run?"
             )
-    columns = [plan.get(name) for name in _LISTS]
-    devices = len(columns[0]) if isinstance(columns[0], list) else 0
+
+    columns = {name: plan.get(name) for name in _PLAN_COLUMNS}
+    splits = columns["splits"]
+    devices = len(splits) if isinstance(splits, list) else 0
     names = plan.get("device_names", [str(k) for k in range(devices)])
-    for name, column in zip((*_LISTS, "device_names"), (*columns, names), strict=True):
+    for name, column in (columns | {"device_names": names}).items():
         if not isinstance(column, list) or not column or len(column) != devices:
             raise FileProblem(
-                f"{where} must have one of {name!r} for each device; was it written by airsplit run?"
+                f"{where} must have one of {name!r} for each device; "
+                "was it written by airsplit run?"
             )
+
     if not isinstance(plan.get("all_split_names", []), list):
         raise FileProblem(f"{where}: all_split_names must be a list")
-    for name in (each for each in _LISTS if each != "split_names"):
-        if not all(
-            isinstance(value, int | float | None) for value in plan[name]
-        ):  # numpy would take "0.5" for a number
+
+    for name in _PLAN_COLUMNS:
+        if name == "split_names":
+            continue
+        # Check the types first: numpy would read "0.5" as a number.
+        if not all(isinstance(value, int | float | None) for value in plan[name]):
             raise FileProblem(f"{where}: {name} must be numbers")
-        if np.isnan(_numbers(plan[name], where, name)).any():
+        if np.isnan(_to_floats(plan[name], where, name)).any():
             raise FileProblem(f"{where}: {name} must be finite numbers")
-    return [str(each) for each in names]
+    return [str(name) for name in names]
 
 
-def _require_devices(record: RoundRecord, devices: int, where: str) -> None:
+def _check_devices(record: RoundRecord, devices: int, where: str) -> None:
+    """Raise if a record has not one entry for each device, or names others."""
     for name in (*PER_DEVICE, "splits", "shares"):
         column = getattr(record, name)
-        is_empty = column is None or (name in PER_DEVICE and not column)
-        if not is_empty and len(column) != devices:
+        is_missing = column is None or (name in PER_DEVICE and not column)
+        if not is_missing and len(column) != devices:
             raise FileProblem(
-                f"{where}: round {record.round} has {len(column)} {name}, but the plan has {devices} devices"
+                f"{where}: round {record.round} has {len(column)} {name}, "
+                f"but the plan has {devices} devices"
             )
-    if not all(
-        min(who, default=0) >= 0 and max(who, default=0) < devices
-        for who in (record.participants, record.dropped)
-    ):
-        raise FileProblem(
-            f"{where}: round {record.round} names a device that the plan with {devices} devices does not have"
-        )
+
+    for numbers in (record.participants, record.dropped):
+        if numbers and (min(numbers) < 0 or max(numbers) >= devices):
+            raise FileProblem(
+                f"{where}: round {record.round} names a device that the plan with "
+                f"{devices} devices does not have"
+            )
 
 
-def _numbers(values: list[Any], where: str, name: str) -> Floats:
-    """An array with NaN for None and for what is not finite."""
+def _to_floats(values: list[Any], where: str, name: str) -> Floats:
+    """Return an array with NaN for None and for values that are not finite."""
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The number by which runs are judged: accuracy, or a metric of the user's own.  No torch here."""
+"""The metric by which runs are compared: accuracy, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 @dataclass(frozen=True)
 class Metric:
-    """How good a model is, in one number, and which way is better.
+    """A score of a model, and which direction is better.
 
     Attributes:
-        name: What tables and pages call it.
-        field: The field of a RoundRecord that has its mean over the evaluated models.
+        name: Name in tables and pages.
+        field: Field of a RoundRecord with the mean over the evaluated models.
         goal: "max" or "min".
     """
 
@@ -27,6 +27,7 @@ class Metric:
 
     @property
     def is_accuracy(self) -> bool:
+        """Whether values are fractions, shown in percent."""
         return self.field == "test_accuracy"
 
     def of(self, record: Any) -> float | None:
@@ -35,38 +36,52 @@ class Metric:
         return value
 
     def best(self, values: Sequence[float]) -> float:
+        """Return the best of these values."""
         return max(values) if self.goal == "max" else min(values)
 
     def worst(self, values: Sequence[float]) -> float:
+        """Return the worst of these values."""
         return min(values) if self.goal == "max" else max(values)
 
     def reaches(self, value: float, target: float) -> bool:
-        """Return whether a value is as good as a target."""
+        """Return whether a value is at least as good as a target."""
         return value >= target if self.goal == "max" else value <= target
 
     def round_target(self, value: float) -> float:
-        """Return the best round number that a value reaches: whole percent of accuracy, two digits of another metric.
+        """Return the best round number that a value reaches.
+
+        Accuracy is rounded to whole percent, another metric to two significant digits.
 
         >>> Metric().round_target(0.938), Metric("error", "test_metric", "min").round_target(0.1234)
         (0.93, 0.13)
         """
         size = 0.01
         if not self.is_accuracy and value != 0:
+            # Powers of ten below 1e-300 would underflow.
             size = 10.0 ** max(math.floor(math.log10(abs(value))) - 1, -300)
+
+        # The tolerance keeps a value that is already round where it is.
         steps = value / size
-        whole = math.floor(steps + 1e-9) if self.goal == "max" else math.ceil(steps - 1e-9)
-        return float(f"{whole * size:.12g}")  # 0.13, not 0.13000000000000003
+        if self.goal == "max":
+            whole_steps = math.floor(steps + 1e-9)
+        else:
+            whole_steps = math.ceil(steps - 1e-9)
+        # 57 * 0.01 is 0.5700000000000001; drop such digits.
+        return float(f"{whole_steps * size:.12g}")
 
     def show(self, value: float) -> str:
-        """
+        """Format a value.
+
         >>> Metric().show(0.912), Metric("error", "test_metric", "min").show(0.01234)
         ('91.2 %', '0.01234')
         """
-        return format_percent(value) if self.is_accuracy else f"{value:.4g}"
+        if self.is_accuracy:
+            return format_percent(value)
+        return f"{value:.4g}"
 
 
 def get_metric(settings: TrainingSettings) -> Metric:
-    """Return the metric by which a training is judged.
+    """Return the metric of a training's settings.
 
     >>> get_metric(TrainingSettings(metric="mine.metrics:mean_iou"))
     Metric(name='mean_iou', field='test_metric', goal='max')
@@ -77,7 +92,7 @@ def get_metric(settings: TrainingSettings) -> Metric:
 
 
 def display_name(path: str) -> str:
-    """Return what tables and pages call a metric of the user's own: the function, or all of it if that is taken.
+    """Return the function's name from a metric's path, or the path if the name would mislead.
 
     >>> display_name("mine.metrics:mean_iou"), display_name("mine:accuracy")
     ('mean_iou', 'mine:accuracy')

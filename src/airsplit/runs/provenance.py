@@ -1,4 +1,4 @@
-"""By what a run was made: versions and the machine, for whoever reads its folder later.  No names of hosts or people."""
+"""Provenance: the versions and the machine that produced a result, without names of hosts."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ VERSION = "0.1.0"
 
 
 def describe_provenance() -> dict[str, str]:
-    """Under the names of a run folder's plan.json.
+    """Return the entries of plan.json that say what produced a run.
 
     >>> sorted(describe_provenance())
     ['airsplit_version', 'machine']
     """
+    # The version comes from torch's metadata, since importing torch takes a second.
+    software = f"Python {platform.python_version()}, torch {metadata.version('torch')}"
     return {
         "airsplit_version": VERSION,
-        "machine": f"{name_processor()}, {count_cores()} cores, Python {platform.python_version()}, {_torch()}",
+        "machine": f"{name_processor()}, {count_cores()} cores, {software}",
     }
 
 
 def name_processor() -> str:
-    """What the machine computes with, as it calls itself."""
+    """Return the processor's model name, or its architecture if the system does not name it."""
     file = Path("/proc/cpuinfo")
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    if file.exists():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def count_cores() -> int:
-    """How many of them this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _torch() -> str:
-    return f"torch {metadata.version('torch')}"
+    """Return the number of cores that this process may use."""
+    # macOS and Windows have no affinity masks.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

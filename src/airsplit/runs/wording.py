@@ -1,8 +1,8 @@
-"""Words that the report, the terminal and the runs page share."""
+"""Labels and descriptions that the report, the terminal and the dashboard share."""
 
 from __future__ import annotations
 
-# What devices spend their time with.
+# The kinds of time of a device.
 TIME_LABELS = {
     "compute": "computing",
     "transmit": "on the air",
@@ -11,14 +11,19 @@ TIME_LABELS = {
     "absent": "not taking part",
 }
 
-# Said of the energy of a fleet without joules_per_mac.
-NO_ENERGY = "left out because computing would be missing from it; set fleet.joules_per_mac, or that column of a fleet's file"
+# Completes "Energy is …", for fleets without joules_per_mac.
+NO_ENERGY = (
+    "left out because computing would be missing from it; set fleet.joules_per_mac, "
+    "or that column of a fleet's file"
+)
 
-# Titles and what they do; the training algorithms themselves need torch.
+# Title and description of each built-in algorithm. They are not with the algorithms because
+# those need torch, and pages are written without it.
 ALGORITHM_TEXTS = {
     "sfl": (
         "SFL",
-        "a split for each device; layers behind the deepest split are averaged every round, the others stay personal",
+        "a split for each device; layers behind the deepest split are averaged every round, "
+        "the others stay personal",
     ),
     "fedavg": ("FedAvg", "every device trains the whole model; all of it is averaged every round"),
     "split-learning": (
@@ -31,15 +36,19 @@ ALGORITHM_TEXTS = {
     ),
     "splitfed-v2": (
         "SplitFed V2",
-        "one model on the server that every step updates; the devices' layers are averaged every round",
+        "one model on the server that every step updates; "
+        "the devices' layers are averaged every round",
     ),
 }
 
 
 def format_algorithm(algorithm: str) -> str:
-    """Return what an algorithm is called in a sentence: one by its path as it is.
+    """Return an algorithm's name for use in a sentence; a user's own keeps its path.
 
     >>> format_algorithm("fedavg"), format_algorithm("median:MEDIAN")
     ('FedAvg', 'median:MEDIAN')
     """
-    return ALGORITHM_TEXTS.get(algorithm, (algorithm, ""))[0]
+    if algorithm not in ALGORITHM_TEXTS:
+        return algorithm
+    title, _ = ALGORITHM_TEXTS[algorithm]
+    return title
