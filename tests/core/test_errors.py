@@ -1,4 +1,4 @@
-"""The checks: what passes, and that every refusal names field, value and rule in one line."""
+"""Checks of input values: valid ones pass, and errors name field, rule and value on one line."""
 
 import math
 
@@ -49,14 +49,14 @@ def test_every_finite_number_passes_unchanged(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-10, 10))
 def test_a_number_passes_exactly_when_it_is_in_range(value: float, limit: float) -> None:
-    holds = {
+    is_in_range = {
         "above": value > limit,
         "low": value >= limit,
         "high": value <= limit,
         "below": value < limit,
     }
-    for rule in holds:
-        if holds[rule]:
+    for rule in is_in_range:
+        if is_in_range[rule]:
             assert require_number("x", value, **{rule: limit}) == value
         else:
             with pytest.raises(InvalidValue, match="x must be a finite number"):
@@ -64,20 +64,20 @@ def test_a_number_passes_exactly_when_it_is_in_range(value: float, limit: float)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_nan_and_infinities_are_no_numbers(value: float) -> None:
+def test_nan_and_infinities_are_rejected(value: float) -> None:
     with pytest.raises(InvalidValue, match=r"field must be a finite number > 0, got -?(nan|inf)"):
         require_number("field", value, above=0)
 
 
 @pytest.mark.parametrize("value", NOT_NUMBERS)
-def test_what_is_no_number_is_refused(value: object) -> None:
+def test_other_types_than_numbers_are_rejected(value: object) -> None:
     with pytest.raises(InvalidValue, match="field must be"):
         require_number("field", value)
     with pytest.raises(InvalidValue, match="field must be a number or an array of numbers"):
         require_numbers("field", value)
 
 
-def test_one_number_is_not_a_list() -> None:
+def test_a_list_is_not_one_number() -> None:
     with pytest.raises(InvalidValue, match=r"field must be one number, got \[1.0, 2.0\]"):
         require_number("field", [1.0, 2.0])
 
@@ -91,7 +91,7 @@ def test_the_first_bad_entry_is_named() -> None:
         require_numbers("a", [[0.0, 1.0], [math.nan, 1.0]])
 
 
-def test_the_way_out_ends_the_message() -> None:
+def test_the_hint_ends_the_message() -> None:
     with pytest.raises(InvalidValue, match=r"got 0; try one$"):
         require_integer("n", 0, low=1, hint="; try one")
     with pytest.raises(InvalidValue, match=r"got 0\.0; try one$"):
@@ -99,9 +99,9 @@ def test_the_way_out_ends_the_message() -> None:
 
 
 def test_checked_arrays_are_read_only_copies() -> None:
-    mine = np.array([1.0, 2.0])
-    checked = require_numbers("a", mine)
-    mine[0] = 9.0
+    original = np.array([1.0, 2.0])
+    checked = require_numbers("a", original)
+    original[0] = 9.0
     assert checked.tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="read-only"):
         checked[0] = 9.0
@@ -113,7 +113,7 @@ def test_only_whole_numbers_are_integers(value: object) -> None:
         require_integer("n", value, low=1)
 
 
-def test_integers_keep_to_their_range() -> None:
+def test_integers_outside_their_range_are_rejected() -> None:
     assert require_integer("n", np.int64(3), low=1, high=3) == 3
     for value in (0, 4):
         with pytest.raises(
@@ -122,14 +122,14 @@ def test_integers_keep_to_their_range() -> None:
             require_integer("n", value, low=1, high=3)
 
 
-def test_an_unknown_name_offers_the_nearest() -> None:
+def test_an_unknown_name_suggests_the_nearest() -> None:
     error = unknown_name("model", "alexnett", ["alexnet", "vgg16"])
     assert (
         str(error) == "model 'alexnett' is not known; did you mean 'alexnet'? Known: alexnet, vgg16"
     )
 
 
-def test_an_unknown_name_without_a_neighbor_lists_what_there_is() -> None:
+def test_an_unknown_name_without_a_similar_one_lists_all() -> None:
     assert (
         str(unknown_name("model", "zzz", ["vgg16", "alexnet"]))
         == "model 'zzz' is not known. Known: alexnet, vgg16"

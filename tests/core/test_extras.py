@@ -1,4 +1,4 @@
-"""Parts that were not installed along say so, and how to get them."""
+"""Extras that are not installed: errors say which, and how to install them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from airsplit.core.errors import AirsplitError
 from airsplit.core.extras import EXTRAS, find_missing_modules, require_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+# Distributions whose module has another name.
 PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf"}
-"""Modules whose package is called otherwise."""
 
 
-def test_the_extras_are_those_of_the_package() -> None:
+def test_the_extras_are_those_of_pyproject() -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     for extra, modules in EXTRAS.items():
         assert [line.split(">=")[0] for line in declared[extra]] == [
@@ -25,14 +26,16 @@ def test_the_extras_are_those_of_the_package() -> None:
         ]
 
 
-def test_what_is_installed_is_not_missing() -> None:
+def test_installed_modules_are_not_missing() -> None:
     assert {extra: find_missing_modules(extra) for extra in EXTRAS} == {
         "network": [],
         "dashboard": [],
     }
 
 
-def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_modules_are_named_with_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(EXTRAS, "network", ("grpc", "no_such_package", "no_such.thing"))
     with pytest.raises(
         AirsplitError,
@@ -70,8 +73,8 @@ def test_a_command_without_its_extra_ends_with_one_line(
         monkeypatch.delitem(sys.modules, module)
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert (
-        line
-        == f"airsplit: this needs the extra [{extra}]; not installed: no_such_package; pip install 'airsplit[{extra}]'"
+    assert line == (
+        f"airsplit: this needs the extra [{extra}]; not installed: no_such_package; "
+        f"pip install 'airsplit[{extra}]'"
     )
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""JSON and TOML are bounded before they are parsed: whatever is wrong with them is one FileProblem on one line."""
+"""JSON and TOML: bounded before parsing, and every failure a FileProblem on one line."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ def test_json_that_python_writes_is_read_as_it_was(value: object) -> None:
 
 
 @given(st.text(alphabet='[]{}":,\\ae1.-+nN0\n'))
-def test_a_text_is_parsed_as_python_does_or_refused_in_one_line(text: str) -> None:
-    said = ""
+def test_any_text_is_parsed_or_rejected_on_one_line(text: str) -> None:
     for parse in (parse_json, parse_toml):
         try:
             parse(text, "text")
         except FileProblem as error:
-            said = str(error)
-        assert said == "" or said.startswith("text")
-        assert "\n" not in said
+            message = str(error)
+            assert message.startswith("text")
+            assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_a_text_is_parsed_as_python_does_or_refused_in_one_line(text: str) -> No
         ('"' + "[" * 100, "is not JSON"),
     ],
 )
-def test_json_beyond_its_bounds_is_refused(text: str, why: str) -> None:
+def test_json_beyond_the_bounds_is_rejected(text: str, why: str) -> None:
     with pytest.raises(FileProblem) as caught:
         parse_json(text, "plan of the run 'x'")
     assert str(caught.value).startswith("plan of the run 'x' is not JSON")
@@ -69,16 +68,12 @@ def test_json_beyond_its_bounds_is_refused(text: str, why: str) -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_json_within_its_bounds_is_read() -> None:
+def test_json_within_the_bounds_is_read() -> None:
     assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x")
     assert parse_json(json.dumps([[1]] * 1000), "x") == [[1]] * 1000
     assert parse_json(json.dumps(["[" * 1000, '\\"[' * 1000]), "x") == ["[" * 1000, '\\"[' * 1000]
-    assert (
-        parse_json(
-            "[9223372036854775807, 18446744073709551615, 1e308, 0.0000000000000000000000001]", "x"
-        )[1]
-        == 2**64 - 1
-    )
+    numbers = "[9223372036854775807, 18446744073709551615, 1e308, 0.0000000000000000000000001]"
+    assert parse_json(numbers, "x")[1] == 2**64 - 1
 
 
 @pytest.mark.parametrize(
@@ -98,20 +93,21 @@ def test_json_within_its_bounds_is_read() -> None:
         ("a = ", "not valid TOML"),
         (
             "# model\nname = alexnet\n",
-            "not valid TOML: Invalid value (at line 2, column 8): name = alexnet; text must be in quotes",
+            "not valid TOML: Invalid value (at line 2, column 8): name = alexnet; "
+            "text must be in quotes",
         ),
         ("bandwidth_hz = 20 MHz", "(at line 1, column 19): bandwidth_hz = 20 MHz"),
         ('a = "', "not valid TOML"),
     ],
 )
-def test_toml_beyond_its_bounds_is_refused(text: str, why: str) -> None:
+def test_toml_beyond_the_bounds_is_rejected(text: str, why: str) -> None:
     with pytest.raises(FileProblem) as caught:
         parse_toml(text)
     assert why in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
-def test_toml_within_its_bounds_is_read() -> None:
+def test_toml_within_the_bounds_is_read() -> None:
     text = (
         'a = "[[[[" # [[[[\nb = """\n'
         + "[" * 50
@@ -124,8 +120,8 @@ def test_toml_within_its_bounds_is_read() -> None:
     assert parse_toml(text)["d"] == 1.5e-7
 
 
-def test_no_text_takes_longer_than_its_length_asks_for() -> None:
-    """Each of these made a naive pattern start over at every letter."""
+def test_parsing_time_is_linear_in_the_length() -> None:
+    # Each of these made a naive pattern start over at every character.
     for text in (
         '"' * 10**6,
         '"\\' * 10**6,
@@ -139,7 +135,7 @@ def test_no_text_takes_longer_than_its_length_asks_for() -> None:
                 parse(text, "x")
 
 
-def test_a_file_is_bounded_before_it_is_read(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_limit_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("[1, 2]")
     assert read_json(file, what="numbers", limit_bytes=6) == [1, 2]
@@ -148,6 +144,6 @@ def test_a_file_is_bounded_before_it_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no /dev/zero")
-def test_a_file_without_an_end_is_not_read_for_ever() -> None:
+def test_an_endless_file_is_rejected() -> None:
     with pytest.raises(FileProblem, match="is larger than 1000 bytes"):
         read_json("/dev/zero", what="numbers", limit_bytes=1000)

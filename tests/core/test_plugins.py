@@ -1,4 +1,4 @@
-"""What the user's own code raises is one line with file and line; the traceback is there for those who ask."""
+"""Errors of user code: one line with file and line, and a traceback on request."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PLACE = "KeyError: 'on purpose' (failing.py:11)"
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the module in it, in which commands run."""
+    """Write the module into an empty folder, and run commands there."""
     (tmp_path / "failing.py").write_text(MODULE)
     monkeypatch.delitem(sys.modules, "failing", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -103,13 +103,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["plan", "demo", "--method", "failing:method"], "method 'failing:method' failed: "),
         (["profile", "failing:model", "--input", "8"], "model 'failing:model' failed: "),
         (
             ["run", "demo", "--set", "training.loss=failing:loss"],
-            "training stopped at device 0, round 1, iteration 1: training.loss 'failing:loss' failed: ",
+            "training stopped at device 0, round 1, iteration 1: "
+            "training.loss 'failing:loss' failed: ",
         ),
         (
             ["run", "demo", "--set", "training.dataset=failing:data"],
@@ -147,18 +148,20 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_user_code_raises_is_one_line_with_its_place(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_an_error_of_user_code_is_one_line_with_its_place(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = SMALL if words[0] in ("run", "clock") else []
     assert main([*words, *small]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines()[-1] == f"airsplit: {said}{PLACE}; add --traceback to see the traceback"
+    assert (
+        err.splitlines()[-1] == f"airsplit: {message}{PLACE}; add --traceback to see the traceback"
+    )
     assert "Traceback" not in err
 
 
-def test_a_call_that_never_begins_is_said_with_the_place_of_the_function(
+def test_a_call_with_wrong_arguments_names_the_place_of_the_function(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "demo", "--set", "training.loss=failing:loss_of_one", *SMALL]) == 2
@@ -169,9 +172,7 @@ def test_a_call_that_never_begins_is_said_with_the_place_of_the_function(
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_the_traceback_is_shown_where_it_is_asked_for(
-    place: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_traceback_is_shown_on_request(place: int, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "demo", "--method=failing:method"]
     words.insert(place, "--traceback")
     assert main(words) == 2
@@ -181,7 +182,7 @@ def test_the_traceback_is_shown_where_it_is_asked_for(
     assert lines[-1] == f"airsplit: method 'failing:method' failed: {PLACE}"
 
 
-def test_a_mistake_without_a_traceback_of_its_own_has_no_hint(
+def test_a_mistake_outside_user_code_has_no_traceback_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["plan", "dem"]) == 2
@@ -192,7 +193,7 @@ def test_a_mistake_without_a_traceback_of_its_own_has_no_hint(
     assert "--traceback" not in err
 
 
-def test_an_error_that_is_none_of_the_user_s_is_one_line_too(
+def test_an_unexpected_error_of_the_package_is_one_line_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
@@ -219,7 +220,7 @@ def test_the_original_exception_is_chained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("def loss(:\n", r"SyntaxError: invalid syntax \(other\.py:1\)$"),
         (
@@ -229,17 +230,17 @@ def test_the_original_exception_is_chained() -> None:
         ("import sys\nsys.exit('no')\n", r"SystemExit: no \(other\.py:2\)$"),
     ],
 )
-def test_a_module_that_fails_is_not_one_that_is_missing(
-    workplace: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_a_module_that_fails_on_import_is_not_reported_as_missing(
+    workplace: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workplace / "other.py").write_text(text)
     monkeypatch.delitem(sys.modules, "other", raising=False)
-    with pytest.raises(UserCodeError, match=rf"^method 'other:loss' cannot be imported: {said}"):
+    with pytest.raises(UserCodeError, match=rf"^method 'other:loss' cannot be imported: {message}"):
         air.plan(air.profile("alexnet"), air.Fleet.sample(2, seed=0), method="other:loss")
 
 
 def fail_in(folder: Path) -> Callable[[], None]:
-    """Return a function of a module in this folder, which raises in its third line."""
+    """Return a function of a module in this folder that raises in the module's third line."""
     folder.mkdir(parents=True)
     code = "def inner():\n    # so\n    raise ValueError('wrong')\n\ndef outer():\n    inner()\n"
     names: dict[str, Callable[[], None]] = {}
@@ -247,7 +248,7 @@ def fail_in(folder: Path) -> Callable[[], None]:
     return names["outer"]
 
 
-def test_a_package_of_the_user_s_that_is_installed_is_the_user_s_code(tmp_path: Path) -> None:
+def test_an_installed_package_of_the_user_is_user_code(tmp_path: Path) -> None:
     folder = tmp_path / "lib" / "site-packages" / "mine"
     with pytest.raises(
         UserCodeError,
@@ -256,7 +257,7 @@ def test_a_package_of_the_user_s_that_is_installed_is_the_user_s_code(tmp_path: 
         wrap_user_code(fail_in(folder), "the loss")()
 
 
-def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Path) -> None:
+def test_the_line_is_the_user_s_and_not_the_library_s(tmp_path: Path) -> None:
     library = fail_in(tmp_path / "site-packages" / "library")
     with pytest.raises(
         UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_plugins\.py:\d+\)$"
@@ -264,7 +265,7 @@ def test_the_line_is_the_user_s_and_not_that_of_a_library_it_calls(tmp_path: Pat
         wrap_user_code(lambda: library(), "the loss")()
 
 
-def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
+def test_a_context_adds_the_step_and_lets_other_errors_pass() -> None:
     with (
         pytest.raises(UserCodeError, match=r"^round 3: the model failed: ValueError: no"),
         user_code("the model", at="round 3"),
@@ -284,7 +285,7 @@ def test_a_context_says_what_was_being_done_and_lets_others_pass() -> None:
         raise LookupError("theirs")
 
 
-def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
+def test_a_string_that_user_code_compiles_is_not_a_file() -> None:
     with (
         pytest.raises(
             UserCodeError, match=r"SyntaxError: invalid syntax \(.*test_plugins\.py:\d+\)$"
@@ -294,7 +295,7 @@ def test_a_text_that_the_user_s_code_compiles_is_no_file() -> None:
         compile("1 +* 2", "<string>", "eval")
 
 
-def test_a_line_of_a_built_in_model_is_not_shown_as_the_user_s() -> None:
+def test_a_line_of_a_built_in_model_is_not_user_code() -> None:
     replayed = RuntimeError("index -1 is out of bounds")
     note_place(replayed, airsplit.models.zoo.alexnet.__file__, 3)
     assert locate_in_user_code(replayed) == ""
@@ -303,13 +304,13 @@ def test_a_line_of_a_built_in_model_is_not_shown_as_the_user_s() -> None:
 
 
 class Speechless(Exception):
-    """An exception that has nothing to say for itself."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise TypeError("cannot be shown")
 
 
-def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
+def test_an_exception_without_a_text_is_named_by_its_type() -> None:
     with (
         pytest.raises(
             UserCodeError, match=r"^the model failed: Speechless \(.*test_plugins\.py:\d+\)$"

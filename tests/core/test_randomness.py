@@ -1,4 +1,4 @@
-"""Addressed randomness: the same address gives the same numbers, another address independent ones."""
+"""Addressed randomness: equal addresses draw equal numbers, different ones independent numbers."""
 
 import numpy as np
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_seed_purpose_and_address_each_matter(seed: int) -> None:
     assert len(set(draws)) == len(draws)
 
 
-def test_other_draws_do_not_disturb_an_address() -> None:
+def test_draws_elsewhere_do_not_change_an_address() -> None:
     expected = generator(3, "batch", 7).random(5).tolist()
     generator(3, "batch", 6).random(1000)
     np.random.default_rng(3).random(1000)

@@ -1,4 +1,4 @@
-"""Conversions against values known by heart, and their algebra."""
+"""Conversions against well-known values, and their algebra."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""History: what a run folder says, read on as it grows."""
+"""Histories of runs: summed from their folders, and followed as they grow."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def test_a_history_grows_with_its_run(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1)])
     run = History(RunFolder(tmp_path))
     assert not run.update()
+
     RunFolder(tmp_path).append(a_record(2))
     assert run.update()
     assert run.rounds["virtual_time_s"].tolist() == [4.0, 8.0]
     assert run.totals["transmit_s"].tolist() == [4.0] * 3
 
 
-def test_it_begins_again_where_the_run_went_back(tmp_path: Path) -> None:
+def test_a_history_starts_over_when_records_are_dropped(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1), a_record(2), a_record(3)])
     run = History(RunFolder(tmp_path))
     RunFolder(tmp_path).drop_records_after(1)
@@ -32,7 +33,7 @@ def test_it_begins_again_where_the_run_went_back(tmp_path: Path) -> None:
     assert run.totals["compute_s"].tolist() == [1.0] * 3
 
 
-def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
+def test_a_history_keeps_only_sums_of_columns(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1), a_record(2)])
     run = History(RunFolder(tmp_path))
     assert run.records[0].compute_s == ()
@@ -49,7 +50,7 @@ def test_of_devices_only_sums_are_kept(tmp_path: Path) -> None:
         ({"all_split_names": 16}, "all_split_names must be a list"),
     ],
 )
-def test_a_plan_whose_columns_only_look_like_numbers_is_a_file_problem(
+def test_a_plan_with_columns_that_are_not_numbers_is_rejected(
     tmp_path: Path, changes: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(FileProblem, match=rf"plan of the run .*plan\.json': {complaint}"):
