@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from torch import Tensor, nn
 
-from airsplit.models.costs import float32_equivalents
+from airsplit.models.tracing.costs import float32_equivalents
 from airsplit.models.tracing.graph import NO_GROUP, Call, Graph, Slot
 from airsplit.models.tracing.source_location import Location
 from airsplit.models.tracing.tensors import named_tensors, storage_id

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
-from airsplit.models.costs import CostCounter
 from airsplit.models.data_flow import DataFlow
 from airsplit.models.inputs import get_input_names
 from airsplit.models.legality import find_obstacles
 from airsplit.models.raw_inputs import RawInputs
 from airsplit.models.tracing.batching import LARGE_BATCH, merge_batches
+from airsplit.models.tracing.costs import CostCounter
 from airsplit.models.tracing.graph import FIRST_BATCH, NO_GROUP, Graph
 from airsplit.models.tracing.isolation import LOCK, FunctionCaches, preserve_attributes
 from airsplit.models.tracing.meta_copy import copy_to_meta

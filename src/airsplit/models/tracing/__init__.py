@@ -1,4 +1,4 @@
-"""Tracing: run a model on the meta device, and record its computation graph.
+"""Tracing: run a model on the meta device, record its computation graph, and count its costs.
 
-What a graph costs and where it may be cut is decided one room up, in `models`.
+Where a graph may be cut is decided one room up, in `models`.
 """

@@ -24,8 +24,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.models.costs import CostCounter, MetaCall
 from airsplit.models.tracing.constants import evaluate
+from airsplit.models.tracing.costs import CostCounter, MetaCall
 from airsplit.models.tracing.graph import (
     NO_GROUP,
     Call,

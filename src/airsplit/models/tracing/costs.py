@@ -23,7 +23,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from torch.utils.flop_counter import flop_registry
 
 from airsplit.core.units import BYTES_PER_FLOAT32
-from airsplit.models.elementwise import count_function_operations, count_layer_operations
+from airsplit.models.tracing.elementwise import count_function_operations, count_layer_operations
 from airsplit.models.tracing.graph import CallCosts
 from airsplit.models.tracing.movement import Movement
 from airsplit.models.tracing.tensors import list_tensors, storage_id

@@ -9,8 +9,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
-from airsplit.models import costs
-from airsplit.models.costs import float32_equivalents
+from airsplit.models.tracing import costs
+from airsplit.models.tracing.costs import float32_equivalents
 from airsplit.models.tracing.movement import Movement
 from airsplit.models.zoo.registry import build_registered_model
 from airsplit.system.profile import Profile
