@@ -158,25 +158,36 @@ def require_numbers(
     array = _as_floats(field, values, "a number or an array of numbers", hint)
 
     limits = (
-        (">", above, np.less_equal),
-        (">=", low, np.less),
-        ("<=", high, np.greater),
-        ("<", below, np.greater_equal),
+        (above, np.less_equal),
+        (low, np.less),
+        (high, np.greater),
+        (below, np.greater_equal),
     )
     is_bad = ~np.isfinite(array)
-    for _, limit, violates in limits:
+    for limit, violates in limits:
         if limit is not None:
             is_bad |= violates(array, limit)
 
     if is_bad.any():
         index = tuple(int(i) for i in np.argwhere(is_bad)[0])
         entry = field + "".join(f"[{i}]" for i in index)
-        conditions = [f"{sign} {limit:g}" for sign, limit, _ in limits if limit is not None]
-        rule = f"a finite number {' and '.join(conditions)}".rstrip()
+        rule = f"a finite number {format_range(above, low, high, below)}".rstrip()
         raise InvalidValue(f"{entry} must be {rule}, got {show(array[index])}{hint}")
 
     array.flags.writeable = False
     return array
+
+
+def format_range(
+    above: float | None, low: float | None, high: float | None, below: float | None
+) -> str:
+    """Return the limits of `require_number` in words; "" without any.
+
+    >>> format_range(0, None, None, 1)
+    '> 0 and < 1'
+    """
+    limits = {">": above, ">=": low, "<=": high, "<": below}
+    return " and ".join(f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None)
 
 
 def _as_floats(field: str, values: Any, rule: str, hint: str) -> Floats:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory, require_choice_or_path
+from airsplit.core.settings import flag, number, one_of, whole_number
 from airsplit.planning import baselines
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
@@ -126,36 +127,43 @@ def plan(
     profile: Profile,
     fleet: Fleet,
     *,
-    method: str = DEFAULT_METHOD,
+    method: Annotated[str, one_of(METHODS, or_path=True)] = DEFAULT_METHOD,
     method_arguments: Mapping[str, Any] | None = None,
     max_split: object = None,
     min_split: object = 1,
-    batch_size: int = 1,
-    element_bits: int = 32,
+    batch_size: Annotated[int, whole_number(low=1, high=10**9)] = 1,
+    element_bits: Annotated[int, whole_number(low=1, high=64)] = 32,
     clock: Clock | None = None,
     split: object = None,
-    quantile: float | None = None,
-    device_quantile: float | None = None,
-    certify: bool = True,
-    optimizer_slots: int = 0,
+    quantile: Annotated[float | None, number(above=0, below=1)] = None,
+    device_quantile: Annotated[float | None, number(above=0, below=1)] = None,
+    certify: Annotated[bool, flag()] = True,
+    optimizer_slots: Annotated[int, whole_number(low=0, high=16)] = 0,
     raw_inputs: RawInputs = "refuse",
-    seed: int = 0,
+    seed: Annotated[int, whole_number(low=0)] = 0,
 ) -> Plan:
     """Choose every device's split and share of the band.
 
-    method           "expected-max", "exact", "paper", or a baseline: "equal", "fixed", "random", "exhaustive"; or your own,
-                     "package.module:function": it takes a Problem and returns a Proposal
-    method_arguments keyword arguments for a method by path
-    max_split        deepest split allowed: a number, a name, or one for each device; None: the deepest that leaves a parameter
-                     to be averaged
-    split            what "fixed" takes: one for all or one for each device, numbers or names
-    quantile         with "expected-max", or for your own method: minimize this quantile of max_k τ_k instead of its mean
-    device_quantile  with "exact", or for your own method: minimize the largest device quantile instead of the largest mean
-    optimizer_slots  numbers of optimizer state for each trained parameter, where devices have a limit on their memory: plain SGD 0,
-                     with momentum 1, Adam 2
-    raw_inputs       splits that would send an input of the model as it is: "refuse" leaves them out, "allow" does not; or a list
-                     of the inputs that may travel, such as position ids.  See `profile.raw_inputs`
-    certify          with "expected-max": tighten the lower bound by branch and bound; False keeps the price bound
+    Args:
+        method: Planning method; code by path takes a `Problem` and returns a `Proposal`.
+        method_arguments: Keyword arguments for a method by path.
+        max_split: Deepest split allowed (default: the deepest that leaves a parameter to be
+            averaged).
+        min_split: Shallowest split allowed.
+        batch_size: Samples that a device trains on in one iteration.
+        element_bits: Bits of one element on the air.
+        clock: What an iteration is charged for; the paper's costs by default.
+        split: For "fixed": the splits.
+        quantile: For "expected-max" or a method by path: minimize this quantile of max_k τ_k
+            instead of its mean.
+        device_quantile: For "exact" or a method by path: minimize the largest device quantile
+            instead of the largest mean.
+        certify: For "expected-max": tighten the lower bound by branch and bound.
+        optimizer_slots: Numbers of optimizer state for each trained parameter, where devices have a
+            limit on their memory: plain SGD 0, with momentum 1, Adam 2.
+        raw_inputs: Whether splits may send an input of the model as it is: "refuse", "allow", or a
+            list of the inputs that may be sent, such as position ids. See `Profile.raw_inputs`.
+        seed: Random seed of the method "random".
 
     >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
     >>> fleet = Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=[128.0, 128.0])

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from airsplit.core.arrays import Floats
-from airsplit.core.errors import InvalidValue, require_integer, require_number, show
-from airsplit.core.plugins import require_choice_or_path
+from airsplit.core.errors import InvalidValue, show
+from airsplit.core.settings import check_settings, number, one_of, whole_number
 from airsplit.core.units import db_to_linear, dbm_to_watts
 from airsplit.system.path_loss import PATH_LOSSES, path_loss_db
 from airsplit.system.radio import Direction
+
+PAPER_NOISE_DBM = -114.0
+
+# Wider than any radio, and narrow enough that no product of powers leaves a double.
+Decibels = Annotated[float, number(low=-400, high=400)]
+OptionalDecibels = Annotated[float | None, number(low=-400, high=400)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,34 +26,35 @@ class Cell:
     """The radio that K devices share: a band W and the noise on it.
 
     Attributes:
-        bandwidth_hz: W, of which device k gets the share b_k.
-        noise_dbm: N₀ of the paper: the same noise power for every share. It is the default, at
-            -114 dBm.
-        noise_dbm_per_hz: A noise density instead, so that noise grows with the band used.
-        downlink_bandwidth_hz: None for the same band as up.
+        bandwidth_hz: Bandwidth W, of which device k gets the share b_k.
+        noise_dbm: Noise power N₀ of the paper, the same for every share. It is the default, at -114
+            dBm.
+        noise_dbm_per_hz: Noise density instead of a power, so that noise grows with the band used.
+        downlink_bandwidth_hz: Bandwidth of the downlink (default: that of the uplink).
         downlink_power_dbm: Power at which the server sends.
-        path_loss: A key of `PATH_LOSSES`, or "package.module:name" for code of your own: a
-            function `path_loss(distance_m, carrier_hz, **arguments)` that returns the loss of
-            each device in dB. It is imported when rates are computed.
-        path_loss_arguments: Keyword arguments for such code.
+        path_loss: Law of the path loss. Code by path is a function `path_loss(distance_m,
+            carrier_hz, **arguments)` that returns the loss of each device in dB; it is imported
+            when rates are computed.
+        path_loss_arguments: Keyword arguments for a path loss by path.
         carrier_hz: Carrier frequency; the path loss "paper" is fixed at 2 GHz.
-        resource_blocks: N, if shares must be multiples of 1/N; None for any share.
+        resource_blocks: Number N of equal blocks of the band, so that shares are multiples of 1/N
+            (default: any share).
 
     >>> cell = Cell(bandwidth_hz=10e6, noise_dbm=-110.0)
     >>> cell.replace(noise_dbm_per_hz=-174.0).noise_dbm is None
     True
     """
 
-    bandwidth_hz: float = 20e6
-    noise_dbm: float | None = None
-    noise_dbm_per_hz: float | None = None
-    downlink_bandwidth_hz: float | None = None
-    downlink_power_dbm: float = 30.0
-    path_loss: str = "paper"
+    bandwidth_hz: Annotated[float, number(above=0)] = 20e6
+    noise_dbm: OptionalDecibels = None
+    noise_dbm_per_hz: OptionalDecibels = None
+    downlink_bandwidth_hz: Annotated[float | None, number(above=0)] = None
+    downlink_power_dbm: Decibels = 30.0
+    path_loss: Annotated[str, one_of(PATH_LOSSES, or_path=True)] = "paper"
     # No part of the hash, so that a cell stays hashable; equality does compare it.
     path_loss_arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    carrier_hz: float = 2e9
-    resource_blocks: int | None = None
+    carrier_hz: Annotated[float, number(above=0)] = 2e9
+    resource_blocks: Annotated[int | None, whole_number(low=1, high=10**9)] = None
 
     def __post_init__(self) -> None:
         if self.noise_dbm is not None and self.noise_dbm_per_hz is not None:
@@ -57,18 +64,8 @@ class Cell:
             )
         # Not the field's default, so that a density can be given alone.
         if self.noise_dbm is None and self.noise_dbm_per_hz is None:
-            object.__setattr__(self, "noise_dbm", -114.0)
-
-        for name in ("bandwidth_hz", "carrier_hz", "downlink_bandwidth_hz"):
-            if getattr(self, name) is not None:
-                require_number(f"cell.{name}", getattr(self, name), above=0)
-        # Wider than any radio, and narrow enough that no product of powers leaves a double.
-        for name in ("noise_dbm", "noise_dbm_per_hz", "downlink_power_dbm"):
-            if getattr(self, name) is not None:
-                require_number(f"cell.{name}", getattr(self, name), low=-400, high=400)
-        if self.resource_blocks is not None:
-            require_integer("cell.resource_blocks", self.resource_blocks, low=1, high=10**9)
-        require_choice_or_path("cell.path_loss", self.path_loss, PATH_LOSSES)
+            object.__setattr__(self, "noise_dbm", PAPER_NOISE_DBM)
+        check_settings("cell", Cell, vars(self))
 
         arguments = self.path_loss_arguments
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):

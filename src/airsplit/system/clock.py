@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from airsplit.core.arrays import Floats
-from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
+from airsplit.core.settings import check_settings, flag, number, one_of, whole_number
 from airsplit.system.profile import Profile
 
 BARRIERS = ("iteration", "round")
@@ -24,43 +24,29 @@ class Clock:
     Attributes:
         barrier: "iteration" if all devices wait for each other after every iteration, "round" if
             each runs its E iterations freely.
-        iterations_per_round: E.
+        iterations_per_round: Number E of iterations in a round.
         downlink: Whether the gradient's way back takes time, at the same share of the downlink.
         backward_macs_ratio: Backward work on the device as a multiple of its forward work c, so
             that its work is c (1 + ratio); or "counted" for what the profile says, which leaves
             out frozen layers.
         server_seconds_per_mac: Pace of the server on the remaining layers; zero in the paper.
-        server_parallel: Number of back ends that the server runs at once without slowing down;
-            None for all of them.
+        server_parallel: Number of back ends that the server runs at once without slowing down
+            (default: all of them).
 
     >>> clock = Clock(barrier="round", iterations_per_round=20, server_seconds_per_mac=1e-12)
     >>> clock.draws, Clock(iterations_per_round=20).draws
     (20, 1)
     """
 
-    barrier: str = "iteration"
-    iterations_per_round: int = 1
-    downlink: bool = False
-    backward_macs_ratio: float | str = 0.0
-    server_seconds_per_mac: float = 0.0
-    server_parallel: int | None = None
+    barrier: Annotated[str, one_of(BARRIERS)] = "iteration"
+    iterations_per_round: Annotated[int, whole_number(low=1)] = 1
+    downlink: Annotated[bool, flag()] = False
+    backward_macs_ratio: Annotated[float | str, number(low=0, word=COUNTED)] = 0.0
+    server_seconds_per_mac: Annotated[float, number(low=0)] = 0.0
+    server_parallel: Annotated[int | None, whole_number(low=1)] = None
 
     def __post_init__(self) -> None:
-        require_choice("clock.barrier", self.barrier, BARRIERS)
-        require_integer("clock.iterations_per_round", self.iterations_per_round, low=1)
-        if not isinstance(self.downlink, bool):
-            # A number here is a mistake, such as a rate, and would count as true.
-            raise InvalidValue(f"clock.downlink must be True or False, got {show(self.downlink)}")
-        if self.backward_macs_ratio != COUNTED:
-            require_number(
-                "clock.backward_macs_ratio",
-                self.backward_macs_ratio,
-                low=0,
-                hint=f'; or write "{COUNTED}"',
-            )
-        require_number("clock.server_seconds_per_mac", self.server_seconds_per_mac, low=0)
-        if self.server_parallel is not None:
-            require_integer("clock.server_parallel", self.server_parallel, low=1)
+        check_settings("clock", Clock, vars(self))
 
     def replace(self, **changes: Any) -> Clock:
         """Return a variant of this clock."""

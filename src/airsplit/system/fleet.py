@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from airsplit.core.arrays import Floats
-from airsplit.core.errors import (
-    InvalidValue,
-    require_integer,
-    require_number,
-    require_numbers,
-    show,
-)
+from airsplit.core.errors import InvalidValue, require_number, require_numbers, show
 from airsplit.core.files import find_duplicate, parse_table, read_table, write_text
 from airsplit.core.randomness import generator
+from airsplit.core.settings import Rule, check_arguments, flag, number, whole_number
 from airsplit.core.units import dbm_to_watts
 from airsplit.system.cell import Cell
 from airsplit.system.fleet_csv import FleetTable, format_fleet_table, parse_fleet_table
@@ -41,6 +36,21 @@ _RANGES: dict[str, dict[str, Any]] = {
 
 # A channel below this is dead: no payload would ever arrive, and times would overflow.
 _LEAST_RATE_BPS = 1e-6
+
+
+def _require_pace(field: str, value: object) -> None:
+    """Raise unless a pace is one number or a pair of bounds."""
+    if np.ndim(value) == 0:  # type: ignore[arg-type]
+        require_number(field, value, above=0)
+        return
+    bounds = require_numbers(field, value, above=0)
+    if bounds.shape != (2,) or bounds[0] > bounds[1]:
+        raise InvalidValue(
+            f"{field} must be one number or (low, high), got {show(bounds.tolist())}"
+        )
+
+
+PACE = Rule("number > 0, or [low, high]", _require_pace)
 
 
 @dataclass(frozen=True)
@@ -284,17 +294,18 @@ class Fleet:
         return self.link().up.rate_bps(np.broadcast_to(b, (len(self),)))
 
     @classmethod
+    @check_arguments("fleet")
     def sample(
         cls,
-        devices: int,
+        devices: Annotated[int, whole_number(low=1, high=10**8)],
         *,
-        seed: int,
-        mean_distance_m: float = 200.0,
-        distance_spread: float = 0.0,
-        seconds_per_mac: float | tuple[float, float] = (0.2e-9, 1e-9),
-        fluctuation_ratio: float = 2.0,
-        fading: bool = True,
-        joules_per_mac: float | None = None,
+        seed: Annotated[int, whole_number(low=0)],
+        mean_distance_m: Annotated[float, number(above=0)] = 200.0,
+        distance_spread: Annotated[float, number(low=0, below=1)] = 0.0,
+        seconds_per_mac: Annotated[float | tuple[float, float], PACE] = (0.2e-9, 1e-9),
+        fluctuation_ratio: Annotated[float, number(above=0)] = 2.0,
+        fading: Annotated[bool, flag()] = True,
+        joules_per_mac: Annotated[float | None, number(low=0)] = None,
         cell: Cell | None = None,
     ) -> Fleet:
         """Draw a fleet as in the paper's experiments.
@@ -302,13 +313,14 @@ class Fleet:
         Each column has its own generator, so that device k is the same in a fleet of 20 and of 100.
 
         Args:
-            devices: K.
-            seed: Seed of all columns.
-            mean_distance_m: Mean of the distances.
+            devices: Number K of devices.
+            seed: Random seed of all columns.
+            mean_distance_m: Mean distance to the server.
             distance_spread: Distances are uniform in mean · (1 ± spread).
-            seconds_per_mac: a_k for all, or bounds between which it is uniform.
-            fluctuation_ratio: ε_k a_k; the paper's is 2.
-            fading: Whether |g̃_k|² ~ Exp(1); else it is 1.
+            seconds_per_mac: Time a_k of a multiply-add: one for all, or bounds between which it is
+                uniform.
+            fluctuation_ratio: Fluctuation ε_k as a multiple of 1/a_k.
+            fading: Whether the fading |g̃_k|² is Exp(1); else it is 1.
             joules_per_mac: Energy of a multiply-add, for all.
             cell: The radio; the paper's by default.
 
@@ -316,13 +328,7 @@ class Fleet:
         >>> bool((small.seconds_per_mac == large.seconds_per_mac[:2]).all())
         True
         """
-        require_integer("fleet.devices", devices, low=1)
-        require_integer("fleet.seed", seed, low=0)
-        require_number("fleet.mean_distance_m", mean_distance_m, above=0)
-        require_number("fleet.distance_spread", distance_spread, low=0, below=1)
-        require_number("fleet.fluctuation_ratio", fluctuation_ratio, above=0)
-        low, high = _pace_bounds(seconds_per_mac)
-
+        low, high = np.broadcast_to(seconds_per_mac, (2,)).tolist()
         a = generator(seed, "seconds_per_mac").uniform(low, high, devices)
         spread = generator(seed, "distance_m").uniform(-distance_spread, distance_spread, devices)
         gain: ArrayLike = 1.0
@@ -407,16 +413,3 @@ def _convert_names(names: Sequence[str]) -> tuple[str, ...]:
         )
     # Names from an array are numpy's strings, which show otherwise in messages and files.
     return tuple(str(name) for name in names)
-
-
-def _pace_bounds(seconds_per_mac: float | tuple[float, float]) -> tuple[float, float]:
-    """Return (low, high) of a pace that is one number or a pair of bounds."""
-    if np.ndim(seconds_per_mac) == 0:
-        pace = require_number("fleet.seconds_per_mac", seconds_per_mac, above=0)
-        return pace, pace
-    bounds = require_numbers("fleet.seconds_per_mac", seconds_per_mac, above=0)
-    if bounds.shape != (2,) or bounds[0] > bounds[1]:
-        raise InvalidValue(
-            f"fleet.seconds_per_mac must be one number or (low, high), got {show(bounds.tolist())}"
-        )
-    return float(bounds[0]), float(bounds[1])

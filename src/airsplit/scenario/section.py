@@ -1,0 +1,225 @@
+"""Section: one table of a scenario, with strict types, rules and errors in one line."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, replace
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from airsplit.core.errors import AirsplitError, InvalidValue, UnknownName, show
+from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
+from airsplit.core.plugins import is_code_path
+from airsplit.core.settings import Rule, Setting, make_setting, parse_helps, read_settings
+
+# Every table by its name; a subclass of Section registers itself.
+SECTIONS: dict[str, type[Section]] = {}
+
+# The default of a setting that another class or function declares; pydantic reads it as "required".
+INHERITED: Any = ...
+
+# pydantic's types of error, and the rule that was broken in our words.
+_RULES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text in quotes",
+    "tuple_type": "a list",
+    "dict_type": "a table, e.g. { width = 0.25 }",
+}
+
+
+class Section(BaseModel):
+    """One table of the TOML.
+
+    None is the same as leaving a key out, and a setting that does not apply is None. A setting
+    that is INHERITED takes default, rule and help from the field or argument of `source` that has
+    its name; one with a default of its own takes rule and help.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    table: ClassVar[str] = ""
+    source: ClassVar[Callable[..., Any] | None] = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if cls.table:
+            SECTIONS[cls.table] = cls
+        if cls.source is None:
+            return
+        declared = read_settings(cls.source)
+        for name, field in cls.model_fields.items():
+            if field.is_required() and declared[name].default is not MISSING:
+                field.default = declared[name].default
+        cls.model_rebuild(force=True)
+
+    def __init__(self, /, **values: Any) -> None:
+        given = {key: value for key, value in values.items() if value is not None}
+        inapplicable = self._require_applicable(given)
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _translate(error, self.table) from None
+        for key in inapplicable:
+            object.__setattr__(self, key, None)
+
+        for name, setting in self.declared().items():
+            setting.check(f"{self.table}.{name}", getattr(self, name))
+        self.check()
+
+    def _require_applicable(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Raise if a key is unknown or does not apply; return the keys that do not apply."""
+        inapplicable = self.inapplicable(given) | self.unused_arguments(given)
+        for key in given:
+            if key not in type(self).model_fields:
+                raise unknown_key(self.table, key)
+
+        wrong = [key for key in given if key in inapplicable]
+        if not wrong:
+            return inapplicable
+        first = wrong[0]
+        why = inapplicable[first]
+        others = [f"{self.table}.{key}" for key in wrong[1:] if inapplicable[key] == why]
+        likewise = f"; likewise {', '.join(others)}" if others else ""
+        raise InvalidValue(f"{self.table}.{first} {why}, got {show(given[first])}{likewise}")
+
+    @classmethod
+    def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003 - for subclasses
+        """Return the settings that do not apply beside the given ones, and why."""
+        return {}
+
+    @classmethod
+    def unused_arguments(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the given tables of arguments for something built in, which takes none."""
+        unused = {}
+        for key in given:
+            owner = key.removesuffix("_arguments")
+            if owner == key or owner not in cls.model_fields or not given[key]:
+                continue
+            if not is_code_path(given.get(owner, cls.model_fields[owner].default)):
+                unused[key] = only_for_code(cls.table, owner)
+        return unused
+
+    def check(self) -> None:
+        """Raise if values that are right by themselves do not go together."""
+
+    @classmethod
+    @functools.cache
+    def declared(cls) -> dict[str, Setting]:
+        """Return every setting of the table with its rule, default and help."""
+        hints = get_type_hints(cls, include_extras=True)
+        helps = parse_helps(inspect.getdoc(cls) or "")
+        inherited = {} if cls.source is None else read_settings(cls.source)
+        declared = {}
+        for name, field in cls.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            setting = make_setting(name, hints[name], default, helps.get(name, ""))
+            if name in inherited:
+                rule = setting.rule or inherited[name].rule
+                setting = replace(setting, rule=rule, help=setting.help or inherited[name].help)
+            declared[name] = setting
+        return declared
+
+    def settings(self) -> dict[str, Any]:
+        """Return every setting that applies, by its name."""
+        return {
+            key: getattr(self, key)
+            for key in type(self).model_fields
+            if getattr(self, key) is not None
+        }
+
+
+def belongs_to(
+    table: str, key: str, given: Mapping[str, Any], owners: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings that belong to another value of a key than it has, and why.
+
+    Args:
+        owners: The value of `key` that each of the settings belongs to.
+    """
+    value = given.get(key, SECTIONS[table].model_fields[key].default)
+    return {
+        setting: f'belongs to {table}.{key} = "{owner}", but that is {show(value)}; '
+        "change one of them"
+        for setting, owner in owners.items()
+        if owner != value
+    }
+
+
+def only_for_code(table: str, key: str) -> str:
+    """Return why a setting does not apply that only code by path uses."""
+    return (
+        f"is for a {key.replace('_', ' ')} of your own, "
+        f'{table}.{key} = "package.module:function"; leave it out'
+    )
+
+
+def unknown_key(table: str, key: str) -> UnknownName:
+    """Return an error that offers the nearest key, or the table that the key belongs to."""
+    known: Collection[str] = SECTIONS[table].model_fields if table else SECTIONS
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    homes = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
+
+    prefix = f"{table}." if table else ""
+    hint = "."
+    if homes and not difflib.get_close_matches(key, near, cutoff=0.9):
+        hint = f"; it belongs to {' or '.join(homes)}."
+    elif near:
+        hint = f"; did you mean {prefix}{near[0]}?"
+    name = f"{prefix}{key}" if table else f"[{key}]"
+    owner = f"[{table}]" if table else "A scenario"
+    return UnknownName(f"{name} is not a setting{hint} {owner} takes {', '.join(sorted(known))}")
+
+
+def _translate(error: ValidationError, table: str) -> AirsplitError:
+    """Return the first of pydantic's complaints as an error of ours."""
+    first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, AirsplitError):
+        return cause
+
+    # Behind the key pydantic puts the index in a list or, where a setting may be of two types, the
+    # type that it tried.
+    field = f"{table}.{first['loc'][0]}".removeprefix(".") + "".join(
+        f"[{part}]" for part in first["loc"][1:] if isinstance(part, int)
+    )
+    if first["type"] == "missing":
+        return InvalidValue(
+            'model.name must be given; write [model] and under it, e.g., name = "alexnet"'
+        )
+    if first["type"] == "model_type":
+        return InvalidValue(
+            f"{field} must be a table, got {show(first['input'])}; "
+            f"write [{field}] and its keys under it"
+        )
+    rule = _RULES.get(first["type"], first["msg"])
+    return InvalidValue(f"{field} must be {rule}, got {show(first['input'])}")
+
+
+def require_plain(field: str, value: object) -> None:
+    """Raise unless TOML can hold a value; dates and numbers that are not finite do not count."""
+    if isinstance(value, list | tuple):
+        for index, entry in enumerate(value):
+            require_plain(f"{field}[{index}]", entry)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            require_plain(f"{field}.{key}", entry)
+    elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
+    elif not isinstance(value, str | int | float) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise InvalidValue(
+            f"{field} must be a finite number, text, true or false, or a list or table of them, "
+            f"got {show(value)}"
+        )
+
+
+# Keyword arguments for code by path, or for the factory of a model.
+Arguments = Annotated[dict[str, Any], Rule("table", require_plain)]
