@@ -41,7 +41,8 @@ class Batches:
         self._batch_size = batch_size
         self._seed = seed
         self._iterations_per_round = iterations_per_round
-        # The last epoch that each device asked for, and its permutation.
+        # The last epoch that each device asked for, and its permutation. Iterations come in order,
+        # so more would only take memory.
         self._permutations: dict[int, tuple[int, Ints]] = {}
 
     def rows_in_round(self, device: int, round_number: int, iteration: int) -> Ints:
@@ -63,21 +64,19 @@ class Batches:
         if batches_per_epoch == 0:
             return part
         epoch, batch = divmod(iteration, batches_per_epoch)
+
+        last_epoch, permutation = self._permutations.get(device, (-1, part))
+        if last_epoch != epoch:
+            # Keyed by its address, so that any process draws the same in whatever order it asks.
+            rng = generator(self._seed, "mini-batches", device, epoch)
+            permutation = rng.permutation(part)
+            self._permutations[device] = (epoch, permutation)
         start = batch * self._batch_size
-        return self._shuffle(device, epoch)[start : start + self._batch_size]
+        return permutation[start : start + self._batch_size]
 
     def size(self, device: int) -> int:
         """Return the number of samples in a device's batches."""
         return min(self._batch_size, len(self._parts[device]))
-
-    def _shuffle(self, device: int, epoch: int) -> Ints:
-        """Return a device's samples in the order of an epoch."""
-        last_epoch, permutation = self._permutations.get(device, (-1, None))
-        if permutation is None or last_epoch != epoch:
-            rng = generator(self._seed, "mini-batches", device, epoch)
-            permutation = rng.permutation(self._parts[device])
-            self._permutations[device] = (epoch, permutation)
-        return permutation
 
 
 def describe_short_devices(
@@ -114,6 +113,7 @@ in every iteration, while plan and clock count a whole batch
 
 def describe_short_devices_in(plan: Mapping[str, Any]) -> str | None:
     """Return this warning for the plan.json of a run; None if the file lacks the numbers."""
+    # The file may be of an older version, or edited by hand.
     samples = plan.get("samples")
     names = plan.get("device_names")
     batch_size = plan.get("batch_size")

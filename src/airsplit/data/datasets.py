@@ -15,7 +15,7 @@ from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, require_choice
 from airsplit.data.image_files import Bytes, Images, read_images
 from airsplit.data.image_sets import IMAGE_SETS, ImageSet, get_image_set
-from airsplit.data.user_data import Pair, load_user_data
+from airsplit.data.user_data import Pair, get_dtype, load_user_data
 from airsplit.system.inputs import InputSpec, Shape, format_shape
 
 Tensors = tuple[Tensor, ...]
@@ -117,8 +117,7 @@ def load_dataset(
             "take another partition"
         )
     image_set = get_image_set(name)
-    spec = _require_image_input(name, inputs)
-    _require_fit(name, image_set, spec.shape)
+    spec = _require_image_input(name, image_set, inputs)
     train, test = (_adapt(images, image_set, spec) for images in read_images(name, folder))
     return Dataset(train, test, len(image_set.labels), None)
 
@@ -153,7 +152,7 @@ class Standardize:
         left = extra_width // 2
         bordered = pad(images, (left, extra_width - left, top, extra_height - top))
 
-        # Half precision cannot hold 255 · std to the last digit: round once, at the end.
+        # In half precision every step would round; so it is only rounded to at the end.
         exact = torch.promote_types(self.dtype, torch.float32)
         mean, std = (
             WHITE * torch.tensor(values, dtype=exact, device=images.device).view(-1, 1, 1)
@@ -168,25 +167,21 @@ def pass_through(inputs: Tensors) -> Tensors:
     return inputs
 
 
-def _require_image_input(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
-    """Return the only input of a model of images."""
-    is_floating = [
-        spec.dtype == "" or getattr(torch, spec.dtype).is_floating_point for spec in inputs
-    ]
-    if len(inputs) != 1 or len(inputs[0].shape) != 3 or not all(is_floating):
+def _require_image_input(name: str, image_set: ImageSet, inputs: Sequence[InputSpec]) -> InputSpec:
+    """Return the only input of the model; raise if the images do not fit into it."""
+    is_floating = all(get_dtype(spec).is_floating_point for spec in inputs)
+    if len(inputs) != 1 or len(inputs[0].shape) != 3 or not is_floating:
         actual = " and ".join(str(spec) for spec in inputs) or "none"
         raise InvalidValue(
             f"training.dataset {name!r} needs a model with one input of channels x height x width "
             f"in a floating type, e.g. 3x32x32, got {actual}; take another model or dataset"
         )
-    return inputs[0]
 
-
-def _require_fit(name: str, image_set: ImageSet, shape: Shape) -> None:
-    """Raise if the model's input is smaller than the images, or grey where they are in color."""
+    # Grey images can be repeated in three channels; color cannot become grey without loss.
     channels, height, width = image_set.shape
+    shape = inputs[0].shape
     if shape[0] in (channels, 3) and shape[1] >= height and shape[2] >= width:
-        return
+        return inputs[0]
     possible_channels = str(channels) if channels == 3 else f"{channels} or 3"
     example = format_shape((channels, max(height, 32), max(width, 32)))
     raise InvalidValue(
@@ -198,13 +193,13 @@ def _require_fit(name: str, image_set: ImageSet, shape: Shape) -> None:
 
 
 def _adapt(images: Images, image_set: ImageSet, spec: InputSpec) -> Samples:
-    """Return images for an input of the model; they stay bytes until a batch is taken."""
+    """Return images for an input of the model."""
+    # They stay bytes until a batch is taken: floats would need four times the memory.
     if image_set.white == WHITE:
         pixels = torch.from_numpy(images.pixels)
     else:
         pixels = _resize(images.pixels, image_set.white, spec.shape[1:])
-    dtype = getattr(torch, spec.dtype) if spec.dtype else torch.get_default_dtype()
-    prepare = Standardize(spec.shape, image_set.mean, image_set.std, dtype)
+    prepare = Standardize(spec.shape, image_set.mean, image_set.std, get_dtype(spec))
     return Samples((pixels,), torch.from_numpy(images.labels), prepare)
 
 
@@ -236,6 +231,7 @@ def _load_user_dataset(name: str, inputs: Sequence[InputSpec], given: bool) -> D
 
     if not given:
         return Dataset(train, test_samples, classes, None)
+    # The parts lie one after another in `train`.
     ends = np.cumsum([len(labels) for _, labels in parts])
     rows = tuple(
         np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, parts, strict=True)

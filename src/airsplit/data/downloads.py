@@ -23,6 +23,7 @@ Progress = Callable[[int, int], None]
 
 # Seconds without a byte.
 TIMEOUT_S = 30.0
+# Small enough for a live percentage, large enough to cost nothing per chunk.
 CHUNK_BYTES = 1 << 18
 
 
@@ -81,7 +82,8 @@ def download(
 
 
 def _find_missing(image_set: ImageSet, root: Path) -> dict[str, DataFile]:
-    """Return the files that are missing or altered; reads all of them."""
+    """Return the files that are missing or altered."""
+    # Read all of them: a file may be altered and still have the right length.
     missing = {}
     for path, published in image_set.files.items():
         try:
@@ -97,6 +99,7 @@ def _download_files(
     total_bytes = sum(published.size_bytes for published in files.values())
     bytes_before = 0
     for path, published in files.items():
+        # In the target's folder, so that the move into place is atomic.
         with temporary_file_beside(root / path) as file:
             for done_bytes in _fetch(url + Path(path).name, published, file):
                 progress(bytes_before + done_bytes, total_bytes)
@@ -151,18 +154,23 @@ def _fetch(url: str, published: DataFile, target: Path) -> Iterator[int]:
 
 
 def _read_chunks(url: str) -> Iterator[bytes]:
-    request = urllib.request.Request(url, headers={"User-Agent": "airsplit"})  # noqa: S310 - the addresses are ours
+    # S310 warns of file: addresses; those that come here are in image_sets.
+    # Some servers reject the user agent of urllib.
+    request = urllib.request.Request(url, headers={"User-Agent": "airsplit"})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
             while chunk := response.read(CHUNK_BYTES):
                 yield chunk
     except urllib.error.HTTPError as error:
+        # The error holds the open response.
         error.close()
         raise DownloadFailed(f"{url}: {error}") from None
     except (OSError, http.client.HTTPException) as error:
+        # A URLError wraps the exception that matters, or has a text instead.
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        text = error_line(cause) if isinstance(cause, Exception) else cause
-        raise DownloadFailed(f"{url}: {text}") from None
+        if isinstance(cause, Exception):
+            cause = error_line(cause)
+        raise DownloadFailed(f"{url}: {cause}") from None
 
 
 def unpack(archive: Path, files: Mapping[str, DataFile]) -> Iterator[tuple[str, bytes]]:

@@ -125,12 +125,14 @@ def read_idx(content: bytes, shape: Shape, what: str = "idx file") -> Bytes:
     except zlib.error as error:
         raise FileProblem(f"{what} is not gzip, or damaged: {error}") from None
 
+    # eof: the stream ended here, and its checksum was right.
     if not decompressor.eof or len(raw) != length or not raw.startswith(header):
         sizes = " x ".join(map(str, shape))
         raise FileProblem(
             f"{what} must hold {sizes} bytes in idx format, "
             f"got {show(raw[: len(header)])}… of {len(raw):,} bytes or more"
         )
+    # np.frombuffer gives a read-only view of the bytes.
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape).copy()
 
 
@@ -163,6 +165,7 @@ def read_pickled_batch(
 ) -> tuple[Bytes, Ints]:
     """Return the arrays `data` and `labels` of a batch that was pickled by Python 2."""
     try:
+        # Python 2 pickled pixels as text; as bytes, none of them is decoded.
         batch = ByteArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
         # A damaged pickle can raise anything.
@@ -172,6 +175,7 @@ def read_pickled_batch(
 
     if not isinstance(batch, dict):
         batch = {}
+    # The unpickler lets through any shape and any labels, so both are checked here.
     data = batch.get(b"data")
     labels = batch.get(b"labels")
     if not isinstance(data, _Array) or data.values is None or data.values.shape != (rows, columns):
@@ -179,6 +183,7 @@ def read_pickled_batch(
     if (
         not isinstance(labels, list)
         or len(labels) != rows
+        # type, because True is an instance of int.
         or not all(type(label) is int and 0 <= label < 256 for label in labels)
     ):
         raise FileProblem(f"{what} must hold {rows} small whole numbers as 'labels'")
@@ -188,6 +193,7 @@ def read_pickled_batch(
 class _Dtype:
     """A stand-in for numpy.dtype that keeps its code and ignores its state."""
 
+    # Without a __dict__, a pickle can add no attribute.
     __slots__ = ("code",)
 
     def __init__(self, code: object, *_: object) -> None:
@@ -206,6 +212,7 @@ class _Array:
         self.values: Bytes | None = None
 
     def __setstate__(self, state: Any) -> None:
+        # numpy's state: version, shape, dtype, Fortran order, content.
         _, shape, dtype, columns_first, content = state
         if (
             not isinstance(dtype, _Dtype)
@@ -222,6 +229,7 @@ class ByteArrayUnpickler(pickle.Unpickler):
 
     STAND_INS: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
+        # Only an argument of _reconstruct, which ignores it.
         ("numpy", "ndarray"): "ndarray",
         ("numpy", "dtype"): _Dtype,
     }
@@ -233,10 +241,11 @@ class ByteArrayUnpickler(pickle.Unpickler):
 
 
 def _load_digits(image_set: ImageSet) -> tuple[Images, Images]:
-    """Split scikit-learn's digits, by a permutation that never changes."""
+    """Split scikit-learn's digits at random, always the same way."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
+    # Another permutation would be another test set, and change all results on digits.
     rows = generator(0, "digits").permutation(len(digits.target))
     pixels = digits.images[rows].astype(np.uint8).reshape(-1, *image_set.shape)
     labels = digits.target[rows].astype(np.int64)

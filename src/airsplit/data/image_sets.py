@@ -13,6 +13,7 @@ from pathlib import Path
 from airsplit.core.errors import require_choice
 from airsplit.system.inputs import Shape
 
+# Class names, in the order of their numbers.
 DIGITS = tuple("0123456789")
 CLOTHES = (
     "T-shirt/top",
@@ -39,7 +40,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """What is known about a data set before it is read.
+    """A built-in data set, as far as it is known before it is read.
 
     Attributes:
         title: Its name in figures.
@@ -125,6 +126,7 @@ IMAGE_SETS = {
         mean=(0.1307,),
         std=(0.3081,),
         files=MNIST_FILES,
+        # PyTorch's mirror: the original site turns downloads away.
         url="https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
     "fashion-mnist": ImageSet(
@@ -175,6 +177,7 @@ def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     '/data'
     """
     if folder is None:
+        # An empty variable counts as unset.
         folder = os.environ.get("AIRSPLIT_DATA") or None
     if folder is None:
         cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -194,6 +197,7 @@ def find_missing_files(name: str, folder: str | os.PathLike[str] | None = None) 
         try:
             is_there = (root / path).stat().st_size == published.size_bytes
         except OSError:
+            # Missing, or in a folder that cannot be read.
             is_there = False
         if not is_there:
             missing.append(path)

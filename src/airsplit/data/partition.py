@@ -55,9 +55,20 @@ def partition(
     labels = np.asarray(labels)
     size = _get_size(len(labels), devices, samples_per_device)
     if kind == "iid":
-        return _partition_iid(len(labels), devices, seed, samples_per_device)
+        order = generator(seed, "iid").permutation(len(labels))
+        if samples_per_device is None:
+            parts = np.array_split(order, devices)
+        else:
+            parts = np.split(order[: devices * size], devices)
+        return [np.sort(rows) for rows in parts]
 
-    classes = _number_classes(kind, labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise InvalidValue(
+            f'partition "{kind}" needs labels that are one whole number per sample, '
+            f'got {labels.dtype} of shape {show(labels.shape)}; take "iid"'
+        )
+    # Classes are numbered from 0 without gaps, whatever numbers the labels are.
+    classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if kind == "dirichlet":
         require_number("alpha", alpha, above=0)
         return _partition_dirichlet(classes, devices, size, seed, alpha)
@@ -73,30 +84,25 @@ def partition_samples(settings: TrainingSettings, labels: NDArray[Any], devices:
     [2, 2, 2]
     """
     if ":" in settings.partition:
-        return _partition_by_path(settings, labels, devices)
+        divide = import_factory(
+            settings.partition, "training.partition", "a list of arrays of sample indices"
+        )
+        # The labels are the data set's own memory, so the function gets a copy.
+        parts = divide(
+            np.array(labels),
+            devices,
+            generator(settings.seed, "partition"),
+            **settings.partition_arguments,
+        )
+        return check_partition(parts, len(labels), devices, settings.partition)
+
     options: dict[str, Any] = {}
     for key in ("alpha", "labels_per_device", "samples_per_device"):
         value = getattr(settings, key)
+        # None: the setting belongs to another partition.
         if value is not None:
             options[key] = value
     return partition(settings.partition, labels, devices, seed=settings.seed, **options)
-
-
-def _partition_by_path(
-    settings: TrainingSettings, labels: NDArray[Any], devices: int
-) -> list[Ints]:
-    """Let the user's function divide the samples, and check what it returns."""
-    divide = import_factory(
-        settings.partition, "training.partition", "a list of arrays of sample indices"
-    )
-    # The labels are the data set's own memory, so the function gets a copy.
-    parts = divide(
-        np.array(labels),
-        devices,
-        generator(settings.seed, "partition"),
-        **settings.partition_arguments,
-    )
-    return check_partition(parts, len(labels), devices, settings.partition)
 
 
 def check_partition(parts: object, samples: int, devices: int, path: str) -> list[Ints]:
@@ -137,7 +143,7 @@ def _check_rows(field: str, part: object, samples: int) -> Ints:
     try:
         rows = np.asarray(part)
     except (TypeError, ValueError):
-        # Lists of different lengths make no array.
+        # Lists of different lengths do not form an array.
         rows = np.asarray(None)
     if rows.size == 0:
         raise InvalidValue(f"{field} must be at least one, got none; use fewer devices")
@@ -167,6 +173,7 @@ def get_sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | N
         return None
     sizes = np.full(devices, samples // devices)
     if settings.partition == "iid":
+        # The first parts of np.array_split are the larger ones.
         sizes[: samples % devices] += 1
     return sizes
 
@@ -221,25 +228,6 @@ def _get_size(samples: int, devices: int, samples_per_device: int | None) -> int
     return size
 
 
-def _number_classes(kind: str, labels: NDArray[Any]) -> Ints:
-    """Return labels as whole numbers from 0 without gaps."""
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise InvalidValue(
-            f'partition "{kind}" needs labels that are one whole number per sample, '
-            f'got {labels.dtype} of shape {show(labels.shape)}; take "iid"'
-        )
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
-def _partition_iid(samples: int, devices: int, seed: int, size: int | None) -> list[Ints]:
-    order = generator(seed, "iid").permutation(samples)
-    if size is None:
-        parts = np.array_split(order, devices)
-    else:
-        parts = np.split(order[: devices * size], devices)
-    return [np.sort(rows) for rows in parts]
-
-
 def _partition_dirichlet(
     classes: Ints, devices: int, size: int, seed: int, alpha: float
 ) -> list[Ints]:
@@ -268,6 +256,7 @@ def _draw_counts(rng: np.random.Generator, mix: Floats, size: int, remaining: In
     all of these have run out, by the number of samples remaining.
     """
     drawn = np.zeros_like(remaining)
+    # Each pass but the last uses up a class, so there are at most as many passes as classes.
     while size > 0:
         weights = np.where(remaining > drawn, mix, 0.0)
         if weights.sum() < _LEAST_WEIGHT:
@@ -294,6 +283,7 @@ def _partition_shards(
     used = generator(seed, "samples in shards").permutation(len(classes))[: devices * size]
     rows = used[np.argsort(classes[used], kind="stable")]
 
+    # The first shards of the permutation become the larger ones; both kinds are dealt in turn.
     shards = generator(seed, "shards").permutation(devices * shards_per_device)
     large_per_device = size % shards_per_device
     large = shards[: devices * large_per_device]
@@ -308,5 +298,6 @@ def _partition_shards(
 
 def _group_by_owner(rows: Ints, owners: Ints, devices: int) -> list[Ints]:
     """Return the rows of each owner, ascending."""
+    # By owner, then by row: the last key of lexsort comes first.
     order = np.lexsort((rows, owners))
     return np.split(rows[order], np.cumsum(np.bincount(owners, minlength=devices))[:-1])

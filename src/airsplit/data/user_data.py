@@ -85,10 +85,16 @@ def _check_pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
     names = [f"{field} inputs"]
     if len(specs) > 1:
         names = [f"{field} inputs[{number}]" for number in range(len(specs))]
-    tensors = tuple(
-        _check_input(name, array, spec)
-        for name, array, spec in zip(names, arrays, specs, strict=True)
-    )
+    tensors = []
+    for name, array, spec in zip(names, arrays, specs, strict=True):
+        tensor = _to_tensor(name, array)
+        if tuple(tensor.shape[1:]) != spec.shape:
+            raise InvalidValue(
+                f"{name} must have the shape samples x {format_shape(spec.shape)}, as the model "
+                f"expects, got {format_shape(tuple(tensor.shape))}; reshape it"
+            )
+        tensors.append(_convert(name, tensor, get_dtype(spec)))
+
     checked_labels = _check_labels(f"{field} labels", labels, specs)
     for name, tensor in zip(names, tensors, strict=True):
         if len(tensor) != len(checked_labels):
@@ -96,17 +102,7 @@ def _check_pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
                 f"{name} must have a row for each of the {len(checked_labels)} labels, "
                 f"got {len(tensor)}"
             )
-    return tensors, checked_labels
-
-
-def _check_input(field: str, value: Any, spec: InputSpec) -> Tensor:
-    tensor = _to_tensor(field, value)
-    if tuple(tensor.shape[1:]) != spec.shape:
-        raise InvalidValue(
-            f"{field} must have the shape samples x {format_shape(spec.shape)}, as the model "
-            f"expects, got {format_shape(tuple(tensor.shape))}; reshape it"
-        )
-    return _convert(field, tensor, _get_dtype(spec))
+    return tuple(tensors), checked_labels
 
 
 def _check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
@@ -116,9 +112,10 @@ def _check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
             f"{field} must be whole numbers or floats, got {_name(tensor.dtype)}; convert them"
         )
     if tensor.is_floating_point():
-        dtypes = [_get_dtype(spec) for spec in specs]
-        floating = [dtype for dtype in dtypes if dtype.is_floating_point]
-        return _convert(field, tensor, floating[0] if floating else torch.get_default_dtype())
+        # Labels of a regression are compared with outputs, which have the type of the weights.
+        dtypes = (get_dtype(spec) for spec in specs)
+        floating = (dtype for dtype in dtypes if dtype.is_floating_point)
+        return _convert(field, tensor, next(floating, torch.get_default_dtype()))
 
     if tensor.dtype == torch.bool:
         tensor = tensor.to(torch.int64)
@@ -134,7 +131,15 @@ def _check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
 def _to_tensor(field: str, value: Any) -> Tensor:
     """Return a tensor on the CPU with one row per sample; the value itself is not changed."""
     if isinstance(value, np.ndarray):
-        value = _from_numpy(field, value)
+        if value.dtype.kind not in "fiub":
+            raise InvalidValue(
+                f"{field} must be an array of numbers, got {value.dtype}; convert it"
+            )
+        # torch has no type for long doubles.
+        is_wide = value.dtype.kind == "f" and value.dtype.itemsize > 8
+        dtype = np.dtype(np.float64) if is_wide else value.dtype.newbyteorder("=")
+        # torch warns of read-only arrays, and fails on negative strides and foreign byte orders.
+        value = torch.from_numpy(np.require(value, dtype=dtype, requirements=["C", "W"]))
     if (
         not isinstance(value, Tensor)
         or value.layout != torch.strided
@@ -152,18 +157,6 @@ def _to_tensor(field: str, value: Any) -> Tensor:
     return value.detach().cpu()
 
 
-def _from_numpy(field: str, array: np.ndarray[Any, Any]) -> Tensor:
-    """Return a tensor that shares the array's memory, or a copy if torch cannot share it."""
-    if array.dtype.kind not in "fiub":
-        raise InvalidValue(f"{field} must be an array of numbers, got {array.dtype}; convert it")
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        dtype = np.dtype(np.float64)
-    else:
-        dtype = array.dtype.newbyteorder("=")
-    # torch warns of read-only arrays, and fails on negative strides and foreign byte orders.
-    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
-
-
 def _convert(field: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the same values in another type of the same kind; raise if it cannot hold them."""
     if _get_kind(tensor.dtype) != _get_kind(dtype):
@@ -171,6 +164,7 @@ def _convert(field: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
             f"{field} must be {_get_kind(dtype)}, as the model expects ({_name(dtype)}), "
             f"got {_name(tensor.dtype)}; convert them"
         )
+    # A cast never raises: what does not fit becomes infinite, or wraps around.
     converted = tensor.to(dtype)
     if dtype.is_floating_point:
         is_held = torch.isfinite(converted)
@@ -206,7 +200,8 @@ def _require_like(name: str, labels: Tensor, first_name: str, first: Tensor) -> 
     )
 
 
-def _get_dtype(spec: InputSpec) -> torch.dtype:
+def get_dtype(spec: InputSpec) -> torch.dtype:
+    """Return the type of an input; torch's default if the spec names none."""
     return getattr(torch, spec.dtype) if spec.dtype else torch.get_default_dtype()
 
 

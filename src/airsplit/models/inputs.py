@@ -153,5 +153,6 @@ def get_declared_inputs(module: object) -> tuple[InputSpec, ...] | None:
 def _weight_dtype(module: nn.Module) -> torch.dtype:
     import torch
 
+    # A model in half precision takes half precision; the first floating parameter decides.
     dtypes = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(dtypes, torch.get_default_dtype())

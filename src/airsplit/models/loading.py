@@ -71,7 +71,9 @@ def build_model(
 def resolve_inputs(name: str, module: nn.Module, inputs: Inputs | None) -> Inputs:
     """Return the inputs of a loaded model: `inputs` if given, else those that it declares."""
     if inputs is not None:
-        return inputs if ":" in name else (require_one_input(name, inputs),)
+        if ":" in name:
+            return inputs
+        return (require_one_input(name, inputs),)
     declared = get_declared_inputs(module)
     if declared is None:
         raise InvalidValue(
@@ -129,6 +131,7 @@ def _call_on_device(device: str | None, factory: Callable[[], Any]) -> Any:
         with torch.device(device):
             return factory()
 
+    # A factory may read a value, load weights in its own way, or else fail without storage.
     with contextlib.suppress(Exception, SystemExit), torch.device("meta"), _ignore_meta_loading():
         return factory()
     # This model is profiled, not trained, so it must not consume random numbers.

@@ -74,6 +74,7 @@ def explain(
     inputs: Tensor | tuple[Tensor, ...] | None = None,
 ) -> tuple[Profile, list[IllegalSplit]]:
     """Return a module's profile, and the places where it cannot be cut, each with the reason."""
+    # Imports torch.
     from airsplit.models.splits import find_splits
 
     examples = make_example_inputs(model, input_shape, inputs)
@@ -137,6 +138,7 @@ def _find_shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]
 
     shape = None
     if inputs is not None:
+        # Shipped profiles are of float32 weights, and of token ids where a model takes those.
         spec = require_one_input(name, inputs)
         if spec.dtype not in ("", MODELS[name].dtype or "float32"):
             return None

@@ -34,11 +34,13 @@ class GPT(nn.Module):
             *(Block(width, heads, dropout, causal=True) for _ in range(layers))
         )
         self.norm = nn.LayerNorm(width)
+        # No bias, as in GPT-2: a tied head has only the weight of the embedding.
         self.head = nn.Linear(width, vocabulary, bias=False)
         if tied:
             self.head.weight = self.tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
+        # A shorter text than the context uses the first positions.
         times = torch.arange(ids.shape[1], device=ids.device)
         x = self.dropout(self.tokens(ids) + self.positions(times))
         logits: Tensor = self.head(self.norm(self.blocks(x)))
@@ -78,4 +80,6 @@ def _build_embedding(rows: int, width: int) -> nn.Embedding:
     """Return an embedding with weights from N(0, 0.02²), as in GPT-2."""
     # From torch's own N(0, 1), a tied head would start out wrong and sure of it.
     weight = nn.init.trunc_normal_(torch.empty(rows, width), std=0.02)
-    return nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call, no-any-return]
+    return nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call, no-any-return]
+        weight, freeze=False
+    )

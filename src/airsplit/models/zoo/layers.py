@@ -22,6 +22,7 @@ class FlatLinear(nn.Linear):
     torch.Size([7, 5])
     """
 
+    # torch's name of the argument: callers may pass it by keyword.
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input.flatten(1))
 

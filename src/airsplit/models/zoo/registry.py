@@ -161,7 +161,9 @@ def find_shipped_name(
         for key, value in arguments.items()
         if key not in axes or _parse_size(value) != shape[axes[key]]
     }
-    return format_profile_name(name, shape, others) if (name, shape, others) in SHIPPED else None
+    if (name, shape, others) not in SHIPPED:
+        return None
+    return format_profile_name(name, shape, others)
 
 
 def _get_entry(name: str) -> ModelEntry:

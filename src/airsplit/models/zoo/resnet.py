@@ -24,12 +24,14 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels: int, filters: int, stride: int = 1) -> None:
         super().__init__()
+        # No bias: the batch normalization behind it would subtract it again.
         self.conv1 = nn.Conv2d(channels, filters, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(filters)
         self.relu1 = nn.ReLU()
         self.conv2 = nn.Conv2d(filters, filters, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(filters)
         self.shortcut: nn.Module = nn.Identity()
+        # The paper's option B; its option A, zero padding, is not a layer.
         if stride != 1 or channels != filters:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(channels, filters, 1, stride, bias=False), nn.BatchNorm2d(filters)
@@ -50,8 +52,8 @@ def resnet20(
 ) -> nn.Sequential:
     """Build the CIFAR ResNet of 6n + 2 layers: three stages of n blocks.
 
-    The stages have `width`, 2 `width` and 4 `width` filters. The first shortcut of the second and
-    third is a 1 x 1 projection with its own normalization; the paper pads with zeros instead.
+    The stages have `width`, 2 `width` and 4 `width` filters. The second and third begin with a 1 x 1
+    projection with its own normalization; the paper's networks for CIFAR pad with zeros instead.
 
     >>> import torch
     >>> resnet20(width=4)(torch.zeros(2, 3, 32, 32)).shape

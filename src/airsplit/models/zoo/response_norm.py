@@ -26,8 +26,9 @@ class ResponseNorm(nn.LocalResponseNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        normed: Tensor = _Normalize.apply(input, self.size, self.alpha, self.beta, self.k, 1)[0]  # type: ignore[no-untyped-call]
-        return normed
+        options = (self.size, self.alpha, self.beta, self.k, 1)
+        normalized: Tensor = _Normalize.apply(input, *options)[0]  # type: ignore[no-untyped-call]
+        return normalized
 
 
 class _Normalize(torch.autograd.Function):
@@ -51,6 +52,7 @@ class _Normalize(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
         x, size, alpha, beta, _, axis = inputs
         _, inverse, scale = output
+        # These are outputs because torch.func saves only inputs and outputs for backward.
         ctx.mark_non_differentiable(inverse, scale)
         ctx.save_for_backward(x, inverse, scale)
         ctx.size = size
@@ -76,7 +78,8 @@ class _Normalize(torch.autograd.Function):
         """Normalize for a batch of models: the channels move one axis to the right."""
         *others, axis = options
         batched = x.movedim(in_dims[0] or 0, 0)
-        results: Results = _Normalize.apply(batched, *others, axis + 1)  # type: ignore[no-untyped-call]
+        options = (*others, axis + 1)
+        results: Results = _Normalize.apply(batched, *options)  # type: ignore[no-untyped-call]
         return results, (0, 0, 0)
 
 
@@ -119,6 +122,7 @@ def _windows_by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
     return sums.reshape(in_memory.shape).permute([order.index(dim) for dim in range(x.dim())])
 
 
+# One matrix for each layer width and direction.
 @lru_cache(maxsize=64)
 def _band(
     channels: int, size: int, before: int, dtype: torch.dtype, device: torch.device

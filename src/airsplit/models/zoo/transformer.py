@@ -29,6 +29,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # (batch, time, 3 · width) -> three of (batch, heads, time, width / heads)
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        # Unlike nn.Dropout, the function does not know the mode.
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.causal)
         out: Tensor = self.projection(mixed.transpose(1, 2).flatten(2))

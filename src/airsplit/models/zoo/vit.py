@@ -47,6 +47,7 @@ class ViT(nn.Module):
         x = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
         x = self.blocks(self.dropout(x + self.positions))
+        # Only the class token: the outputs at the patches are not used.
         logits: Tensor = self.head(self.norm(x[:, 0]))
         return logits
 
