@@ -1,4 +1,4 @@
-"""Run folders written by hand: no training, any size."""
+"""Run folders of any size, written without training."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ learning_rate = 0.05
 
 
 def a_scenario(devices: int = 3, **changes: Any) -> Scenario:
-    """A scenario with some of its settings changed: `training__rounds` is training.rounds."""
+    """Return a scenario with changed settings: `training__rounds` is training.rounds."""
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     return Scenario.from_toml(SCENARIO).replace(**{"fleet.devices": devices} | dotted)
 
 
 def a_plan(devices: int = 3, **changes: Any) -> dict[str, Any]:
-    """A plan that cuts the first device at pool1, the others at pool2."""
+    """Return a plan that cuts the first device at pool1, the others at pool2."""
     rest = devices - 1
     columns = {
         "splits": [4, *[8] * rest],
@@ -64,7 +64,7 @@ def a_plan(devices: int = 3, **changes: Any) -> dict[str, Any]:
 
 
 def a_record(number: int, devices: int = 3, **changes: Any) -> RoundRecord:
-    """A round of 4 s: each device computes for 1 s, sends for 2 s and waits for 1 s."""
+    """Return a round of 4 s: each device computes 1 s, sends 2 s and waits 1 s."""
     tested = {
         "test_accuracy": min(0.1 * number, 1.0),
         "test_accuracy_spread": 0.02,
@@ -107,7 +107,7 @@ def a_run(
 
 
 def a_long_run(folder: Path, rounds: int, devices: int) -> Path:
-    """A run that is too long and too wide to be drawn whole."""
+    """Write a run of many rounds and devices."""
     rng = np.random.default_rng(0)
     noise = rng.random((4, devices)).round(5)
     waits = tuple(noise[3].tolist())

@@ -1,4 +1,4 @@
-"""The page of a comparison."""
+"""The page of a comparison: headline, table, curves and links, and its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from report.run_folders import a_record, a_run, a_scenario
 
 
 def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
-    """SFL, and FedAvg as accurate but slower, with two seeds each."""
+    """Return SFL, and FedAvg as accurate but slower, with two seeds each."""
     runs = {
         algorithm: Trials(
             tuple(
@@ -34,12 +34,12 @@ def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
     )
 
 
-def test_it_says_who_is_first_and_links_to_each_run(tmp_path: Path) -> None:
+def test_the_page_names_the_first_algorithm_and_links_to_each_run(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(), tmp_path).read_text()
     assert "<h1>SFL and FedAvg side by side</h1>" in page
-    said = page.replace("\N{NO-BREAK SPACE}", " ")
+    text = page.replace("\N{NO-BREAK SPACE}", " ")
     assert (
-        "The first to get 40 % right is SFL, after 4.00 s; FedAvg takes 3.0 times as long." in said
+        "The first to get 40 % right is SFL, after 4.00 s; FedAvg takes 3.0 times as long." in text
     )
     links = re.findall(r'href="([^"]*report\.html)"', page)
     assert links == [
@@ -48,7 +48,7 @@ def test_it_says_who_is_first_and_links_to_each_run(tmp_path: Path) -> None:
     assert len(re.findall(r'role="img" aria-label="[^"]*FedAvg: 40.0 % at the end', page)) == 2
 
 
-def test_the_headline_says_how_good_each_is_in_the_end() -> None:
+def test_the_headline_has_the_final_accuracy_of_each_algorithm() -> None:
     comparison = a_comparison()
     ahead = Trials(
         tuple(
@@ -58,19 +58,18 @@ def test_the_headline_says_how_good_each_is_in_the_end() -> None:
     )
     headline = replace(comparison, trials=comparison.trials | {"fedavg": ahead}).headline
     assert headline.startswith(
-        "After the last round FedAvg gets 80.0 % right, SFL 40.0 %. The first to get 40 % right is SFL, after 4.00 s;"
+        "After the last round FedAvg gets 80.0 % right, SFL 40.0 %. "
+        "The first to get 40 % right is SFL, after 4.00 s;"
     )
     alone = replace(comparison, trials={"sfl": comparison.trials["sfl"]}).to_dict()
     assert (
-        alone["headline"]
-        == "After the last round SFL gets 40.0 % right. The first to get 40 % right is SFL, after 4.00 s."
+        alone["headline"] == "After the last round SFL gets 40.0 % right. "
+        "The first to get 40 % right is SFL, after 4.00 s."
     )
     assert comparison.columns[:3] == ["final accuracy", "worst device", "time to 40 %"]
 
 
-def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where_computing_is_in_it() -> (
-    None
-):
+def test_received_data_and_energy_are_compared_only_if_they_are_counted() -> None:
     comparison = a_comparison()
     assert comparison.columns[3:] == ["all rounds", "sent up", "devices' work"]
     assert comparison.rows[0].energy_j is None
@@ -79,16 +78,16 @@ def test_what_is_received_is_compared_where_the_clock_counts_it_and_energy_where
     assert both.format_row(both.rows[0])[4:] == ["12.0 kB", "6.00 kB", "12.0 MMAC", "6.00 J"]
 
 
-def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None:
+def test_diverged_seeds_are_named_and_left_out_of_means(tmp_path: Path) -> None:
     comparison = a_comparison()
-    one = Trials(comparison.trials["fedavg"].runs[:1])
+    first_seed = Trials(comparison.trials["fedavg"].runs[:1])
     nan = "the loss is not finite"
-    some = replace(
+    partly = replace(
         comparison,
-        trials=comparison.trials | {"fedavg": one},
+        trials=comparison.trials | {"fedavg": first_seed},
         diverged={"sfl": {}, "fedavg": {1: Divergence(2, nan)}},
     )
-    assert some.format_row(some.rows[1])[:4] == [
+    assert partly.format_row(partly.rows[1])[:4] == [
         "40.0 % (1 of 2 diverged)",
         "5.0 %",
         "only 1 of 2",
@@ -96,17 +95,24 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
     ]
     assert (
         "FedAvg does so with only 1 of 2 seeds. Diverged: FedAvg with seed 1 in round 2."
-        in some.headline
+        in partly.headline
     )
-    assert (some.rows[1].reached, some.rows[1].diverged) == (1, {1: 2})
+    assert (partly.rows[1].reached, partly.rows[1].diverged) == (1, {1: 2})
     both = {0: Divergence(3, nan), 1: Divergence(2, nan)}
-    none = replace(
+    wholly = replace(
         comparison,
         trials=comparison.trials | {"fedavg": Trials(())},
         diverged={"sfl": {}, "fedavg": both},
     )
-    assert none.format_row(none.rows[1]) == ["diverged in rounds 2, 3", "–", "never", "–", "–", "–"]
-    page = write_comparison(none, tmp_path).read_text()
+    assert wholly.format_row(wholly.rows[1]) == [
+        "diverged in rounds 2, 3",
+        "–",
+        "never",
+        "–",
+        "–",
+        "–",
+    ]
+    page = write_comparison(wholly, tmp_path).read_text()
     assert (
         "FedAvg never does. Diverged: FedAvg with seed 0 in round 3, FedAvg with seed 1 in round 2."
         in page
@@ -114,7 +120,7 @@ def test_seeds_that_diverged_are_in_no_mean_and_are_told(tmp_path: Path) -> None
     assert "After the last round SFL gets 40.0\N{NO-BREAK SPACE}% right." in page
 
 
-def test_times_that_are_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
+def test_times_far_apart_are_drawn_on_a_logarithmic_axis(tmp_path: Path) -> None:
     assert "logarithmic" not in write_comparison(a_comparison(), tmp_path).read_text()
     assert (
         "virtual time in s, logarithmic"
@@ -125,10 +131,10 @@ def test_times_that_are_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) ->
 def test_without_an_accuracy_there_are_no_curves(tmp_path: Path) -> None:
     page = write_comparison(a_comparison(test_accuracy=None), tmp_path).read_text()
     assert "There is no accuracy that all of them reach." in page
-    assert "How they learned" not in page
+    assert "Learning curves" not in page
 
 
-def test_who_never_gets_there_is_told(tmp_path: Path) -> None:
+def test_algorithms_that_never_reach_the_target_are_named(tmp_path: Path) -> None:
     comparison = a_comparison()
     worse = Trials(
         tuple(tuple(a_record(n, test_accuracy=0.1) for n in range(1, 5)) for _ in range(2))
@@ -141,9 +147,8 @@ def test_who_never_gets_there_is_told(tmp_path: Path) -> None:
     assert "None of them gets 90\N{NO-BREAK SPACE}% right." in page
 
 
-# ---- from its folder ----------------------------------------------------------------------------------------------------------
 def a_folder(comparison: Comparison, folder: Path) -> Path:
-    """What `airsplit compare` leaves behind, but for the page."""
+    """Write a folder as `airsplit compare` does, without the page."""
     for algorithm, trials in comparison.trials.items():
         for seed, records in zip(comparison.seeds, trials.runs, strict=True):
             scenario = comparison.scenario.replace(
@@ -161,7 +166,7 @@ def test_the_folder_of_a_comparison_gives_the_same_page_again(tmp_path: Path) ->
     assert write_comparison(read_comparison(folder), folder).read_text() == first
 
 
-def test_the_folder_of_a_comparison_knows_who_diverged(tmp_path: Path) -> None:
+def test_the_folder_of_a_comparison_has_its_divergences(tmp_path: Path) -> None:
     folder = a_folder(a_comparison(), tmp_path)
     run = RunFolder(folder / "fedavg-seed1")
     run.write_records([a_record(1)])
@@ -172,7 +177,7 @@ def test_the_folder_of_a_comparison_knows_who_diverged(tmp_path: Path) -> None:
     }
 
 
-def test_a_run_is_no_comparison(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_is_no_comparison(tmp_path: Path) -> None:
     assert not is_comparison(tmp_path)
     assert not is_comparison(a_folder(a_comparison(), tmp_path) / "sfl-seed0")
 
@@ -180,23 +185,22 @@ def test_a_run_is_no_comparison(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", "{}", '{"algorithms": [{"algorithm": "sgd"}], "seeds": [0], "target": 0.5}']
 )
-def test_a_comparison_that_is_none_is_a_file_problem(tmp_path: Path, text: str) -> None:
+def test_an_invalid_comparison_file_is_a_file_problem(tmp_path: Path, text: str) -> None:
     folder = a_folder(a_comparison(), tmp_path)
     (folder / "comparison.json").write_text(text)
     with pytest.raises(FileProblem, match=r"comparison.json'"):
         read_comparison(folder)
 
 
-def test_runs_that_are_not_all_there_are_named(tmp_path: Path) -> None:
+def test_incomplete_runs_are_named(tmp_path: Path) -> None:
     folder = a_folder(a_comparison(), tmp_path)
     RunFolder(folder / "fedavg-seed1").write_records([a_record(1)])
     with pytest.raises(FileProblem, match="runs of fedavg"):
         read_comparison(folder)
 
 
-# ---- a metric of the user's own -----------------------------------------------------------------------------------------------
 def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> None:
-    """Less is better, and FedAvg is better and slower."""
+    # Lower is better, and FedAvg is better and slower.
     scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     runs = {
         algorithm: Trials(
@@ -209,8 +213,8 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
         )
         for algorithm, slow, start in (("sfl", 1.0, 8.0), ("fedavg", 9.0, 4.0))
     }
-    found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
-    page = write_comparison(found, tmp_path).read_text().replace("\N{NO-BREAK SPACE}", " ")
+    comparison = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
+    page = write_comparison(comparison, tmp_path).read_text().replace("\N{NO-BREAK SPACE}", " ")
     assert "After the last round mean_error is 1 with FedAvg, 2 with SFL." in page
     assert (
         "The first to get to mean_error 2 is SFL, after 4.00 s; FedAvg takes 4.5 times as long."
@@ -218,16 +222,16 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
     )
     assert "mean_error over rounds" in page
     assert "FedAvg: 1 at the end" in page
-    assert found.columns[:3] == ["final mean_error", "worst device", "time to 2"]
-    assert [found.format_row(row)[0] for row in found.rows] == ["2", "1"]
+    assert comparison.columns[:3] == ["final mean_error", "worst device", "time to 2"]
+    assert [comparison.format_row(row)[0] for row in comparison.rows] == ["2", "1"]
 
 
-def test_a_target_that_none_reaches_is_said_of_a_metric_too() -> None:
+def test_a_target_metric_that_no_algorithm_reaches_is_named() -> None:
     scenario = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     runs = {"sfl": Trials(((a_record(1, test_metric=4.0),),), get_metric(scenario.training))}
-    found = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
+    comparison = Comparison(scenario, (0,), 2.0, runs, {}, has_energy=False)
     assert (
-        found.headline
+        comparison.headline
         == "After the last round mean_error is 4 with SFL. None of them gets to mean_error 2."
     )
-    assert found.format_row(found.rows[0])[2] == "never"
+    assert comparison.format_row(comparison.rows[0])[2] == "never"

@@ -18,7 +18,7 @@ import numpy as np
 from airsplit.core.errors import AirsplitError, FileProblem, UnknownName
 from airsplit.core.formatting import format_percent_bound
 from airsplit.report.overview import title
-from airsplit.report.page import page
+from airsplit.report.page import format_page
 from airsplit.report.scales import thin
 from airsplit.runs.folder import (
     DIVERGENCE_FILE,
@@ -195,7 +195,7 @@ class LiveRun:
         """The page about it, as it is now."""
         with self._lock:
             self._refresh(float("inf"))
-            return page(self._history)
+            return format_page(self._history)
 
 
 def _is_looked_into(folder: str) -> bool:

@@ -1,4 +1,7 @@
-"""Pictures as inline SVG: lines over an axis, and bars.  Colors are classes of the style sheet, so they follow light and dark."""
+"""Charts as inline SVG: lines over an axis, and bars.
+
+Colors are classes of report.css, so that charts follow light and dark.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from airsplit.core.arrays import Floats
-from airsplit.report.markup import Html, tag, together
+from airsplit.report.markup import Html, join, tag
 from airsplit.report.scales import AxisScale, thin
 
-WIDTH, HEIGHT = 360, 216
-LEFT, RIGHT, TOP, BOTTOM = 42, 20, 8, 36
-MOST_DOTS = 30  # a line with more points than this shows no dots
+# In pixels; the page scales a chart to its column.
+WIDTH = 360
+HEIGHT = 216
+LEFT = 42
+RIGHT = 20
+TOP = 8
+BOTTOM = 36
+
+# A line with more points has no dots.
+MOST_DOTS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One number for each of some points; not finite where there is none.  `kind` is its class in the style sheet."""
+    """A line of a chart.
+
+    Attributes:
+        name: Text of the legend.
+        kind: Class in the style sheet.
+        values: One for each x of the chart; NaN for a gap.
+    """
 
     name: str
     kind: str
@@ -27,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """What is shaded, from low to high."""
+    """A shaded area of a chart, from `low` to `high`."""
 
     name: str
     kind: str
@@ -37,69 +53,74 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """A scale, what is said under it, and how its ticks are written."""
+    """A scale, its label, and the format of its ticks."""
 
     scale: AxisScale
     label: str
-    form: Callable[[float], str]
+    format_tick: Callable[[float], str]
 
 
 def line_chart(
-    x: Floats, across: Axis, up: Axis, lines: Sequence[Line], band: Band | None = None, *, alt: str
+    x: Floats,
+    horizontal: Axis,
+    vertical: Axis,
+    lines: Sequence[Line],
+    band: Band | None = None,
+    *,
+    alt: str,
 ) -> Html:
-    """Lines over common points x, with ticks, a grid and no more ink than needed."""
-    shaded = [] if band is None else [_shade(band, x, across.scale, up.scale)]
-    drawn = [_line(line, x, across.scale, up.scale) for line in lines]
-    inside = [*_rows(up), *_columns(across), *shaded, *drawn]
-    return tag(
-        "svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=alt, class_="chart"
-    )
+    """Return a chart of lines over common x, with ticks and a grid."""
+    inside = [*_draw_vertical_axis(vertical), *_draw_horizontal_axis(horizontal)]
+    # Lines lie over the band.
+    if band is not None:
+        inside.append(_draw_band(band, x, horizontal.scale, vertical.scale))
+    inside += [_draw_line(line, x, horizontal.scale, vertical.scale) for line in lines]
+    view = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", *inside, viewBox=view, role="img", aria_label=alt, class_="chart")
 
 
 def legend(entries: Sequence[Line | Band]) -> Html:
-    """Which line is which."""
-    return tag(
-        "p", *(tag("span", _key(entry), " ", entry.name) for entry in entries), class_="legend"
-    )
+    """Return a legend of lines and bands."""
+    keys = []
+    for entry in entries:
+        if isinstance(entry, Line):
+            sample = tag("path", d="M0 6H24", class_=f"line {entry.kind}")
+        else:
+            sample = tag("rect", x=0, y=0, width=24, height=12, class_=f"band {entry.kind}")
+        keys.append(_legend_entry(sample, entry.name))
+    return tag("p", *keys, class_="legend")
 
 
-def swatches(kinds: dict[str, str]) -> Html:
-    """Which part of a bar is which: class and name."""
-    square = {
-        kind: _small(tag("rect", x=6, y=0, width=12, height=12, class_=f"fill {kind}"))
-        for kind in kinds
-    }
-    return tag(
-        "p",
-        *(tag("span", square[kind], " ", word) for kind, word in kinds.items()),
-        class_="legend",
-    )
+def bar_legend(kinds: dict[str, str]) -> Html:
+    """Return a legend of the parts of a bar, given as class and name."""
+    keys = []
+    for kind, text in kinds.items():
+        square = tag("rect", x=6, y=0, width=12, height=12, class_=f"fill {kind}")
+        keys.append(_legend_entry(square, text))
+    return tag("p", *keys, class_="legend")
+
+
+def _legend_entry(sample: Html, text: str) -> Html:
+    key = tag("svg", sample, viewBox="0 0 24 12", class_="key", aria_hidden="true")
+    return tag("span", key, " ", text)
 
 
 def bar(parts: dict[str, float]) -> Html:
-    """Parts of one, side by side: class and length.  What they lack to one stays empty.
+    """Return a bar of parts, given as class and fraction; the rest stays empty.
 
     >>> bar({"compute": 0.25, "idle": 0.5}).count("<rect")
     3
     """
+    rects = [tag("rect", x=0, y=0, width=1000, height=10, class_="track")]
     starts = np.cumsum([0.0, *parts.values()])
-    pieces = [
-        tag(
-            "rect",
-            x=_n(1000 * start),
-            y=0,
-            width=_n(1000 * length),
-            height=10,
-            class_=f"fill {kind}",
-        )
-        for (kind, length), start in zip(parts.items(), starts, strict=False)
-        if length > 0
-    ]
-    track = tag("rect", x=0, y=0, width=1000, height=10, class_="track")
+    for (kind, length), start in zip(parts.items(), starts[:-1], strict=True):
+        if length > 0:
+            place = {"x": _format(1000 * start), "y": 0, "width": _format(1000 * length)}
+            rects.append(tag("rect", **place, height=10, class_=f"fill {kind}"))
+    # Stretched to the width of its column, unlike a chart.
     return tag(
         "svg",
-        track,
-        *pieces,
+        *rects,
         viewBox="0 0 1000 10",
         preserveAspectRatio="none",
         class_="bar",
@@ -107,88 +128,85 @@ def bar(parts: dict[str, float]) -> Html:
     )
 
 
-def _key(entry: Line | Band) -> Html:
-    if isinstance(entry, Line):
-        return _small(tag("path", d="M0 6H24", class_=f"line {entry.kind}"))
-    return _small(tag("rect", x=0, y=0, width=24, height=12, class_=f"band {entry.kind}"))
+def _draw_line(line: Line, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+    known = np.isfinite(line.values)
+    x = x[known]
+    y = line.values[known]
+    rows = thin(y)
+    points = _points(x[rows], y[rows], horizontal, vertical)
+    dots = []
+    if len(points) <= MOST_DOTS:
+        dots = [tag("circle", cx=a, cy=b, r=2.2, class_=f"dot {line.kind}") for a, b in points]
+    return join(tag("polyline", points=_format_points(points), class_=f"line {line.kind}"), *dots)
 
 
-def _small(inside: Html) -> Html:
-    return tag("svg", inside, viewBox="0 0 24 12", class_="key", aria_hidden="true")
+def _draw_band(band: Band, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+    known = np.isfinite(band.low) & np.isfinite(band.high)
+    x = x[known]
+    low = band.low[known]
+    high = band.high[known]
+    rows = thin(high)
+    # There along the upper edge, and back along the lower one.
+    upper = _points(x[rows], high[rows], horizontal, vertical)
+    lower = _points(x[rows], low[rows], horizontal, vertical)
+    outline = _format_points([*upper, *reversed(lower)])
+    return tag("polygon", points=outline, class_=f"band {band.kind}")
 
 
-def _line(line: Line, x: Floats, across: AxisScale, up: AxisScale) -> Html:
-    there = np.isfinite(line.values)
-    x, y = x[there], line.values[there]
-    kept = thin(y)
-    points = _points(x[kept], y[kept], across, up)
-    dots = (
-        [tag("circle", cx=a, cy=b, r=2.2, class_=f"dot {line.kind}") for a, b in points]
-        if len(points) <= MOST_DOTS
-        else []
-    )
-    return together(tag("polyline", points=_joined(points), class_=f"line {line.kind}"), *dots)
-
-
-def _shade(band: Band, x: Floats, across: AxisScale, up: AxisScale) -> Html:
-    there = np.isfinite(band.low) & np.isfinite(band.high)
-    x, low, high = x[there], band.low[there], band.high[there]
-    kept = thin(high)
-    outline = [
-        *_points(x[kept], high[kept], across, up),
-        *reversed(_points(x[kept], low[kept], across, up)),
-    ]
-    return tag("polygon", points=_joined(outline), class_=f"band {band.kind}")
-
-
-def _rows(up: Axis) -> list[Html]:
-    """A line and a number at each tick of the upright axis."""
-    heights = _down(up.scale.places(up.scale.ticks))
+def _draw_vertical_axis(axis: Axis) -> list[Html]:
+    """Return a grid line and a number for each tick."""
+    heights = _y_pixels(axis.scale.places(axis.scale.ticks))
     grid = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid") for y in heights]
-    words = [
-        tag("text", up.form(t), x=LEFT - 6, y=y, dy="0.35em", text_anchor="end")
-        for t, y in zip(up.scale.ticks, heights, strict=True)
+    numbers = [
+        tag("text", axis.format_tick(t), x=LEFT - 6, y=y, dy="0.35em", text_anchor="end")
+        for t, y in zip(axis.scale.ticks, heights, strict=True)
     ]
-    return [*grid, *words]
+    return [*grid, *numbers]
 
 
-def _columns(across: Axis) -> list[Html]:
-    bottom, places = HEIGHT - BOTTOM, _right(across.scale.places(across.scale.ticks))
-    axis = tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom, class_="axis")
-    words = [
-        together(
+def _draw_horizontal_axis(axis: Axis) -> list[Html]:
+    """Return the axis itself, a mark and a number for each tick, and the label."""
+    bottom = HEIGHT - BOTTOM
+    places = _x_pixels(axis.scale.places(axis.scale.ticks))
+    ticks = [
+        join(
             tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 3, class_="axis"),
-            tag("text", across.form(t), x=x, y=bottom + 14, text_anchor="middle"),
+            tag("text", axis.format_tick(t), x=x, y=bottom + 14, text_anchor="middle"),
         )
-        for t, x in zip(across.scale.ticks, places, strict=True)
+        for t, x in zip(axis.scale.ticks, places, strict=True)
     ]
+    middle = (LEFT + WIDTH - RIGHT) / 2
     return [
-        axis,
-        *words,
-        tag("text", across.label, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle"),
+        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom, class_="axis"),
+        *ticks,
+        tag("text", axis.label, x=middle, y=HEIGHT - 6, text_anchor="middle"),
     ]
 
 
-def _points(x: Floats, y: Floats, across: AxisScale, up: AxisScale) -> list[tuple[str, str]]:
-    return list(zip(_right(across.places(x)), _down(up.places(y)), strict=True))
+def _points(
+    x: Floats, y: Floats, horizontal: AxisScale, vertical: AxisScale
+) -> list[tuple[str, str]]:
+    return list(zip(_x_pixels(horizontal.places(x)), _y_pixels(vertical.places(y)), strict=True))
 
 
-def _right(places: Floats) -> list[str]:
-    return [_n(LEFT + place * (WIDTH - LEFT - RIGHT)) for place in places.tolist()]
+def _x_pixels(places: Floats) -> list[str]:
+    return [_format(LEFT + place * (WIDTH - LEFT - RIGHT)) for place in places.tolist()]
 
 
-def _down(places: Floats) -> list[str]:
-    return [_n(HEIGHT - BOTTOM - place * (HEIGHT - BOTTOM - TOP)) for place in places.tolist()]
+def _y_pixels(places: Floats) -> list[str]:
+    # SVG counts from the top.
+    height = HEIGHT - BOTTOM - TOP
+    return [_format(HEIGHT - BOTTOM - place * height) for place in places.tolist()]
 
 
-def _joined(points: Sequence[tuple[str, str]]) -> str:
+def _format_points(points: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"{x},{y}" for x, y in points)
 
 
-def _n(number: float) -> str:
-    """A tenth of a pixel is enough.
+def _format(pixels: float) -> str:
+    """Round to a tenth of a pixel, which keeps pages small.
 
-    >>> _n(12.04), _n(3.25)
+    >>> _format(12.04), _format(3.25)
     ('12', '3.2')
     """
-    return f"{number:.1f}".removesuffix(".0")
+    return f"{pixels:.1f}".removesuffix(".0")

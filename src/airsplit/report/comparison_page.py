@@ -1,4 +1,4 @@
-"""report.html of a comparison: the algorithms side by side, and the way to the page of each run."""
+"""report.html of a comparison: algorithms side by side, with links to the pages of their runs."""
 
 from __future__ import annotations
 
@@ -15,186 +15,192 @@ from airsplit.core.formatting import choose_time_unit, pluralize
 from airsplit.core.parsing import read_json
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.report.charts import Axis, Line, legend, line_chart
-from airsplit.report.markup import Html, prose, table, tag, together
-from airsplit.report.page import document
-from airsplit.report.scales import log_scale, loss_scale, span_scale, tick, value_scale
-from airsplit.runs.comparison import AlgorithmSummary, Comparison, load_comparison, name_run_folder
+from airsplit.report.markup import Html, join, paragraph, table, tag
+from airsplit.report.page import format_document
+from airsplit.report.scales import format_tick, log_scale, loss_scale, span_scale, value_scale
+from airsplit.runs.comparison import Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
 from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
 
-KINDS = {
+# Classes of report.css; an algorithm of the user's own is drawn in ink.
+COLORS = {
     "sfl": "blue",
     "fedavg": "orange",
     "split-learning": "red",
     "splitfed-v1": "purple",
     "splitfed-v2": "green",
 }
+# Longest run ÷ shortest, from which the axis of times is logarithmic.
 FAR_APART = 8.0
-"""Longest run ÷ shortest: from there on the axis of times is logarithmic."""
-FACTS = "comparison.json"
+COMPARISON_FILE = "comparison.json"
 
 
-def write_comparison(found: Comparison, folder: Path) -> Path:
-    """Write report.html into the folder of a comparison; where it is."""
+def write_comparison(comparison: Comparison, folder: Path) -> Path:
+    """Write report.html into the folder of a comparison, and return its path."""
     file = folder / "report.html"
-    write_text(file, document(_title(found), _main(found)))
+    write_text(file, format_document(_title(comparison), _body(comparison)))
     return file
 
 
 def is_comparison(folder: str | os.PathLike[str]) -> bool:
-    """Whether `airsplit compare` was at work here: a folder of runs, and not a run itself."""
-    return (Path(folder) / FACTS).exists() and not RunFolder(folder).scenario_file.exists()
+    """Return whether `airsplit compare` wrote a folder: one of runs, and not a run itself."""
+    has_file = (Path(folder) / COMPARISON_FILE).exists()
+    return has_file and not RunFolder(folder).scenario_file.exists()
 
 
 def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
-    """A comparison as its folder tells it; a FileProblem where something is missing in it."""
-    algorithms, seeds, target = _facts(Path(folder) / FACTS)
+    """Read a comparison from its folder.
+
+    Raises:
+        FileProblem: A file is missing or invalid.
+    """
+    algorithms, seeds, target = _read_comparison_file(Path(folder) / COMPARISON_FILE)
     return load_comparison(folder, None, algorithms, seeds, target)
 
 
-def _facts(file: Path) -> tuple[list[str], tuple[int, ...], float]:
-    """Algorithms, seeds and target of comparison.json."""
+def _read_comparison_file(file: Path) -> tuple[list[str], tuple[int, ...], float]:
+    """Return algorithms, seeds and target."""
     try:
-        said: dict[str, Any] = read_json(file, what="comparison")
-        algorithms, seeds = (
-            [str(row["algorithm"]) for row in said["algorithms"]],
-            tuple(map(int, said["seeds"])),
-        )
-        target = float(said["target"])
+        content: dict[str, Any] = read_json(file, what="comparison")
+        algorithms = [str(row["algorithm"]) for row in content["algorithms"]]
+        seeds = tuple(map(int, content["seeds"]))
+        target = float(content["target"])
     except (ValueError, TypeError, KeyError):
         raise FileProblem(
             f"comparison {str(file)!r} is not one; was it written by airsplit compare?"
         ) from None
-    if (
-        not seeds
-        or not algorithms
-        or not all(":" in algorithm or algorithm in KINDS for algorithm in algorithms)
-    ):
+
+    are_known = all(":" in algorithm or algorithm in COLORS for algorithm in algorithms)
+    if not seeds or not algorithms or not are_known:
         raise FileProblem(
-            f"comparison {str(file)!r} must name seeds and algorithms: {', '.join(KINDS)} or package.module:NAME"
+            f"comparison {str(file)!r} must name seeds and algorithms: "
+            f"{', '.join(COLORS)} or package.module:NAME"
         )
     for algorithm in algorithms:
-        require_choice_or_path(
-            f"algorithm of comparison {str(file)!r}", algorithm
-        )  # a folder is called by it
+        # An algorithm names folders, so it must not lead out of this one.
+        require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm)
     return algorithms, seeds, target
 
 
-def _title(found: Comparison) -> str:
-    names = [format_algorithm(algorithm) for algorithm in found.trials]
-    return (
-        f"{', '.join(names[:-1])} and {names[-1]} side by side"
-        if len(names) > 1
-        else f"{names[0]}, {pluralize(len(found.seeds), 'seed')}"
-    )
+def _title(comparison: Comparison) -> str:
+    names = [format_algorithm(algorithm) for algorithm in comparison.trials]
+    if len(names) == 1:
+        return f"{names[0]}, {pluralize(len(comparison.seeds), 'seed')}"
+    return f"{', '.join(names[:-1])} and {names[-1]} side by side"
 
 
-def _main(found: Comparison) -> Html:
-    top = tag(
+def _body(comparison: Comparison) -> Html:
+    header = tag(
         "header",
-        tag("h1", _title(found)),
-        tag("p", found.describe(), class_="under"),
-        prose(found.headline, "lead"),
+        tag("h1", _title(comparison)),
+        tag("p", comparison.describe(), class_="under"),
+        paragraph(comparison.headline, "lead"),
     )
-    body = [[format_algorithm(row.algorithm), *found.format_row(row)] for row in found.rows]
-    numbers = together(
-        tag("h2", "In numbers"), table(["algorithm", *found.columns], body, words=("algorithm",))
+    sections = (
+        _curves(comparison),
+        _results(comparison),
+        _algorithms(comparison),
+        _runs(comparison),
     )
-    energy = "" if found.has_energy else f"Energy is {NO_ENERGY}. "
-    foot = f"{energy}Times are virtual: what the devices would have taken, not this computer. Every number is in comparison.json."
-    sections = [
-        tag("section", inside)
-        for inside in (_curves(found), numbers, _algorithms(found), _runs(found))
-        if inside
-    ]
-    return together(tag("main", top, *sections), tag("footer", foot))
+    shown = [tag("section", section) for section in sections if section]
+    footer = "Times are virtual: those of the devices, not of this computer. "
+    footer += "All numbers are in comparison.json."
+    if not comparison.has_energy:
+        footer = f"Energy is {NO_ENERGY}. {footer}"
+    return join(tag("main", header, *shown), tag("footer", footer))
 
 
-def _curves(found: Comparison) -> Html:
-    """The metric over time and over rounds, in the mean over seeds."""
-    if not found.has_metric:
+def _curves(comparison: Comparison) -> Html:
+    """Return the metric over time and over rounds, as means over seeds."""
+    if not comparison.has_metric:
         return Html()
-    curves = {algorithm: trials.curve() for algorithm, trials in found.finished.items()}
-    ends = [float(times.mean(axis=0)[-1]) for _, times, _ in curves.values()]
+    rounds = {}
+    times = {}
+    means = {}
+    for algorithm, trials in comparison.finished.items():
+        rounds[algorithm], times_s, values = trials.curve()
+        times[algorithm] = times_s.mean(axis=0)
+        means[algorithm] = values.mean(axis=0)
+
+    ends = [float(column[-1]) for column in times.values()]
     unit_s, unit = choose_time_unit(max(ends))
-    starts = [float(times.mean(axis=0)[0]) / unit_s for _, times, _ in curves.values()]
-    log = max(ends) > FAR_APART * min(ends)
-    across_time = Axis(
-        log_scale(min(starts), max(ends) / unit_s) if log else span_scale(max(ends) / unit_s),
-        f"virtual time in {unit}{', logarithmic' if log else ''}",
-        tick,
-    )
-    last = max(float(rounds[-1]) for rounds, _, _ in curves.values())
+    times = {algorithm: column / unit_s for algorithm, column in times.items()}
+    if max(ends) > FAR_APART * min(ends):
+        start = min(float(column[0]) for column in times.values())
+        scale = log_scale(start, max(ends) / unit_s)
+        over_time = Axis(scale, f"virtual time in {unit}, logarithmic", format_tick)
+    else:
+        over_time = Axis(span_scale(max(ends) / unit_s), f"virtual time in {unit}", format_tick)
+    last = max(float(column[-1]) for column in rounds.values())
+    over_rounds = Axis(span_scale(last, whole=True), "round", format_tick)
+
+    metric = comparison.metric
+    name = "Accuracy" if metric.is_accuracy else metric.name
     panels = [
-        (
-            "virtual time",
-            {a: times.mean(axis=0) / unit_s for a, (_, times, _) in curves.items()},
-            across_time,
-        ),
-        (
-            "rounds",
-            {a: rounds for a, (rounds, _, _) in curves.items()},
-            Axis(span_scale(last, whole=True), "round", tick),
-        ),
+        _panel(f"{name} over virtual time", times, means, over_time, metric),
+        _panel(f"{name} over rounds", rounds, means, over_rounds, metric),
     ]
-    means = {algorithm: values.mean(axis=0) for algorithm, (_, _, values) in curves.items()}
-    name = "Accuracy" if found.metric.is_accuracy else found.metric.name
-    figures = [
-        _panel(f"{name} over {over}", x, means, axis, found.metric) for over, x, axis in panels
-    ]
-    keys = legend(
-        [
-            Line(format_algorithm(algorithm), KINDS.get(algorithm, "ink"), np.zeros(0))
-            for algorithm in curves
-        ]
-    )
-    return together(tag("h2", "How they learned"), tag("div", *figures, class_="panels"), keys)
+    keys = legend([_line(algorithm, np.zeros(0)) for algorithm in rounds])
+    return join(tag("h2", "Learning curves"), tag("div", *panels, class_="panels"), keys)
+
+
+def _line(algorithm: str, values: Floats) -> Line:
+    return Line(format_algorithm(algorithm), COLORS.get(algorithm, "ink"), values)
 
 
 def _panel(
-    caption: str, x: dict[str, Floats], means: dict[str, Floats], across: Axis, metric: Metric
+    caption: str, x: dict[str, Floats], means: dict[str, Floats], horizontal: Axis, metric: Metric
 ) -> Html:
+    # A chart has common x, so each line gets the points of all, with gaps.
     points = np.unique(np.concatenate(list(x.values())))
     lines = []
     for algorithm, values in means.items():
-        spread = np.full(len(points), np.nan)
-        spread[np.searchsorted(points, x[algorithm])] = values
-        lines.append(Line(format_algorithm(algorithm), KINDS.get(algorithm, "ink"), spread))
-    alt = f"{caption}. " + " ".join(
-        f"{format_algorithm(a)}: {metric.show(float(values[-1]))} at the end."
-        for a, values in means.items()
-    )
-    every = np.concatenate(list(means.values()))
+        padded = np.full(len(points), np.nan)
+        padded[np.searchsorted(points, x[algorithm])] = values
+        lines.append(_line(algorithm, padded))
+
+    all_values = np.concatenate(list(means.values()))
     if metric.is_accuracy:
-        up = Axis(value_scale(float(every.max()), ceiling=1.0), "", lambda v: f"{100 * v:g} %")
+        scale = value_scale(float(all_values.max()), ceiling=1.0)
+        vertical = Axis(scale, "", lambda v: f"{100 * v:g} %")
     else:
-        scale = loss_scale(every)
-        up = Axis(scale, "logarithmic" if scale.log else "", tick)
-    return tag("figure", tag("figcaption", caption), line_chart(points, across, up, lines, alt=alt))
-
-
-def _algorithms(found: Comparison) -> Html:
-    pairs = [
-        together(tag("dt", format_algorithm(a)), tag("dd", ALGORITHM_TEXTS[a][1]))
-        for a in found.trials
-        if a in ALGORITHM_TEXTS
+        scale = loss_scale(all_values)
+        vertical = Axis(scale, "logarithmic" if scale.log else "", format_tick)
+    ends = [
+        f"{format_algorithm(algorithm)}: {metric.show(float(values[-1]))} at the end."
+        for algorithm, values in means.items()
     ]
-    return together(tag("h2", "What they do"), tag("dl", *pairs, class_="facts"))
+    alt = f"{caption}. {' '.join(ends)}"
+    chart = line_chart(points, horizontal, vertical, lines, alt=alt)
+    return tag("figure", tag("figcaption", caption), chart)
 
 
-def _runs(found: Comparison) -> Html:
-    """Links to the pages of the runs, which lie beside this one."""
+def _results(comparison: Comparison) -> Html:
     rows = [
-        tag("li", format_algorithm(row.algorithm), ": ", *_links(row, found.seeds))
-        for row in found.rows
+        [format_algorithm(row.algorithm), *comparison.format_row(row)] for row in comparison.rows
     ]
-    return together(tag("h2", "Each run"), tag("ul", *rows))
+    numbers = table(["algorithm", *comparison.columns], rows, words=("algorithm",))
+    return join(tag("h2", "Results"), numbers)
 
 
-def _links(row: AlgorithmSummary, seeds: tuple[int, ...]) -> list[Html]:
-    found = [
-        tag("a", f"seed {seed}", href=f"{name_run_folder(row.algorithm, seed)}/report.html")
-        for seed in seeds
-    ]
-    return [together(each, " ") for each in found]
+def _algorithms(comparison: Comparison) -> Html:
+    """Return what each built-in algorithm does."""
+    pairs = []
+    for algorithm in comparison.trials:
+        if algorithm in ALGORITHM_TEXTS:
+            title, text = ALGORITHM_TEXTS[algorithm]
+            pairs.append(join(tag("dt", title), tag("dd", text)))
+    return join(tag("h2", "Algorithms"), tag("dl", *pairs, class_="facts"))
+
+
+def _runs(comparison: Comparison) -> Html:
+    """Return links to the pages of the runs, which are in folders beside this page."""
+    rows = []
+    for row in comparison.rows:
+        links = []
+        for seed in comparison.seeds:
+            address = f"{name_run_folder(row.algorithm, seed)}/report.html"
+            links.append(join(tag("a", f"seed {seed}", href=address), " "))
+        rows.append(tag("li", format_algorithm(row.algorithm), ": ", *links))
+    return join(tag("h2", "Runs"), tag("ul", *rows))

@@ -1,4 +1,4 @@
-"""Where each device's time went, and who took part."""
+"""The devices of a run: how they spent their time, and who took part."""
 
 from __future__ import annotations
 
@@ -6,138 +6,126 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.formatting import format_percent, format_quantity, format_seconds, pluralize
-from airsplit.report.charts import bar, swatches
-from airsplit.report.markup import Html, folded, name, prose, table, tag, together
+from airsplit.report.charts import bar, bar_legend
+from airsplit.report.markup import Html, details, join, name, paragraph, table, tag
 from airsplit.runs.history import TIMES, History, waiting_fraction
 from airsplit.runs.wording import TIME_LABELS
 
+# Of a large fleet, the devices that wait longest.
 MOST_BARS = 40
-MOST_ROWS = 200  # of a table of devices
+MOST_ROWS = 200
 
 
-def split_of(run: History, device: int) -> str:
-    """Where a device's model was cut, in the words of its plans; FedAvg cuts nowhere."""
+def describe_splits(run: History, device: int) -> str:
+    """Return where a device's model was cut, in the order of its plans; FedAvg has no cut."""
     if run.scenario.training.algorithm == "fedavg":
         return "whole model"
     splits = run.splits_of(device)
-    return " → ".join(map(run.split_name, splits)) if len(splits) <= 2 else f"{len(splits)} splits"
+    if len(splits) > 2:
+        return f"{len(splits)} splits"
+    return " → ".join(map(run.split_name, splits))
 
 
-# ---- time ----------------------------------------------------------------------------------------------------------------
 def time_spent(run: History) -> Html:
-    """A bar for each device; of a large fleet for those that wait most."""
-    parts = _parts(run)
+    """Return the section with a bar for each device; empty before a device has computed."""
+    parts = _times_by_kind(run)
     if not run.records or not parts["compute"].any():
         return Html()
-    shown = _shown(run, MOST_BARS)
-    kinds = {
-        kind: TIME_LABELS[kind]
-        for kind, column in parts.items()
-        if column.max() > 1e-3 * max(run.virtual_time_s, 1e-300)
-    }
+
+    devices = _longest_waiting(run, MOST_BARS)
+    # Kinds of time that would be invisible are left out.
+    least = 1e-3 * max(run.virtual_time_s, 1e-300)
+    kinds = {kind: TIME_LABELS[kind] for kind, column in parts.items() if column.max() > least}
     figure = tag(
         "figure",
-        swatches(kinds),
-        tag("ul", *_bars(run, parts, kinds, shown), class_="bars"),
-        tag("figcaption", _caption(run, shown)),
+        bar_legend(kinds),
+        tag("ul", *_bars(run, parts, kinds, devices), class_="bars"),
+        tag("figcaption", _caption(run, devices)),
     )
-    return together(
-        tag("h2", "Where the time goes"), prose(_sentence(parts)), figure, _time_table(run)
-    )
+    heading = tag("h2", "Where the time goes")
+    return join(heading, paragraph(_time_sentence(parts)), figure, _time_table(run))
 
 
-def _parts(run: History) -> dict[str, Floats]:
-    """Seconds of each kind and device; what is left of the virtual time is absence."""
+def _times_by_kind(run: History) -> dict[str, Floats]:
+    """Return the seconds of each kind and device; the rest of the virtual time is absence."""
     spent = {key.removesuffix("_s"): run.totals[key] for key in TIMES}
-    left: Floats = np.maximum(
-        run.virtual_time_s - sum(spent.values(), start=np.zeros(len(run))), 0.0
-    )
-    return spent | {"absent": left}
+    present = sum(spent.values(), start=np.zeros(len(run)))
+    absent: Floats = np.maximum(run.virtual_time_s - present, 0.0)
+    return spent | {"absent": absent}
 
 
-def _shown(run: History, most: int) -> Ints:
-    """All devices in their order, or those that wait most."""
-    return (
-        np.arange(len(run))
-        if len(run) <= most
-        else np.argsort(-run.totals["idle_s"], kind="stable")[:most]
-    )
+def _longest_waiting(run: History, most: int) -> Ints:
+    """Return all devices in their order, or the `most` that wait longest."""
+    if len(run) <= most:
+        return np.arange(len(run))
+    return np.argsort(-run.totals["idle_s"], kind="stable")[:most]
 
 
-def _bars(run: History, parts: dict[str, Floats], kinds: dict[str, str], shown: Ints) -> list[Html]:
-    whole = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
-    rows = [
-        _row(
-            tag("span", "device, split", class_="who head"),
-            tag("span", tag("span", "0"), tag("span", format_seconds(whole)), class_="ends"),
-            "waits",
-        )
-    ]
-    if len(shown) < len(run):
-        mean = {kind: float(parts[kind].mean()) / whole for kind in kinds}
-        rows.append(
-            _row(
-                tag("span", tag("b", "mean of all"), class_="who"),
-                bar(mean),
-                _waits(parts, slice(None)),
-            )
-        )
-    for k in shown.tolist():
-        shares = {kind: float(parts[kind][k]) / whole for kind in kinds}
-        who = tag(
-            "span",
-            name(run.names[k]),
-            " ",
-            tag("small", split_of(run, k)),
-            class_="who",
-            title=f"{run.names[k]}, {split_of(run, k)}",
-        )
-        rows.append(_row(who, bar(shares), _waits(parts, slice(k, k + 1))))
+def _bars(
+    run: History, parts: dict[str, Floats], kinds: dict[str, str], devices: Ints
+) -> list[Html]:
+    total_s = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
+    ends = tag("span", tag("span", "0"), tag("span", format_seconds(total_s)), class_="ends")
+    rows = [_row(tag("span", "device, split", class_="who head"), ends, "waits")]
+    if len(devices) < len(run):
+        mean = {kind: float(parts[kind].mean()) / total_s for kind in kinds}
+        label = tag("span", tag("b", "mean of all"), class_="who")
+        rows.append(_row(label, bar(mean), _waiting(parts, slice(None))))
+
+    for k in devices.tolist():
+        split = describe_splits(run, k)
+        inside = (name(run.names[k]), " ", tag("small", split))
+        label = tag("span", *inside, class_="who", title=f"{run.names[k]}, {split}")
+        shares = {kind: float(parts[kind][k]) / total_s for kind in kinds}
+        rows.append(_row(label, bar(shares), _waiting(parts, slice(k, k + 1))))
     return rows
 
 
-def _waits(parts: dict[str, Floats], devices: slice) -> str:
-    """Return how much of the time in which they take part some devices wait."""
-    return format_percent(
-        waiting_fraction(
-            {key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}
-        ),
-        0,
-    )
+def _waiting(parts: dict[str, Floats], devices: slice) -> str:
+    """Return the fraction of the time in which devices take part that they wait."""
+    sums = {key: float(parts[key.removesuffix("_s")][devices].sum()) for key in TIMES}
+    return format_percent(waiting_fraction(sums), 0)
 
 
-def _row(who: Html, drawn: Html, number: str) -> Html:
-    return tag("li", who, drawn, tag("span", number, class_="number"))
+def _row(label: Html, drawing: Html, number: str) -> Html:
+    return tag("li", label, drawing, tag("span", number, class_="number"))
 
 
-def _caption(run: History, shown: Ints) -> str:
-    which = (
-        "Each bar is a device, with its split"
-        if len(shown) == len(run)
-        else f"The {len(shown)} of {len(run):,} devices that wait most"
-    )
-    return f"{which}, summed over {pluralize(len(run.records), 'round')}; full width: the whole {run.time_name}."
+def _caption(run: History, devices: Ints) -> str:
+    if len(devices) == len(run):
+        which = "Each bar is a device, with its split"
+    else:
+        which = f"The {len(devices)} of {len(run):,} devices that wait longest"
+    rounds = pluralize(len(run.records), "round")
+    return f"{which}, summed over {rounds}. The full width is the total {run.time_name}."
 
 
-def _sentence(parts: dict[str, Floats]) -> str:
+def _time_sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
-    whole = sum(present.values())
-    words = [
-        f"{format_percent(value / whole, 0)} {TIME_LABELS[kind]}"
+    total_s = sum(present.values())
+    shares = [
+        f"{format_percent(value / total_s, 0)} {TIME_LABELS[kind]}"
         for kind, value in present.items()
         if value > 0
     ]
-    said = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
-    until = " until the last of them was done" if present["idle"] > 0 else ""
-    return f"While taking part, the devices spent {said}{until}."
+    text = shares[-1]
+    if len(shares) > 1:
+        text = f"{', '.join(shares[:-1])} and {text}"
+    if present["idle"] > 0:
+        text += " for the slowest one"
+    return f"While taking part, devices spent {text}."
 
 
 def _time_table(run: History) -> Html:
-    """The table behind the bars."""
-    shown = _shown(run, MOST_ROWS)
-    spent = {TIME_LABELS[key.removesuffix("_s")]: key for key in TIMES}
+    """Return the table of the numbers in the bars."""
+    devices = _longest_waiting(run, MOST_ROWS)
+    heading = "The numbers behind these bars"
+    if len(devices) < len(run):
+        heading += f" (the {len(devices)} devices that wait longest)"
+
+    times = {TIME_LABELS[key.removesuffix("_s")]: key for key in TIMES}
     amounts = {
-        "sent up": ("sent_bytes", "B"),
+        "sent": ("sent_bytes", "B"),
         "received": ("received_bytes", "B"),
         "work": ("macs", "MAC"),
     }
@@ -146,46 +134,48 @@ def _time_table(run: History) -> Html:
     body = (
         [
             name(run.names[k]),
-            split_of(run, k),
-            *(format_seconds(float(run.totals[key][k])) for key in spent.values()),
+            describe_splits(run, k),
+            *(format_seconds(float(run.totals[key][k])) for key in times.values()),
             *(format_quantity(float(run.totals[key][k]), unit) for key, unit in amounts.values()),
         ]
-        for k in shown.tolist()
+        for k in devices.tolist()
     )
-    some = "" if len(shown) == len(run) else f" (the {len(shown)} devices that wait most)"
-    return folded(
-        f"The numbers behind these bars{some}",
-        table(["device", "split", *spent, *amounts], body, words=("device", "split")),
-    )
+    columns = ["device", "split", *times, *amounts]
+    return details(heading, table(columns, body, words=("device", "split")))
 
 
-# ---- participation -------------------------------------------------------------------------------------------------------
 def participation(run: History) -> Html:
-    """Who was asked, who finished and who dropped out; nothing where all always finished."""
-    asked, lost = run.count_rounds("participants"), run.count_rounds("dropped")
-    if not run.records or (not lost.any() and (asked == len(run.records)).all()):
+    """Return the section on who took part; empty if all devices finished all rounds."""
+    selected = run.count_rounds("participants")
+    dropped = run.count_rounds("dropped")
+    is_complete = not dropped.any() and (selected == len(run.records)).all()
+    if not run.records or is_complete:
         return Html()
+
     finished = run.rounds_finished
     body = (
-        [name(run.names[k]), f"{asked[k]:,}", f"{finished[k]:,}", f"{lost[k]:,}"]
+        [name(run.names[k]), f"{selected[k]:,}", f"{finished[k]:,}", f"{dropped[k]:,}"]
         for k in range(min(len(run), MOST_ROWS))
     )
-    some = "" if len(run) <= MOST_ROWS else f" (the first {MOST_ROWS})"
-    numbers = folded(
-        f"Each device{some}",
-        table(["device", "rounds asked", "finished", "dropped out"], body, words=("device",)),
-    )
-    return together(tag("h2", "Who took part"), prose(_took_part(run, asked, lost)), numbers)
+    heading = "Each device" if len(run) <= MOST_ROWS else f"The first {MOST_ROWS} devices"
+    columns = ["device", "rounds selected", "finished", "dropped out"]
+    numbers = details(heading, table(columns, body, words=("device",)))
+    sentence = paragraph(_participation_sentence(run, selected, dropped))
+    return join(tag("h2", "Participation"), sentence, numbers)
 
 
-def _took_part(run: History, asked: Ints, lost: Ints) -> str:
+def _participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
     rounds = len(run.records)
-    each = f"On average {asked.sum() / rounds:.3g} of {pluralize(len(run), 'device')} were asked to take part in a round"
-    if not lost.any():
-        return f"{each}, and none dropped out."
-    each = f"{each} and {run.rounds_finished.sum() / rounds:.3g} finished it"
-    nobody = sum(len(record.dropped) >= len(record.participants) for record in run.records)
-    times = f"{pluralize(int(lost.sum()), 'time')} a device dropped out, {format_percent(lost.sum() / max(asked.sum(), 1))} of those asked"
-    return f"{each}; {times}." + (
-        f" In {pluralize(nobody, 'round')} nobody finished." if nobody else ""
-    )
+    text = f"On average, {selected.sum() / rounds:.3g} of {pluralize(len(run), 'device')}"
+    text += " were selected for a round"
+    if not dropped.any():
+        return f"{text}, and none dropped out."
+
+    count = int(dropped.sum())
+    fraction = format_percent(count / max(selected.sum(), 1))
+    text += f" and {run.rounds_finished.sum() / rounds:.3g} finished it. "
+    text += f"Dropouts: {count:,}, {fraction} of those selected."
+    empty = sum(len(record.dropped) >= len(record.participants) for record in run.records)
+    if empty:
+        text += f" In {pluralize(empty, 'round')} no device finished."
+    return text

@@ -1,23 +1,22 @@
-"""How the models got better: accuracy and loss over rounds and over virtual time."""
+"""Learning curves: accuracy and loss over rounds and over time, as charts and in a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from airsplit.core.arrays import Floats
 from airsplit.core.formatting import choose_time_unit, format_percent, format_seconds
 from airsplit.report.charts import Axis, Band, Line, legend, line_chart
-from airsplit.report.markup import Html, folded, table, tag, together
+from airsplit.report.markup import Html, details, join, table, tag
 from airsplit.report.scales import (
     MOST_POINTS,
+    choose_rows,
+    format_tick,
     loss_scale,
     span_scale,
-    spread_rows,
-    tick,
     value_scale,
 )
 from airsplit.runs.history import History
@@ -27,97 +26,80 @@ MOST_ROWS = 200
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What is drawn twice, over rounds and over time: lines on one upright axis."""
+    """A quantity that is drawn twice, over rounds and over time: lines on one vertical axis."""
 
     name: str
-    up: Axis
+    vertical: Axis
     lines: Sequence[Line]
     band: Band | None = None
 
 
-def learning(run: History) -> Html:
-    """The section; without records there is none."""
+def learning_curves(run: History) -> Html:
+    """Return the section; empty without records."""
     if not run.records:
         return Html()
     measures = [measure for measure in (_metric(run), _accuracy(run), _loss(run)) if measure.lines]
-    return together(
-        tag("h2", "How the models learned"),
-        *(_drawn(run, measure) for measure in measures),
-        _thinning(run),
-        _numbers(run),
-    )
+    charts = [_draw(run, measure) for measure in measures]
+    return join(tag("h2", "Learning curves"), *charts, _thinning_note(run), _numbers(run))
 
 
-def _drawn(run: History, measure: Measure) -> Html:
-    """Legend and two panels."""
+def _draw(run: History, measure: Measure) -> Html:
+    """Return two panels and their legend."""
     unit_s, unit = choose_time_unit(run.virtual_time_s)
-    number = np.array([record.round for record in run.records], dtype=np.float64)
+    rounds = np.array([record.round for record in run.records], dtype=np.float64)
     time = run.rounds["virtual_time_s"] / unit_s
+    over_rounds = Axis(span_scale(rounds[-1], whole=True), "round", format_tick)
+    over_time = Axis(span_scale(float(time[-1])), f"{run.time_name} in {unit}", format_tick)
+
+    entries: list[Line | Band] = list(measure.lines)
+    if measure.band is not None:
+        entries.append(measure.band)
     panels = [
-        ("rounds", number, Axis(span_scale(number[-1], whole=True), "round", tick)),
-        (
-            run.time_name,
-            time,
-            Axis(span_scale(float(time[-1])), f"{run.time_name} in {unit}", tick),
-        ),
+        _draw_panel(measure, "rounds", rounds, rounds, over_rounds),
+        _draw_panel(measure, run.time_name, rounds, time, over_time),
     ]
-    entries: list[Line | Band] = [*measure.lines, *([measure.band] if measure.band else [])]
-    how = f" ({measure.up.label})" if measure.up.label else ""
-    figures = [
-        _panel(measure, f"{measure.name} over {over}{how}", number, x, axis)
-        for over, x, axis in panels
-    ]
-    return together(tag("div", *figures, class_="panels"), legend(entries))
+    return join(tag("div", *panels, class_="panels"), legend(entries))
 
 
-def _panel(measure: Measure, caption: str, number: Floats, x: Floats, across: Axis) -> Html:
-    alt = f"{caption}. {_ends(measure, number)}"
-    return tag(
-        "figure",
-        tag("figcaption", caption),
-        line_chart(x, across, measure.up, measure.lines, measure.band, alt=alt),
-    )
+def _draw_panel(measure: Measure, x_name: str, rounds: Floats, x: Floats, horizontal: Axis) -> Html:
+    caption = f"{measure.name} over {x_name}"
+    if measure.vertical.label:
+        caption += f" ({measure.vertical.label})"
+    alt = f"{caption}. {_describe_lines(measure, rounds)}"
+    chart = line_chart(x, horizontal, measure.vertical, measure.lines, measure.band, alt=alt)
+    return tag("figure", tag("figcaption", caption), chart)
 
 
 def _accuracy(run: History) -> Measure:
-    mean, spread, worst, own = (
-        run.rounds[key]
-        for key in ("test_accuracy", "test_accuracy_spread", "test_accuracy_worst", "own_accuracy")
-    )
-    lines, band = [Line("mean of the devices' models", "blue", mean)], None
+    mean = run.rounds["test_accuracy"]
+    spread = run.rounds["test_accuracy_spread"]
+    lines = [Line("mean of the devices' models", "blue", mean)]
+    band = None
     if np.nanmax(spread, initial=0.0) > 0:
-        lines.append(Line("worst model", "dashed", worst))
-        band = Band(
-            "mean ± standard deviation",
-            "blue",
-            np.maximum(mean - spread, 0),
-            np.minimum(mean + spread, 1),
-        )
+        lines.append(Line("worst model", "dashed", run.rounds["test_accuracy_worst"]))
+        low = np.maximum(mean - spread, 0)
+        high = np.minimum(mean + spread, 1)
+        band = Band("mean ± standard deviation", "blue", low, high)
     if run.scenario.training.partition != "iid":
-        lines.append(Line("mean, classes weighted as each device has them", "green", own))
-    known = [line for line in lines if np.isfinite(line.values).any()]
-    tops = [*(line.values for line in known), *([band.high] if band else [])]
-    greatest = max((float(np.nanmax(top)) for top in tops), default=1.0)
-    return Measure(
-        "Accuracy",
-        Axis(value_scale(greatest, ceiling=1.0), "", lambda v: f"{100 * v:g} %"),
-        known,
-        band,
-    )
+        own = run.rounds["own_accuracy"]
+        lines.append(Line("mean, weighted by each device's own classes", "green", own))
+
+    known = _drop_empty(lines)
+    highest = [line.values for line in known]
+    if band is not None:
+        highest.append(band.high)
+    greatest = max((float(np.nanmax(values)) for values in highest), default=1.0)
+    scale = value_scale(greatest, ceiling=1.0)
+    return Measure("Accuracy", Axis(scale, "", lambda v: f"{100 * v:g} %"), known, band)
 
 
 def _metric(run: History) -> Measure:
-    """The metric of the user's own; without one there are no lines."""
-    mean, spread, worst = (
-        run.rounds[key] for key in ("test_metric", "test_metric_spread", "test_metric_worst")
-    )
-    lines = [Line("mean of the devices' models", "blue", mean)]
+    """Return the user's own metric; without one, no lines."""
+    spread = run.rounds["test_metric_spread"]
+    lines = [Line("mean of the devices' models", "blue", run.rounds["test_metric"])]
     if np.nanmax(spread, initial=0.0) > 0:
-        lines.append(Line("worst model", "dashed", worst))
-    known = [line for line in lines if np.isfinite(line.values).any()]
-    values = np.concatenate([line.values for line in lines])
-    scale = loss_scale(values[np.isfinite(values)])
-    return Measure(run.metric.name, Axis(scale, "logarithmic" if scale.log else "", tick), known)
+        lines.append(Line("worst model", "dashed", run.rounds["test_metric_worst"]))
+    return Measure(run.metric.name, _loss_axis(lines), _drop_empty(lines))
 
 
 def _loss(run: History) -> Measure:
@@ -125,71 +107,88 @@ def _loss(run: History) -> Measure:
         Line("training loss", "orange", run.rounds["train_loss"]),
         Line("test loss, mean of the models", "blue", run.rounds["test_loss"]),
     ]
-    known = [line for line in lines if np.isfinite(line.values).any()]
+    return Measure("Loss", _loss_axis(lines), _drop_empty(lines))
+
+
+def _drop_empty(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if np.isfinite(line.values).any()]
+
+
+def _loss_axis(lines: Sequence[Line]) -> Axis:
     values = np.concatenate([line.values for line in lines])
     scale = loss_scale(values[np.isfinite(values)])
-    return Measure("Loss", Axis(scale, "logarithmic" if scale.log else "", tick), known)
+    return Axis(scale, "logarithmic" if scale.log else "", format_tick)
 
 
-def _ends(measure: Measure, number: Floats) -> str:
-    """Where each line begins and ends, for those who do not see it."""
-    words = []
+def _describe_lines(measure: Measure, rounds: Floats) -> str:
+    """Return where each line begins and ends, for screen readers."""
+    texts = []
     for line in measure.lines:
-        at = np.flatnonzero(np.isfinite(line.values))
+        known = np.flatnonzero(np.isfinite(line.values))
         first, last = (
-            f"{measure.up.form(float(f'{line.values[row]:.3g}'))} in round {number[row]:.0f}"
-            for row in (at[0], at[-1])
+            f"{measure.vertical.format_tick(float(f'{line.values[row]:.3g}'))} "
+            f"in round {rounds[row]:.0f}"
+            for row in (known[0], known[-1])
         )
-        words.append(f"{line.name}: {first}, {last}.")
-    return " ".join(words)
+        texts.append(f"{line.name}: {first}, {last}.")
+    return " ".join(texts)
 
 
-def _thinning(run: History) -> Html:
+def _thinning_note(run: History) -> Html:
     if len(run.records) <= MOST_POINTS:
         return Html()
-    text = f"Of {len(run.records):,} rounds, the first, least, greatest and last values of neighbors are drawn."
+    text = (
+        f"Charts do not show all {len(run.records):,} rounds: of each group of neighbors, "
+        "they show the first, the least, the greatest and the last value."
+    )
     return tag("p", text, class_="note")
 
 
 def _numbers(run: History) -> Html:
-    """The table behind the charts."""
-    rows = spread_rows(len(run.records), MOST_ROWS)
-    some = (
-        ""
-        if len(rows) == len(run.records)
-        else f" ({len(rows)} of {len(run.records):,} rounds; rounds.jsonl has all)"
-    )
-    named = {
-        run.metric.name if head == "metric" else head: column for head, column in _COLUMNS.items()
-    }
+    """Return the table of the numbers in the charts, without columns that have none."""
+    rows = choose_rows(len(run.records), MOST_ROWS)
+    heading = "The numbers behind these charts"
+    if len(rows) < len(run.records):
+        heading += f" ({len(rows)} of {len(run.records):,} rounds; rounds.jsonl has all)"
+
     columns = {
-        head: column for head, column in named.items() if np.isfinite(run.rounds[column[0]]).any()
+        title.replace("metric", run.metric.name): (run.rounds[key], format_value)
+        for title, (key, format_value) in _COLUMNS.items()
+        if np.isfinite(run.rounds[key]).any()
     }
     body = (
         [
             f"{run.records[row].round:,}",
-            *(_cell(float(run.rounds[key][row]), form) for key, form in columns.values()),
+            *(
+                _format_cell(float(values[row]), format_value)
+                for values, format_value in columns.values()
+            ),
         ]
         for row in rows
     )
-    return folded(f"The numbers behind these charts{some}", table(["round", *columns], body))
+    return details(heading, table(["round", *columns], body))
 
 
-def _cell(value: float, form: Callable[[float], str]) -> str:
-    return form(value) if np.isfinite(value) else "–"
+def _format_cell(value: float, format_value: Callable[[float], str]) -> str:
+    return format_value(value) if np.isfinite(value) else "–"
 
 
-_COLUMNS: dict[str, tuple[str, Callable[[float], Any]]] = {
-    "time so far": ("virtual_time_s", format_seconds),
-    "of the round": ("latency_s", format_seconds),
-    "training loss": ("train_loss", lambda v: f"{v:.4g}"),
-    "test loss": ("test_loss", lambda v: f"{v:.4g}"),
-    "metric": ("test_metric", lambda v: f"{v:.4g}"),
-    "metric, std. dev.": ("test_metric_spread", lambda v: f"{v:.4g}"),
-    "metric, worst": ("test_metric_worst", lambda v: f"{v:.4g}"),
+def _format_loss(value: float) -> str:
+    return f"{value:.4g}"
+
+
+# Title, field of a record, and format; "metric" stands for the name of the user's own.
+_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "total time": ("virtual_time_s", format_seconds),
+    "round time": ("latency_s", format_seconds),
+    "training loss": ("train_loss", _format_loss),
+    "test loss": ("test_loss", _format_loss),
+    "metric": ("test_metric", _format_loss),
+    "metric, std. dev.": ("test_metric_spread", _format_loss),
+    "metric, worst": ("test_metric_worst", _format_loss),
     "accuracy": ("test_accuracy", format_percent),
     "std. dev.": ("test_accuracy_spread", format_percent),
     "worst": ("test_accuracy_worst", format_percent),
     "own classes": ("own_accuracy", format_percent),
-    "worst, own": ("own_accuracy_worst", format_percent),
+    "own classes, worst": ("own_accuracy_worst", format_percent),
 }

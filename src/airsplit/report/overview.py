@@ -1,4 +1,4 @@
-"""What was run, and what came of it, in words."""
+"""The head of a run's page: its result in a sentence and in tiles, and its setup."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from airsplit.core.formatting import (
     format_seconds,
     pluralize,
 )
-from airsplit.report.markup import Html, folded, name, prose, tag, together
+from airsplit.report.markup import Html, details, join, name, paragraph, tag
 from airsplit.runs.history import TIMES, History, waiting_fraction
+from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
 from airsplit.scenario.scenario import Scenario
@@ -21,297 +22,287 @@ from airsplit.scenario.settings import ACCURACY, TrainingSettings
 
 
 def title(run: History) -> str:
-    """The run in a few words."""
-    return f"{run.scenario.model.name} with {format_algorithm(run.scenario.training.algorithm)} on {pluralize(len(run), 'device')}"
+    """Return the title of a run's page."""
+    algorithm = format_algorithm(run.scenario.training.algorithm)
+    return f"{run.scenario.model.name} with {algorithm} on {pluralize(len(run), 'device')}"
 
 
-# ---- what came of it -----------------------------------------------------------------------------------------------------
 def result(run: History) -> Html:
-    """One sentence, and its numbers once more, large."""
+    """Return the result as a sentence and as tiles."""
+    divergence = _divergence(run)
     if not run.records:
+        rounds = pluralize(run.scenario.training.rounds, "round")
         yet = "" if run.divergence else " yet"
-        none = prose(
-            f"No round is finished{yet}, of {pluralize(run.scenario.training.rounds, 'round')}.",
-            "lead",
-        )
-        return together(_diverged(run), none)
-    parts = [
-        _diverged(run),
-        prose(f"{_when(run)}, {_how_good(run)} {_at_what_cost(run)}", "lead"),
-        _tiles(run),
-    ]
-    # Devices that measured themselves cannot be given what computing takes.
+        return join(divergence, paragraph(f"None of {rounds} is finished{yet}.", "lead"))
+
+    sentence = f"{_progress(run)}, {_quality(run)} {_cost(run)}"
+    parts = [divergence, paragraph(sentence, "lead"), _tiles(run)]
+    # Devices that measured themselves have no setting for the energy of computing.
     if not run.has_energy and not run.is_measured:
-        parts.append(prose(f"Energy is {NO_ENERGY}.", "note"))
-    return together(*parts)
+        parts.append(paragraph(f"Energy is {NO_ENERGY}.", "note"))
+    return join(*parts)
 
 
-def _diverged(run: History) -> Html:
-    """Return how the training ended, if it diverged: before anything that was reached until then."""
+def _divergence(run: History) -> Html:
+    """Return how the training diverged; empty if it did not."""
     if run.divergence is None:
         return Html()
-    return together(
-        prose(f"The training diverged in round {run.divergence.round:,}.", "lead"),
-        prose(f"{run.divergence.why}.", "note"),
+    return join(
+        paragraph(f"The training diverged in round {run.divergence.round:,}.", "lead"),
+        paragraph(f"{run.divergence.why}.", "note"),
     )
 
 
-def _when(run: History) -> str:
-    done, wanted = run.records[-1].round, run.scenario.training.rounds
+def _progress(run: History) -> str:
+    done = run.records[-1].round
+    wanted = run.scenario.training.rounds
     rounds = pluralize(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
     return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time_name}"
 
 
-def _how_good(run: History) -> str:
-    tested = run.last_evaluated
-    if tested is None:
-        return "no model has been tested yet."
-    late = (
-        ""
-        if tested.round == run.records[-1].round
-        else f" when last tested, in round {tested.round:,}"
-    )
-    if tested.test_metric is not None:
-        return f"{_metric(run, tested)}{late}."
-    if tested.test_accuracy is None:
-        return f"the devices' models have a mean test loss of {tested.test_loss:.3g}{late}."
-    alike = not tested.test_accuracy_spread
-    who = (
-        "the model gets"
-        if len(run) == 1
-        else "every device's model gets"
-        if alike
-        else "the devices' models get"
-    )
-    return f"{who} {format_percent(tested.test_accuracy)} of the test set right{late}{_apart(tested)}{_own(run, tested)}."
+def _quality(run: History) -> str:
+    """Return how good the models are, as the rest of a sentence."""
+    evaluated = run.last_evaluated
+    if evaluated is None:
+        return "no model has been evaluated yet."
+
+    when = ""
+    if evaluated.round != run.records[-1].round:
+        when = f" when last evaluated, in round {evaluated.round:,}"
+    if evaluated.test_metric is not None:
+        return f"{_metric_sentence(run.metric, evaluated.test_metric, evaluated)}{when}."
+    if evaluated.test_accuracy is None:
+        return f"the devices' models have a mean test loss of {evaluated.test_loss:.3g}{when}."
+
+    accuracy = format_percent(evaluated.test_accuracy)
+    if len(run) == 1:
+        who = "the model reaches"
+    elif not evaluated.test_accuracy_spread:
+        who = "every device's model reaches"
+    else:
+        who = "the devices' models reach"
+    spread = _accuracy_spread(evaluated)
+    own = _own_accuracy(run, evaluated)
+    return f"{who} {accuracy} test accuracy{when}{spread}{own}."
 
 
-def _metric(run: History, tested: RoundRecord) -> str:
-    """The metric of the user's own, and how far the devices' models are apart in it."""
-    assert tested.test_metric is not None  # noqa: S101 - the caller has looked
-    said = f"{run.metric.name} on the test set is {run.metric.show(tested.test_metric)} in the mean over the devices' models"
-    if not tested.test_metric_spread or tested.test_metric_worst is None:
-        return said
-    return f"{said} (spread {run.metric.show(tested.test_metric_spread)}, worst {run.metric.show(tested.test_metric_worst)})"
+def _metric_sentence(metric: Metric, value: float, evaluated: RoundRecord) -> str:
+    """Return the mean of the user's own metric, and how much the devices' models differ in it."""
+    mean = f"{metric.name} on the test set is {metric.show(value)} on average over the models"
+    if not evaluated.test_metric_spread or evaluated.test_metric_worst is None:
+        return mean
+    spread = metric.show(evaluated.test_metric_spread)
+    return f"{mean} (standard deviation {spread}, worst {metric.show(evaluated.test_metric_worst)})"
 
 
-def _apart(tested: RoundRecord) -> str:
-    """How far the devices' models are apart."""
-    if not tested.test_accuracy_spread or tested.test_accuracy_worst is None:
+def _accuracy_spread(evaluated: RoundRecord) -> str:
+    """Return how much the devices' models differ; empty if they are equal."""
+    if not evaluated.test_accuracy_spread or evaluated.test_accuracy_worst is None:
         return ""
-    return f" on average (spread {_points(tested.test_accuracy_spread)}, worst {format_percent(tested.test_accuracy_worst)})"
+    spread = f"{100 * evaluated.test_accuracy_spread:.1f} points"
+    worst = format_percent(evaluated.test_accuracy_worst)
+    return f" on average (standard deviation {spread}, worst {worst})"
 
 
-def _own(run: History, tested: RoundRecord) -> str:
-    """With the classes as each device has them: only where devices do not all hold the same mix."""
-    if tested.own_accuracy is None or run.scenario.training.partition == "iid":
+def _own_accuracy(run: History, evaluated: RoundRecord) -> str:
+    """Return the accuracy on each device's own mix of classes; empty if they all have one mix."""
+    if evaluated.own_accuracy is None or run.scenario.training.partition == "iid":
         return ""
-    worst = (
-        ""
-        if tested.own_accuracy_worst is None
-        else f" (worst {format_percent(tested.own_accuracy_worst)})"
-    )
-    return f", and {format_percent(tested.own_accuracy)} with classes weighted as each device has them{worst}"
+    text = f", and {format_percent(evaluated.own_accuracy)} weighted by each device's own classes"
+    if evaluated.own_accuracy_worst is not None:
+        text += f" (worst {format_percent(evaluated.own_accuracy_worst)})"
+    return text
 
 
-def _points(fraction: float) -> str:
-    return f"{100 * fraction:.1f} points"
-
-
-def _at_what_cost(run: History) -> str:
-    sent, received = (
-        format_quantity(float(run.totals[f"{way}_bytes"].sum()), "B")
-        for way in ("sent", "received")
-    )
-    free = "" if run.counts_downlink else ", for which the clock charges no time"
-    if not run.has_energy:
-        return f"Together the devices sent {sent} up and received {received}{free}."
-    energy = format_quantity(float(run.totals["energy_j"].sum()), "J")
-    return f"Together the devices spent {energy}, sent {sent} up and received {received}{free}."
+def _cost(run: History) -> str:
+    """Return what the training took, as a sentence."""
+    sent = format_quantity(float(run.totals["sent_bytes"].sum()), "B")
+    received = format_quantity(float(run.totals["received_bytes"].sum()), "B")
+    text = "In total, the devices "
+    if run.has_energy:
+        text += f"used {format_quantity(float(run.totals['energy_j'].sum()), 'J')}, "
+    text += f"sent {sent} and received {received}"
+    if not run.counts_downlink:
+        text += "; receiving takes no time in this simulation"
+    return f"{text}."
 
 
 def _tiles(run: History) -> Html:
-    sums = {
-        key: float(run.totals[key].sum())
-        for key in ("sent_bytes", "received_bytes", "energy_j", *TIMES)
-    }
+    """Return the main numbers, large: label, value and a note for each."""
+    keys = ("sent_bytes", "received_bytes", "energy_j", *TIMES)
+    sums = {key: float(run.totals[key].sum()) for key in keys}
+    received = format_quantity(sums["received_bytes"], "B")
+    round_time = format_seconds(run.virtual_time_s / len(run.records))
+
     tiles = [
-        *_metric_tile(run),
-        *_tested_tile(run.last_evaluated),
-        (
-            run.time_name.capitalize(),
-            format_seconds(run.virtual_time_s),
-            f"{format_seconds(run.virtual_time_s / len(run.records))} a round",
-        ),
-        (
-            "Sent up",
-            format_quantity(sums["sent_bytes"], "B"),
-            f"{format_quantity(sums['received_bytes'], 'B')} received",
-        ),
-        *(
-            [("Energy", format_quantity(sums["energy_j"], "J"), "of all devices")]
-            if run.has_energy
-            else []
-        ),
-        ("Waiting", format_percent(waiting_fraction(sums), 0), "of the devices' time"),
+        *_quality_tiles(run),
+        (run.time_name.capitalize(), format_seconds(run.virtual_time_s), f"{round_time} per round"),
+        ("Sent", format_quantity(sums["sent_bytes"], "B"), f"{received} received"),
     ]
+    if run.has_energy:
+        tiles.append(("Energy", format_quantity(sums["energy_j"], "J"), "of all devices"))
+    waiting = format_percent(waiting_fraction(sums), 0)
+    tiles.append(("Waiting", waiting, "of the devices' time"))
     return tag(
         "dl",
-        *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in tiles),
+        *(
+            tag("div", tag("dt", label), tag("dd", value, tag("small", note)))
+            for label, value, note in tiles
+        ),
         class_="tiles",
     )
 
 
-def _metric_tile(run: History) -> list[tuple[str, str, str]]:
-    tested = run.last_evaluated
-    if tested is None or tested.test_metric is None:
-        return []
-    alike = not tested.test_metric_spread or tested.test_metric_worst is None
-    worst = (
-        "the same for all models"
-        if alike
-        else f"worst {run.metric.show(tested.test_metric_worst or 0.0)}"
-    )
-    return [(run.metric.name, run.metric.show(tested.test_metric), worst)]
+def _quality_tiles(run: History) -> Iterator[tuple[str, str, str]]:
+    """Yield the user's own metric, if there is one, then accuracy or, without classes, loss."""
+    evaluated = run.last_evaluated
+    if evaluated is None:
+        return
+
+    equal = "the same for all models"
+    if evaluated.test_metric is not None:
+        note = equal
+        if evaluated.test_metric_spread and evaluated.test_metric_worst is not None:
+            note = f"worst {run.metric.show(evaluated.test_metric_worst)}"
+        yield run.metric.name, run.metric.show(evaluated.test_metric), note
+
+    if evaluated.test_accuracy is None:
+        yield "Test loss", f"{evaluated.test_loss:.3g}", "mean of the devices' models"
+        return
+    note = equal
+    if evaluated.test_accuracy_spread:
+        note = f"worst {format_percent(evaluated.test_accuracy_worst or 0.0)}"
+    yield "Accuracy", format_percent(evaluated.test_accuracy), note
 
 
-def _tested_tile(tested: RoundRecord | None) -> list[tuple[str, str, str]]:
-    if tested is None:
-        return []
-    if tested.test_accuracy is None:
-        return [("Test loss", f"{tested.test_loss:.3g}", "mean of the devices' models")]
-    worst = (
-        "the same for all models"
-        if not tested.test_accuracy_spread
-        else f"worst {format_percent(tested.test_accuracy_worst or 0.0)}"
-    )
-    return [("Accuracy", format_percent(tested.test_accuracy), worst)]
-
-
-# ---- what was run --------------------------------------------------------------------------------------------------------
 def setup(run: History, version: str) -> Html:
-    """The scenario in words, and the whole of it on demand."""
-    pairs = [together(tag("dt", word), tag("dd", said)) for word, said in _facts(run, version)]
-    text = folded("The whole scenario.toml", tag("pre", run.scenario_text, tabindex=0))
-    return together(tag("h2", "What was run"), tag("dl", *pairs, class_="facts"), text)
+    """Return the scenario in words, with scenario.toml folded away."""
+    pairs = [join(tag("dt", label), tag("dd", text)) for label, text in _facts(run, version)]
+    scenario = details("Complete scenario.toml", tag("pre", run.scenario_text, tabindex=0))
+    return join(tag("h2", "Setup"), tag("dl", *pairs, class_="facts"), scenario)
 
 
 def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
-    scenario, training = run.scenario, run.scenario.training
+    scenario = run.scenario
+    training = scenario.training
     yield "Model", _model(scenario)
     yield "Algorithm", _algorithm(scenario)
     if run.is_measured:
-        yield (
-            "Devices",
-            f"{len(run):,}, over a network; planned with what they measured of themselves and of their links",
-        )
+        measured = "planned with measurements of themselves and of their links"
+        yield "Devices", f"{len(run):,}, over a network; {measured}"
     else:
         yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
         yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
-    yield "Data", together(name(training.dataset), f", {_partition(training)}")
-    yield (
-        "Training",
-        f"{pluralize(training.rounds, 'round')} of {pluralize(training.iterations_per_round, 'iteration')}, {_optimizer(training)}",
-    )
+    yield "Data", join(name(training.dataset), f", {_partition(training)}")
+    rounds = pluralize(training.rounds, "round")
+    iterations = pluralize(training.iterations_per_round, "iteration")
+    yield "Training", f"{rounds} of {iterations}, {_optimizer(training)}"
     if training.metric != ACCURACY:
-        better = "more" if training.metric_goal == "max" else "less"
-        yield "Metric", together(name(training.metric), f", of which {better} is better")
-    yield from (("Presence", said) for said in _presence(training))
+        better = "higher" if training.metric_goal == "max" else "lower"
+        yield "Metric", join(name(training.metric), f", {better} is better")
+    yield from _participation(training)
     yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
-    if isinstance(machine := run.plan.get("machine"), str):
-        yield "Machine", f"{'the server: ' if run.is_networked else ''}{machine}"
-    trained = f"trained with Airsplit {run.plan.get('airsplit_version', 'of an unknown version')}"
+
+    machine = run.plan.get("machine")
+    if isinstance(machine, str):
+        yield "Machine", f"the server: {machine}" if run.is_networked else machine
+    trained = run.plan.get("airsplit_version", "of an unknown version")
+    fingerprint = scenario.model.fingerprint or "unknown"
     yield (
         "Version",
-        f"{trained}; this page is by Airsplit {version}; model fingerprint {scenario.model.fingerprint or 'unknown'}",
+        f"trained with Airsplit {trained}; page written by Airsplit {version}; "
+        f"model fingerprint {fingerprint}",
     )
 
 
 def _model(scenario: Scenario) -> Html:
-    arguments = ", ".join(f"{key} = {value}" for key, value in scenario.model.arguments.items())
-    weights = (
-        "" if scenario.model.weights is None else f", from {Path(scenario.model.weights).name}"
-    )
-    return together(name(scenario.model.name), f" ({arguments})" if arguments else "", weights)
+    parts: list[object] = [name(scenario.model.name)]
+    if scenario.model.arguments:
+        arguments = [f"{key} = {value}" for key, value in scenario.model.arguments.items()]
+        parts.append(f" ({', '.join(arguments)})")
+    if scenario.model.weights is not None:
+        parts.append(f", from {Path(scenario.model.weights).name}")
+    return join(*parts)
 
 
 def _algorithm(scenario: Scenario) -> str:
-    known, every = (
-        ALGORITHM_TEXTS.get(scenario.training.algorithm),
-        scenario.training.average_fronts_every,
-    )
-    fronts = "" if every is None else f"; they are averaged, too, {format_interval(every, 'round')}"
-    return scenario.training.algorithm if known is None else f"{known[0]}: {known[1]}{fronts}"
+    algorithm = scenario.training.algorithm
+    if algorithm not in ALGORITHM_TEXTS:
+        return algorithm
+    algorithm_name, text = ALGORITHM_TEXTS[algorithm]
+    every = scenario.training.average_fronts_every
+    if every is not None:
+        text += f"; personal layers are averaged {format_interval(every, 'round')}"
+    return f"{algorithm_name}: {text}"
 
 
 def _fleet(scenario: Scenario) -> str:
     fleet = scenario.fleet
-    devices = f"from {Path(fleet.file).name}" if fleet.file is not None else "drawn"
+    devices = "sampled" if fleet.file is None else f"from {Path(fleet.file).name}"
     if fleet.trace is not None:
         return f"{devices}, with the rates of {Path(fleet.trace).name}"
     if fleet.file is not None:
         return devices
+
     spread = f" ± {format_percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
-    fading = (
-        ", fading drawn anew each round"
-        if fleet.redraw_fading
-        else ", with fading"
-        if fleet.fading
-        else ", without fading"
-    )
-    return f"{devices}: {fleet.mean_distance_m:g} m{spread} from the server{fading}"
+    if fleet.redraw_fading:
+        fading = "fading redrawn every round"
+    elif fleet.fading:
+        fading = "with fading"
+    else:
+        fading = "without fading"
+    return f"{devices}: {fleet.mean_distance_m:g} m{spread} from the server, {fading}"
 
 
 def _clock(scenario: Scenario) -> str:
+    """Return which steps take time, and after what devices wait for one another."""
     clock = scenario.clock
-    charged = [
-        "forward pass",
-        *(["backward pass"] if clock.backward_macs_ratio else []),
-        "uplink",
-        *(["downlink"] if clock.downlink else []),
-    ]
-    charged += ["server"] if clock.server_seconds_per_mac else []
-    waits = {"fedavg": "round", "split-learning": "turn"}.get(
-        scenario.training.algorithm, clock.barrier
-    )
-    return f"time is charged for {', '.join(charged)}; devices wait after every {waits}"
+    steps = {
+        "forward pass": True,
+        "backward pass": clock.backward_macs_ratio,
+        "uplink": True,
+        "downlink": clock.downlink,
+        "server": clock.server_seconds_per_mac,
+    }
+    counted = ", ".join(step for step, is_counted in steps.items() if is_counted)
+    # These algorithms wait as they must, whatever the clock's setting.
+    barriers = {"fedavg": "round", "split-learning": "turn"}
+    barrier = barriers.get(scenario.training.algorithm, clock.barrier)
+    return f"time counts {counted}; devices wait after every {barrier}"
 
 
 def _partition(training: TrainingSettings) -> str:
-    kinds = {
+    texts = {
         "iid": "iid: the same mix of classes on every device",
-        "dirichlet": f"dirichlet with α = {training.alpha}: classes spread unevenly over the devices",
-        "shards": f"shards: {pluralize(training.labels_per_device or 0, 'label')} a device",
+        "dirichlet": f"dirichlet with α = {training.alpha}: a random mix of classes per device",
+        "shards": f"shards: {pluralize(training.labels_per_device or 0, 'label')} per device",
         "given": "given: each device has its own",
     }
-    each = (
-        ""
-        if training.samples_per_device is None
-        else f", {pluralize(training.samples_per_device, 'sample')} each"
-    )
-    return f"{kinds.get(training.partition, training.partition)}{each}"
+    text = texts.get(training.partition, training.partition)
+    if training.samples_per_device is not None:
+        text += f", {pluralize(training.samples_per_device, 'sample')} each"
+    return text
 
 
 def _optimizer(training: TrainingSettings) -> str:
-    momentum = f", momentum {training.momentum:g}" if training.momentum else ""
     optimizer = {"sgd": "SGD", "adam": "Adam"}.get(training.optimizer, training.optimizer)
-    return f"batches of {training.batch_size:,}, {optimizer} with learning rate {training.learning_rate:g}{momentum}"
+    text = f"batches of {training.batch_size:,}, {optimizer}"
+    text += f" with learning rate {training.learning_rate:g}"
+    if training.momentum:
+        text += f", momentum {training.momentum:g}"
+    return text
 
 
-def _presence(training: TrainingSettings) -> Iterator[str]:
-    """Who is asked, and who gets lost; nothing where everybody always takes part."""
-    asked = (
-        [f"{format_percent(training.participation, 0)} of the devices are asked in a round"]
-        if training.participation < 1
-        else []
-    )
-    lost = (
-        [f"each drops out with a probability of {format_percent(training.dropout_probability)}"]
-        if training.dropout_probability
-        else []
-    )
-    if asked or lost:
-        yield "; ".join([*asked, *lost])
+def _participation(training: TrainingSettings) -> Iterator[tuple[str, str]]:
+    """Yield how devices take part, unless all always do."""
+    parts = []
+    if training.participation < 1:
+        parts.append(f"{format_percent(training.participation, 0)} of the devices in each round")
+    if training.dropout_probability:
+        probability = format_percent(training.dropout_probability)
+        parts.append(f"each drops out with a probability of {probability}")
+    if parts:
+        yield "Participation", "; ".join(parts)
 
 
 def _seeds(scenario: Scenario) -> Iterator[tuple[str, int]]:

@@ -11,46 +11,54 @@ from airsplit.core import palette
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
 from airsplit.report.devices import participation, time_spent
-from airsplit.report.learning import learning
-from airsplit.report.markup import Html, tag, together
+from airsplit.report.learning import learning_curves
+from airsplit.report.markup import Html, join, tag
 from airsplit.report.overview import result, setup, title
-from airsplit.report.plan_section import measured, new_plans, the_plan
+from airsplit.report.plan_section import initial_plan, measured_times, replanning
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import History
 from airsplit.runs.provenance import VERSION
 
-# nothing is loaded and nothing runs: should a name ever slip through the escaping, it is still only text
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+# A page loads nothing and runs nothing, so a name that slipped through the escaping would still
+# be only text.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
 
 
 def write_report(run_folder: str | os.PathLike[str]) -> Path:
-    """Write report.html of a run, finished or not, into its folder; where it is.
+    """Write report.html of a run, finished or not, into its folder, and return its path.
 
-    The same folder gives the same bytes.  A FileProblem says what is missing in a folder that is not a run's.
+    The same folder gives the same bytes.
+
+    Raises:
+        FileProblem: A file of the run is missing or invalid.
     """
     folder = RunFolder(run_folder)
     if not folder.scenario_file.exists():
-        way = "name a folder that airsplit run, serve or compare wrote"
         raise FileProblem(
-            f"scenario of the run {str(folder.scenario_file)!r} does not exist; {way}"
+            f"scenario of the run {str(folder.scenario_file)!r} does not exist; "
+            "name a folder that airsplit run, serve or compare wrote"
         )
-    write_text(folder.report_file, page(History(folder)))
+    write_text(folder.report_file, format_page(History(folder)))
     return folder.report_file
 
 
-def page(run: History) -> str:
-    """The whole page."""
-    return document(title(run), _main(run, VERSION))
+def format_page(run: History) -> str:
+    """Return the page of a run."""
+    return format_document(title(run), _body(run))
 
 
-def document(name: str, body: Html) -> str:
-    """A page of this name, with all that it needs in it."""
+def format_document(name: str, body: Html) -> str:
+    """Return a page with a title, and with everything in it that it needs."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{name} · Airsplit"),
+        # An empty icon; browsers would ask the server for one.
         tag("link", rel="icon", href="data:,"),
         tag("style", Html(read_style_sheet())),
     )
@@ -64,29 +72,29 @@ def read_style_sheet() -> str:
     return palette.format_css(palette.LIGHT, palette.DARK) + css
 
 
-def _main(run: History, version: str) -> Html:
+def _body(run: History) -> Html:
     training = run.scenario.training
-    under = f"{training.dataset} · {training.partition} · {len(run.records):,} of {training.rounds:,} rounds"
+    subtitle = f"{training.dataset} · {training.partition} · "
+    subtitle += f"{len(run.records):,} of {training.rounds:,} rounds"
     if run.divergence is not None:
-        under += f", diverged in round {run.divergence.round:,}"
-    top = tag("header", tag("h1", title(run)), tag("p", under, class_="under"), result(run))
+        subtitle += f", diverged in round {run.divergence.round:,}"
+    header = tag("header", tag("h1", title(run)), tag("p", subtitle, class_="under"), result(run))
+
     sections = (
-        setup(run, version),
-        learning(run),
+        setup(run, VERSION),
+        learning_curves(run),
         time_spent(run),
-        the_plan(run),
-        measured(run),
+        initial_plan(run),
+        measured_times(run),
         participation(run),
-        new_plans(run),
+        replanning(run),
     )
-    virtual = "Times are virtual: what the devices would have taken, not this computer."
-    times = (
-        virtual
-        if run.time_name == "virtual time"
-        else "Times are those of the training over the network, evaluations left out."
-    )
-    foot = f"{times} Every number is in rounds.jsonl or plan.json."
-    return together(
-        tag("main", top, *(tag("section", inside) for inside in sections if inside)),
-        tag("footer", foot),
-    )
+    # A section that has nothing to show is empty.
+    shown = [tag("section", section) for section in sections if section]
+
+    if run.is_networked:
+        times = "Times were measured in training over the network, without evaluations."
+    else:
+        times = "Times are virtual: those of the devices, not of this computer."
+    footer = tag("footer", f"{times} All numbers are in rounds.jsonl and plan.json.")
+    return join(tag("main", header, *shown), footer)

@@ -1,9 +1,8 @@
-"""The plan, how good it can be at best, and the plans that followed it."""
+"""The plan of a run: its bound, its splits, shares and times, and how it changed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,141 +16,152 @@ from airsplit.core.formatting import (
     pluralize,
 )
 from airsplit.planning.plan import WORDS_OF_A_BOUND
-from airsplit.report.charts import bar, swatches
-from airsplit.report.markup import Html, folded, name, prose, table, tag, together
-from airsplit.report.scales import spread_rows
+from airsplit.report.charts import bar, bar_legend
+from airsplit.report.markup import Html, details, join, name, paragraph, table, tag
+from airsplit.report.scales import choose_rows
 from airsplit.runs.history import History, waiting_fraction
 from airsplit.runs.wording import TIME_LABELS
 
-MOST_SHOWN = 40  # devices; a larger fleet is shown in quantiles first
+# A larger fleet is shown in quantiles.
+MOST_DEVICES = 40
 MOST_ROWS = 200
 QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "greatest": 1.0}
 
 
-def the_plan(run: History) -> Html:
-    """What was planned before the first round."""
-    first = " of round 1" if run.replans else ""
-    said = [
-        prose(text) for text in (*_not_used(run), _bound(run), _times(run), *_averaged(run)) if text
-    ]
-    few = len(run) <= MOST_SHOWN
+def initial_plan(run: History) -> Html:
+    """Return the section on the plan before the first round."""
+    heading = tag("h2", "The plan of round 1" if run.replans else "The plan")
+    sentences = (_unused_parts(run), _bound(run), _times(run), _averaging(run))
+    text = [paragraph(sentence) for sentence in sentences if sentence]
     rows = _device_table(run, min(len(run), MOST_ROWS))
-    some = (
-        f"the first {MOST_ROWS} devices; plan.json has all"
-        if len(run) > MOST_ROWS
-        else "each device"
-    )
-    tables = (
-        [folded("The numbers behind this picture", rows)]
-        if few
-        else [_quantile_table(run), folded(f"The plan, {some}", rows)]
-    )
-    return together(
-        tag("h2", f"The plan{first}"), *said, picture(run) if few else _split_table(run), *tables
-    )
+    if len(run) <= MOST_DEVICES:
+        numbers = details("The numbers behind these bars", rows)
+        return join(heading, *text, _figure(run), numbers)
+
+    title = "The plan of each device"
+    if len(run) > MOST_ROWS:
+        title = f"The plan of the first {MOST_ROWS} devices; plan.json has all"
+    tables = (_split_table(run), _quantile_table(run), details(title, rows))
+    return join(heading, *text, *tables)
 
 
-def _not_used(run: History) -> Iterator[str]:
-    """What the algorithm does not take from the plan."""
+def _unused_parts(run: History) -> str:
+    """Return what the algorithm does not take from the plan; empty if it follows it."""
     if run.scenario.training.algorithm == "fedavg":
-        yield "FedAvg trains the whole model on each device, so this plan was not used: it is what split training would have done."
-    elif run.scenario.training.algorithm == "split-learning":
-        yield "Split learning takes the plan's splits; devices take turns with the whole band, so its shares and times were not used."
+        return (
+            "FedAvg trains the whole model on each device, so this plan was not used: "
+            "it shows what split training would have done."
+        )
+    if run.scenario.training.algorithm == "split-learning":
+        return (
+            "Split learning uses the plan's splits. Devices take turns with the whole band, "
+            "so its shares and times were not used."
+        )
+    return ""
 
 
 def _bound(run: History) -> str:
-    """Return how the plan was made, and how far from the best possible it is."""
+    """Return how the plan was made, and how far from the best possible one it is."""
     plan = run.plan
     status = f": {plan['status']}" if plan.get("status") else ""
+    gap = format_percent_bound(plan["gap"])
     objective = plan.get("objective", "what its method minimizes")
-    against = plan.get("bound", "any splits and fixed shares within the limits")
-    longer = f"{format_percent_bound(plan['gap'])} longer than the best possible plan in its objective, {objective}"
-    return f"Method {plan.get('method')}{status}. It takes at most {longer}. The bound holds against {against}. {WORDS_OF_A_BOUND}"
+    limits = plan.get("bound", "any splits and fixed shares within the limits")
+    return (
+        f"Method {plan.get('method')}{status}. "
+        f"The plan takes at most {gap} longer than the best possible plan ({objective}). "
+        f"The bound holds against {limits}. {WORDS_OF_A_BOUND}"
+    )
 
 
 def _times(run: History) -> str:
-    slowest, last = (
-        format_seconds(run.plan[key]) for key in ("mean_latency_s", "expected_latency_s")
-    )
     samples = pluralize(run.plan["batch_size"], "sample")
-    return f"An iteration of {samples} takes {slowest} on average on the slowest device, and {last} until the last device is done."
-
-
-def _averaged(run: History) -> Iterator[str]:
-    if run.scenario.training.algorithm == "sfl":
-        number, deepest = run.plan["averaged_parameters"], run.split_name(max(run.plan["splits"]))
-        total = run.plan.get("parameters")
-        part = (
-            f" of {total:,} ({format_percent(number / total)})"
-            if isinstance(total, int) and total > 0
-            else ""
-        )
-        behind = f"those behind {deepest}, the deepest split"
-        yield (
-            f"Averaged are {pluralize(number, 'parameter')}{part}, {behind}."
-            if number
-            else "Nothing is averaged."
-        )
-
-
-def picture(run: History) -> Html:
-    """For each device a row: how far along the model it is cut, its share of the band, and its times against the slowest device's."""
-    layers = max(len(run.plan.get("all_split_names", ())), *run.plan["splits"])
-    times = _columns(run)
-    slowest, widest = run.plan["mean_latency_s"], max(run.plan["shares"])
-    kinds = {key.removesuffix("_s"): word for word, key in times.items()}
-    rows = [
-        _picture_row(
-            "device",
-            "cut after",
-            f"share, up to {format_percent(widest, 1)}",
-            f"time, up to {format_seconds(slowest)}",
-            kind="head",
-        )
-    ]
-    for k, (split, share) in enumerate(zip(run.plan["splits"], run.plan["shares"], strict=True)):
-        cut = together(
-            bar({"device-side": split / layers, "server-side": 1 - split / layers}),
-            tag("small", name(run.plan["split_names"][k])),
-        )
-        spent = {key.removesuffix("_s"): run.plan[key][k] / slowest for key in times.values()}
-        rows.append(
-            _picture_row(
-                name(run.names[k]),
-                cut,
-                bar({"transmit": share / widest if widest else 0.0}),
-                bar(spent),
-            )
-        )
-    caption = f"Full bars take as long as the slowest device, {format_seconds(slowest)} on average. {_planned_waiting(run)}"
-    legend = swatches(
-        {"device-side": "layers on the device", "server-side": "on the server"} | kinds
+    slowest = format_seconds(run.plan["mean_latency_s"])
+    last = format_seconds(run.plan["expected_latency_s"])
+    return (
+        f"An iteration of {samples} takes {slowest} on average on the slowest device, "
+        f"and {last} on average until the last device is done."
     )
-    return tag("figure", legend, tag("ul", *rows, class_="plan"), tag("figcaption", caption))
+
+
+def _averaging(run: History) -> str:
+    """Return how much of the model SFL averages; empty for other algorithms."""
+    if run.scenario.training.algorithm != "sfl":
+        return ""
+    count = run.plan["averaged_parameters"]
+    if not count:
+        return "No parameters are averaged."
+
+    text = f"SFL averages {pluralize(count, 'parameter')}"
+    total = run.plan.get("parameters")
+    if isinstance(total, int) and total > 0:
+        text += f" of {total:,} ({format_percent(count / total)})"
+    return f"{text}: those behind {run.split_name(max(run.plan['splits']))}, the deepest split."
+
+
+def _figure(run: History) -> Html:
+    """Return a row for each device: its cut along the model, its share, and its times.
+
+    Times are relative to the mean time of the slowest device.
+    """
+    plan = run.plan
+    layers = max(len(plan.get("all_split_names", ())), *plan["splits"])
+    slowest_s = plan["mean_latency_s"]
+    widest = max(plan["shares"])
+    times = _time_columns(run)
+    head = (
+        "device",
+        "cut after",
+        f"share, up to {format_percent(widest, 1)}",
+        f"time, up to {format_seconds(slowest_s)}",
+    )
+    rows = [_figure_row(*head, kind="head")]
+    for k, split in enumerate(plan["splits"]):
+        cut = bar({"device-side": split / layers, "server-side": 1 - split / layers})
+        share = bar({"transmit": plan["shares"][k] / widest if widest else 0.0})
+        spent = bar({key.removesuffix("_s"): plan[key][k] / slowest_s for key in times.values()})
+        split_name = tag("small", name(plan["split_names"][k]))
+        rows.append(_figure_row(name(run.names[k]), join(cut, split_name), share, spent))
+
+    kinds = {"device-side": "layers on the device", "server-side": "layers on the server"}
+    kinds |= {key.removesuffix("_s"): label for label, key in times.items()}
+    caption = f"A full time bar is the mean of the slowest device, {format_seconds(slowest_s)}."
+    return tag(
+        "figure",
+        bar_legend(kinds),
+        tag("ul", *rows, class_="plan"),
+        tag("figcaption", caption + _planned_waiting(run)),
+    )
 
 
 def _planned_waiting(run: History) -> str:
-    """Return how much of their time the plan expects the devices to wait, as `waiting_fraction` counts it in the rounds."""
-    devices, last_s = len(run), run.plan["expected_latency_s"]
+    """Return the fraction of time that devices are expected to wait, defined as for rounds."""
+    if len(run) == 1 or _unused_parts(run):
+        return ""
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
-    share = waiting_fraction(busy | {"idle_s": max(devices * last_s - sum(busy.values()), 0.0)})
-    expected = f"the plan expects the devices to wait {format_percent(share, 0)} of their time until the last of them is done"
-    is_followed = not list(_not_used(run))
-    return f"Times vary, and {expected}." if devices > 1 and is_followed else ""
+    idle_s = max(len(run) * run.plan["expected_latency_s"] - sum(busy.values()), 0.0)
+    waiting = format_percent(waiting_fraction(busy | {"idle_s": idle_s}), 0)
+    return (
+        f" Times vary, so the plan expects devices to wait {waiting} of their time"
+        " for the slowest one."
+    )
 
 
-def _picture_row(*cells: object, kind: str | None = None) -> Html:
+def _figure_row(*cells: object, kind: str | None = None) -> Html:
     return tag("li", *(tag("span", cell, class_=kind) for cell in cells))
 
 
-def _columns(run: History) -> dict[str, str]:
-    """Times of the plan; the server's only where it takes any."""
-    kinds = ("compute", "transmit", *(["server"] if any(run.plan["server_s"]) else []))
+def _time_columns(run: History) -> dict[str, str]:
+    """Return labels and keys of the plan's times; the server's only if it takes any."""
+    kinds = ["compute", "transmit"]
+    if any(run.plan["server_s"]):
+        kinds.append("server")
     return {TIME_LABELS[kind]: f"{kind}_s" for kind in kinds}
 
 
 def _device_table(run: History, count: int) -> Html:
-    plan, times = run.plan, _columns(run)
+    plan = run.plan
+    times = _time_columns(run)
     body = (
         [
             name(run.names[k]),
@@ -162,26 +172,23 @@ def _device_table(run: History, count: int) -> Html:
         ]
         for k in range(count)
     )
-    return table(["device", "split", "share", *times, "in all"], body, words=("device", "split"))
+    return table(["device", "split", "share", *times, "total"], body, words=("device", "split"))
 
 
 def _quantile_table(run: History) -> Html:
-    """How shares and times are spread over a large fleet."""
+    """Return the distribution of shares and times over a large fleet."""
     levels = list(QUANTILES.values())
-    shares = [
-        "share of the band",
-        *(f"{format_digits(100 * q)} %" for q in np.quantile(run.plan["shares"], levels).tolist()),
-    ]
-    times = (
-        [word, *map(format_seconds, np.quantile(run.plan[key], levels).tolist())]
-        for word, key in _columns(run).items()
-    )
-    return table(["over the devices", *QUANTILES], [shares, *times], words=("over the devices",))
+    shares = np.quantile(run.plan["shares"], levels).tolist()
+    rows = [["share of the band", *(f"{format_digits(100 * share)} %" for share in shares)]]
+    for label, key in _time_columns(run).items():
+        times = np.quantile(run.plan[key], levels).tolist()
+        rows.append([label, *map(format_seconds, times)])
+    return table(["over the devices", *QUANTILES], rows, words=("over the devices",))
 
 
 def _split_table(run: History) -> Html:
-    """How many devices take each split; the rarest are left out where there are too many."""
-    counts = Counter(run.plan["splits"]).most_common(MOST_SHOWN)
+    """Return how many devices have each split, without the rarest of very many splits."""
+    counts = Counter(run.plan["splits"]).most_common(MOST_DEVICES)
     body = (
         [name(run.split_name(split)), f"{count:,}", format_percent(count / len(run))]
         for split, count in sorted(counts)
@@ -189,93 +196,102 @@ def _split_table(run: History) -> Html:
     return table(["split", "devices", "of the fleet"], body, words=("split",))
 
 
-# ---- what was measured ---------------------------------------------------------------------------------------------------
-def measured(run: History) -> Html:
-    """Planned against measured: rounds and devices; nothing where nothing was measured, or where plans changed on the way."""
+def measured_times(run: History) -> Html:
+    """Return the section that compares planned with measured times.
+
+    Empty for simulated runs, and for runs whose plan changed.
+    """
     if not run.is_measured or not run.records or run.replans:
         return Html()
-    iterations, rounds = run.scenario.training.iterations_per_round, len(run.records)
-    planned, found = (
-        iterations * run.plan["expected_latency_s"],
-        float(np.median(run.rounds["latency_s"])),
+    iterations = run.scenario.training.iterations_per_round
+    planned_s = iterations * run.plan["expected_latency_s"]
+    median_s = float(np.median(run.rounds["latency_s"]))
+    difference = format_percent(abs(median_s / planned_s - 1), 0)
+    sentence = (
+        f"A round was planned to take {format_seconds(planned_s)} on average. "
+        f"The median of {pluralize(len(run.records), 'round')} is {format_seconds(median_s)}, "
+        f"{difference} {'more' if median_s > planned_s else 'less'}."
     )
-    said = (
-        f"A round was planned to take {format_seconds(planned)} on average; it took {format_seconds(found)}, the median of "
-        f"{pluralize(rounds, 'round')}: {format_percent(abs(found / planned - 1), 0)} {'more' if found > planned else 'less'}."
+
+    # A device that drops out is not measured in that round.
+    finished = np.maximum(run.rounds_finished, 1)
+    keys = _time_columns(run).values()
+    planned = {key: iterations * np.array(run.plan[key], dtype=np.float64) for key in keys}
+    measured = {key: run.totals[key] / finished for key in keys}
+    numbers = _measured_table(run, planned, measured)
+    return join(
+        tag("h2", "Planned and measured times"),
+        paragraph(sentence),
+        _measured_bars(run, planned, measured),
+        details("Each device, time per round", numbers),
     )
-    finished = np.maximum(run.rounds_finished, 1)  # nothing is measured of a device that drops out
-    columns = {word: (key, run.totals[key] / finished) for word, key in _columns(run).items()}
-    heads = [f"{word}, {what}" for word in columns for what in ("planned", "measured")]
+
+
+def _measured_table(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
+    columns = {
+        f"{label}, {which}": times[key]
+        for label, key in _time_columns(run).items()
+        for which, times in (("planned", planned), ("measured", measured))
+    }
     body = (
-        [
-            name(run.names[k]),
-            *(
-                format_seconds(float(v))
-                for key, means in columns.values()
-                for v in (iterations * run.plan[key][k], means[k])
-            ),
-        ]
+        [name(run.names[k]), *(format_seconds(float(times[k])) for times in columns.values())]
         for k in range(min(len(run), MOST_ROWS))
     )
-    rows = folded(
-        "Each device, seconds a round", table(["device", *heads], body, words=("device",))
-    )
-    return together(
-        tag("h2", "Planned and measured"),
-        prose(said),
-        _measured_bars(run, columns, iterations),
-        rows,
-    )
+    return table(["device", *columns], body, words=("device",))
 
 
-def _measured_bars(run: History, columns: dict[str, tuple[str, Floats]], iterations: int) -> Html:
-    """Two bars for each device, the planned one above."""
-    if len(run) > MOST_SHOWN:
+def _measured_bars(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
+    """Return two bars for each device, the planned one above; empty for a large fleet."""
+    if len(run) > MOST_DEVICES:
         return Html()
-    planned = {key: iterations * np.array(run.plan[key]) for key, _ in columns.values()}
-    found = dict(columns.values())
-    longest = max(float(sum(parts.values()).max()) for parts in (planned, found))  # type: ignore[union-attr]
-    rows = [
-        tag("li", tag("span", who, class_="who"), bar({key.removesuffix("_s"): float(parts[key][k]) / longest for key in parts}),
-            tag("span", f"{what} {format_seconds(float(sum(column[k] for column in parts.values())))}", class_="number"))
-        for k in range(len(run))
-        for who, what, parts in ((name(run.names[k]), "planned", planned), ("", "measured", found))
-    ]  # fmt: skip
-    legend = swatches({key.removesuffix("_s"): word for word, (key, _) in columns.items()})
-    return tag(
-        "figure",
-        legend,
-        tag("ul", *rows, class_="bars"),
-        tag("figcaption", "Of each device, mean seconds of a round."),
+    longest_s = max(
+        float(np.sum(list(times.values()), axis=0).max()) for times in (planned, measured)
     )
+    rows = []
+    for k in range(len(run)):
+        for device, which, times in (
+            (name(run.names[k]), "planned", planned),
+            ("", "measured", measured),
+        ):
+            parts = {key.removesuffix("_s"): float(times[key][k]) / longest_s for key in times}
+            total_s = float(sum(column[k] for column in times.values()))
+            label = tag("span", device, class_="who")
+            number = tag("span", f"{which} {format_seconds(total_s)}", class_="number")
+            rows.append(tag("li", label, bar(parts), number))
+
+    kinds = {key.removesuffix("_s"): label for label, key in _time_columns(run).items()}
+    caption = tag("figcaption", "Mean time per round of each device.")
+    return tag("figure", bar_legend(kinds), tag("ul", *rows, class_="bars"), caption)
 
 
-# ---- the plans that followed ---------------------------------------------------------------------------------------------
-def new_plans(run: History) -> Html:
-    """What changed from plan to plan; nothing where there was one."""
-    made = run.replans
-    if not made:
+def replanning(run: History) -> Html:
+    """Return the section on how the plan changed; empty if it did not."""
+    if not run.replans:
         return Html()
-    splits = [run.plan["splits"], *(list(record.splits or ()) for record in made)]
-    shares = [run.plan["shares"], *(list(record.shares or run.plan["shares"]) for record in made)]
-    rows = spread_rows(len(made), MOST_ROWS)
-    body = (
-        [
-            f"{made[row].round:,}",
-            pluralize(
-                sum(a != b for a, b in zip(splits[row], splits[row + 1], strict=True)), "device"
-            ),
+    count = len(run.replans)
+    splits = [run.plan["splits"], *(list(record.splits or ()) for record in run.replans)]
+    rows = choose_rows(count, MOST_ROWS)
+    body = []
+    for row in rows:
+        record = run.replans[row]
+        # splits[0] is the initial plan, so splits[row] is what this one replaced.
+        changed = sum(a != b for a, b in zip(splits[row], splits[row + 1], strict=True))
+        shares = record.shares or run.plan["shares"]
+        cells = (
+            f"{record.round:,}",
+            pluralize(changed, "device"),
             run.split_name(max(splits[row + 1])),
-            f"{format_percent(min(shares[row + 1]), 2)} – {format_percent(max(shares[row + 1]), 2)}",
-        ]
-        for row in rows
-    )
+            f"{format_percent(min(shares), 2)} – {format_percent(max(shares), 2)}",
+        )
+        body.append(cells)
+
+    sentence = f"The plan was updated {pluralize(count, 'time')}"
     every = run.scenario.training.replan_every
-    said = f"The plan was made anew {pluralize(len(made), 'time')}" + (
-        f", {format_interval(every, 'round')}." if every else "."
-    )
-    columns = ["round", "another split", "deepest split", "shares of the band"]
-    some = "" if len(rows) == len(made) else f", {len(rows)} of {len(made):,}"
-    return together(
-        tag("h2", "New plans"), prose(said), folded(f"Each new plan{some}", table(columns, body))
-    )
+    if every:
+        sentence += f", {format_interval(every, 'round')}"
+    heading = "Each new plan"
+    if len(rows) < count:
+        heading += f", {len(rows)} of {count:,}"
+    columns = ["round", "changed splits", "deepest split", "shares of the band"]
+    numbers = details(heading, table(columns, body))
+    return join(tag("h2", "Replanning"), paragraph(f"{sentence}."), numbers)
