@@ -75,7 +75,7 @@ def test_run_shows_the_metric_while_it_trains_and_at_the_end(run, scenario, tmp_
     assert f"{found[-1]:.4g} on the test set, mean over the devices' models (spread" in printed
     assert "accuracy" in printed  # labels are classes: that is known, too
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"error on the test set is {found[-1]:.4g} in the mean" in page.replace(
+    assert f"error on the test set is {found[-1]:.4g} on average" in page.replace(
         "\N{NO-BREAK SPACE}", " "
     )
 
