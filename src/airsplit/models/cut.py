@@ -75,7 +75,9 @@ class Subgraph:
         self.calls = calls
         self.outputs = list(outputs)
         self.changed = changed
+        # A back needs its share of the model's output in the end, whatever it returns.
         self._dead_slots = find_dead_slots(calls, (*self.outputs, *graph.output_slots))
+        # A half may be cast, as by half.double(), unless a call names a type.
         self._fixes_dtype = any(
             isinstance(leaf, torch.dtype) for call in calls for leaf in call.leaves
         )
@@ -183,6 +185,8 @@ class Back(Half):
 class PartialModule(nn.Module):
     """Stands in a half for a module of the model that is on both sides."""
 
+    # It only has children: the half runs calls of the graph, and never this module.
+
 
 def cut_in_halves(splits: ModelSplits, split: int) -> tuple[Front, Back]:
     """Return the halves of a model at a split, counted from one."""
@@ -209,8 +213,11 @@ def cut_in_halves(splits: ModelSplits, split: int) -> tuple[Front, Back]:
     builder = _HalfBuilder(model)
     builder.add_used(front, front_subgraphs.values())
     builder.add_used(back, back_subgraphs.values(), with_output=True)
-    is_last = split == len(splits.splits)
-    builder.add_unused(front if is_last else back, halves=(front, back))
+    # At the last split the device has the whole model, and the back is the identity.
+    rest: Half = back
+    if split == len(splits.splits):
+        rest = front
+    builder.add_unused(rest, halves=(front, back))
     return front, back
 
 
@@ -262,9 +269,11 @@ class _HalfBuilder:
                 target.add_module(parent, PartialModule())
             target = target.get_submodule(parent)
 
+        # It came with an outer layer, or under another name of the same module.
         registries = (target._modules, target._parameters, target._buffers, vars(target))
         if any(last in registry for registry in registries):
             return
+        # setattr would make a plain attribute of it, which state_dict() and to() leave out.
         if last in source._buffers and isinstance(value, Tensor):
             persistent = last not in source._non_persistent_buffers_set
             target.register_buffer(last, value, persistent=persistent)

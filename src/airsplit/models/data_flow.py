@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from torch import Tensor, nn
+from torch import nn
 
 from airsplit.models.tracing.costs import float32_equivalents
 from airsplit.models.tracing.graph import NO_GROUP, Call, Graph, Slot
@@ -110,31 +110,23 @@ class DataFlow:
         return positions
 
     @cached_property
-    def _unordered_writers(self) -> dict[int, list[int]]:
-        """The unordered calls that change each storage in place."""
-        writers = defaultdict[int, list[int]](list)
+    def _required_calls(self) -> list[frozenset[int]]:
+        """For each position the unordered calls that it needs; last, those of the output."""
+        producers: dict[int, int] = {}
+        writers = defaultdict[int, list[int]](list)  # by storage
         for number, call in enumerate(self.graph.calls):
+            producers.update(dict.fromkeys(call.outputs, number))
             if not self._is_ordered[number]:
                 for storage in self.storages_of(call.written_slots):
                     writers[storage].append(number)
-        return writers
-
-    @cached_property
-    def _required_calls(self) -> list[frozenset[int]]:
-        """For each position the unordered calls that it needs; last, those of the output."""
-        producers = {
-            output: number
-            for number, call in enumerate(self.graph.calls)
-            for output in call.outputs
-        }
 
         def list_producers(slots: Iterable[int]) -> frozenset[int]:
             numbers = set[int]()
             pending = list(slots)
             while pending:
                 slot = pending.pop()
-                writers = self._unordered_writers[self.graph.specs[slot].storage]
-                for number in (producers[slot], *writers):
+                # A mask may be created by one call and filled by others.
+                for number in (producers[slot], *writers[self.graph.specs[slot].storage]):
                     if number not in numbers:
                         numbers.add(number)
                         pending.extend(self.graph.calls[number].read_slots)
@@ -189,7 +181,7 @@ class DataFlow:
             uses[name] = (first, position)
 
         for position, call in self._uses():
-            for name in (*call.read_state, *self._layer_state(call)):
+            for name in (*call.read_state, *self._layer_state.get(call.target, ())):
                 add(name, position)
         for name in self.graph.output_state:
             add(name, self.end + 1)
@@ -198,21 +190,20 @@ class DataFlow:
     @cached_property
     def canonical_names(self) -> dict[str, str]:
         """The first of the names of each model tensor, or of all in the same memory."""
+        names: dict[str, str] = {}
         first: dict[Hashable, str] = {}
-        return {
-            name: first.setdefault(_memory_key(tensor), name)
-            for name, tensor in named_tensors(self.model)
-        }
-
-    def _layer_state(self, call: Call) -> tuple[str, ...]:
-        """Return the names of the tensors of a call's layer."""
-        if isinstance(call.target, str):
-            return self._layer_states[call.target]
-        return ()
+        for name, tensor in named_tensors(self.model):
+            memory: Hashable = (storage_id(tensor), tensor.storage_offset())
+            if not tensor.numel():
+                # All empty tensors may begin at the same place.
+                memory = id(tensor)
+            names[name] = first.setdefault(memory, name)
+        return names
 
     @cached_property
-    def _layer_states(self) -> dict[str, tuple[str, ...]]:
-        states: dict[str, tuple[str, ...]] = {}
+    def _layer_state(self) -> dict[Hashable, tuple[str, ...]]:
+        """For each call target that is a layer, the names of its tensors."""
+        states: dict[Hashable, tuple[str, ...]] = {}
         for call in self.graph.calls:
             path = call.target
             if isinstance(path, str) and path not in states:
@@ -233,7 +224,7 @@ class DataFlow:
             if isinstance(tensor, nn.Parameter) or tensor.requires_grad
         }
         for call in self.graph.calls:
-            names.update(call.written_state, self._layer_state(call))
+            names.update(call.written_state, self._layer_state.get(call.target, ()))
         return {self.canonical_names[name] for name in names}
 
     @cached_property
@@ -244,12 +235,14 @@ class DataFlow:
         for slot, last in self.last_use.items():
             filled = self.positions.get(slot)
             if filled is not None and last > filled:
+                # Inputs are there before position 0, where the first cut is.
                 starts[max(filled, 0)].append(slot)
                 stops[last].append(slot)
 
         live = set[int]()
         crossings = []
         for position in range(self.end + 1):
+            # The call at its last use is in front of the cut, so the slot need not cross.
             live.difference_update(stops[position])
             live.update(slot for slot in starts[position] if self.last_use[slot] > position)
             crossings.append(sorted(live))
@@ -272,7 +265,7 @@ class DataFlow:
         return sum(
             self.graph.specs[slot].sent_elements
             for slot in self.crossing_slots(position)
-            if self.graph.specs[slot].requires_grad and slot in self._backward_slots
+            if self.graph.specs[slot].requires_grad and slot in self._backward_pass[1]
         )
 
     @property
@@ -280,13 +273,9 @@ class DataFlow:
         """The calls that the backward pass goes through."""
         return self._backward_pass[0]
 
-    @property
-    def _backward_slots(self) -> set[int]:
-        """The slots that the backward pass reaches."""
-        return self._backward_pass[1]
-
     @cached_property
     def _backward_pass(self) -> tuple[set[int], set[int]]:
+        """The calls that the backward pass goes through, and the slots that it reaches."""
         backward_calls = set[int]()
         slots = set(self.graph.output_slots)
         for number in reversed(range(len(self.graph.calls))):
@@ -356,16 +345,9 @@ class DataFlow:
         """
         counted = set[int]()
         per_position = []
+        # Both sides may run an unordered call, but in the whole model it runs once.
         for position, number in enumerate(self.ordered_calls):
             new = ({number} | self._required_calls[position]) - counted
             counted |= new
             per_position.append(sum(values[call] for call in new))
         return list(accumulate(per_position))
-
-
-def _memory_key(tensor: Tensor) -> Hashable:
-    """Return a key that is equal for tensors that begin at the same place in memory."""
-    if tensor.numel():
-        return storage_id(tensor), tensor.storage_offset()
-    # All empty tensors may begin at the same place.
-    return id(tensor)

@@ -10,7 +10,9 @@ from airsplit.models.tracing.source_location import format_location
 
 def find_obstacles(flow: DataFlow) -> list[str | None]:
     """Return for each position why a cut there is illegal; None if it is legal."""
-    first_parameter = _first_parameter_use(flow)
+    parameters = {flow.canonical_names[name] for name, _ in flow.model.named_parameters()}
+    uses = (first for name, (first, _) in flow.state_uses.items() if name in parameters)
+    first_parameter = min(uses, default=flow.end + 1)
     divided_state = _find_divided_state(flow)
     return [
         _check_raw_data(flow, position, first_parameter)
@@ -21,14 +23,8 @@ def find_obstacles(flow: DataFlow) -> list[str | None]:
     ]
 
 
-def _first_parameter_use(flow: DataFlow) -> int:
-    parameters = {flow.canonical_names[name] for name, _ in flow.model.named_parameters()}
-    uses = (first for name, (first, _) in flow.state_uses.items() if name in parameters)
-    return min(uses, default=flow.end + 1)
-
-
 def _check_raw_data(flow: DataFlow, position: int, first_parameter: int) -> str | None:
-    """A cut that sends all inputs before any parameter is used would be split 0: no split."""
+    """Reject cuts that send all inputs before any parameter is used."""
     all_sent = set(range(flow.graph.input_count)) <= set(flow.crossing_slots(position))
     if all_sent and position < first_parameter:
         return "it would send the data itself, untouched by any parameter"
@@ -36,7 +32,7 @@ def _check_raw_data(flow: DataFlow, position: int, first_parameter: int) -> str 
 
 
 def _find_divided_state(flow: DataFlow) -> list[str | None]:
-    """A tensor that is trained or changed must not be on both sides: they would drift apart."""
+    """Reject cuts with a trained or changed tensor on both sides, which would drift apart."""
     reasons: list[str | None] = [None] * (flow.end + 1)
     for name, (first, last) in flow.state_uses.items():
         if name not in flow.indivisible_state or first == last:
@@ -45,13 +41,14 @@ def _find_divided_state(flow: DataFlow) -> list[str | None]:
             f"{name} is used on both sides, "
             f"by {_describe_position(flow, first)} and by {_describe_position(flow, last)}"
         )
+        # The last use may be the output, past the end. The first reason found stays.
         for position in range(first, min(last, flow.end + 1)):
             reasons[position] = reasons[position] or reason
     return reasons
 
 
 def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
-    """A device sends its own samples, so what crosses must be divisible into samples."""
+    """Reject cuts that send what is not divisible into samples, as each device sends its own."""
     for slot in flow.crossing_slots(position):
         spec = flow.graph.specs[slot]
         if spec.has_batch_axis and spec.is_per_sample:
@@ -71,7 +68,10 @@ def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
 
 
 def _check_shared_memory(flow: DataFlow, position: int) -> str | None:
-    """Two tensors in the same memory arrive apart: a change of one would not reach the other."""
+    """Reject cuts that send two views of a memory which a call behind the cut changes.
+
+    They arrive as two tensors, and the change of one would not reach the other.
+    """
     changed = flow.slots_changed_behind(position)
     counts = Counter(flow.graph.specs[slot].storage for slot in changed)
     for storage, count in counts.items():

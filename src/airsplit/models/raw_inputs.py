@@ -78,7 +78,12 @@ class RawInputs:
     def _looked_up(self) -> set[int]:
         """The integer inputs that integer calls alone turn into an index into a table."""
         graph = self.flow.graph
-        integers = {slot for slot, spec in enumerate(graph.specs) if _is_integer(spec.dtype)}
+        integers = set[int]()
+        for slot, spec in enumerate(graph.specs):
+            dtype = spec.dtype
+            # Not bool: a mask may select rows, but its numbers do not look them up.
+            if not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
+                integers.add(slot)
         # Not only by calls: tokens that are shifted by one are written into a new tensor.
         made_from = defaultdict(set, {slot: integers & self._inputs_in[slot] for slot in integers})
         data_slots = set(range(graph.input_count)).union(
@@ -96,7 +101,3 @@ class RawInputs:
             for slot in integers.intersection(call.outputs):
                 made_from[slot] |= sources
         return looked_up
-
-
-def _is_integer(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)

@@ -105,6 +105,7 @@ class ModelSplits:
         for name, position in places[:-1]:
             training = self._training_positions.get(position)
             if training is None:
+                # As a softmax that only evaluation needs.
                 obstacle: str | None = "it does not run in training mode"
                 training = 0
             else:
@@ -231,6 +232,7 @@ class ModelSplits:
                 [split.training if training else split.evaluation for split in self.splits]
             )
             for name, (first, _) in self.flow(training).state_uses.items():
+                # The first split at or behind the use; a use by the output is behind all.
                 index = int(np.searchsorted(places, first))
                 holders.setdefault(name, min(index, len(self.splits) - 1))
         return holders
@@ -277,6 +279,7 @@ def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     quick_counter = counter.without_gradients()
     caches = FunctionCaches()
 
+    # The model's own mode last, so that the copy ends in it.
     flags = {}
     for mode in (not model.training, model.training):
         flags[mode] = _training_flags(copied.train(mode))
@@ -314,6 +317,7 @@ def _require_stateless(graph: Graph, trace_again: Callable[[], Graph]) -> None:
         for number in DataFlow(graph, nn.Module()).data_calls
         for slot in graph.calls[number].outputs
     }
+    # An attribute without data, such as a cached mask, is the same in each pass.
     suspects = {name for name, slot in graph.assigned_slots.items() if slot in data_slots}
     if not suspects:
         return

@@ -69,6 +69,7 @@ def merge_batches(trace_batch: Callable[[int], Graph]) -> Graph:
 
 
 def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
+    # The first difference is what a user can find; a different number of calls comes last.
     for a, b in zip(first.calls, second.calls, strict=False):
         if _call_key(a) != _call_key(b):
             raise _different_calls(a, batch)
@@ -78,7 +79,7 @@ def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
 
 
 def _call_key(call: Call) -> tuple[Any, ...]:
-    """Return what must be equal for all batch sizes, but for the arguments."""
+    """Return what, besides the arguments, must be equal for all batch sizes."""
     return call.name, call.location, call.outputs, call.writes, call.grad_enabled
 
 
@@ -146,6 +147,7 @@ def _is_same(a: Any, b: Any) -> bool:
         return type(a) is type(b) and np.array_equal(np.asarray(a.tolist()), np.asarray(b.tolist()))
     if bool(a == b):
         return True
+    # Only nan differs from itself.
     both_nan = a != a and b != b
     return both_nan or not isinstance(a, _COMPARABLE)
 

@@ -47,12 +47,10 @@ def evaluate(
     results = []
     with torch.device("cpu"), torch.no_grad():
         for bound in RAND_BOUNDS:
-            values = [
-                _evaluate_tensor(arg, calls, specs, model, input_count, bound)
-                if isinstance(arg, Reference)
-                else arg
-                for arg in args
-            ]
+            values = list(args)
+            for place, arg in enumerate(args):
+                if isinstance(arg, Reference):
+                    values[place] = _evaluate_tensor(arg, calls, specs, model, input_count, bound)
             results.append(func(*values))
 
     lowest, highest = results
@@ -72,15 +70,13 @@ def _evaluate_tensor(
     """Return a constant tensor, with `rand` in place of torch.rand."""
     needed = _list_producers(reference, calls, specs)
     reads = {reference}.union(*(call.reads for call in needed))
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    reads_data = any(
-        ref.name in parameters if isinstance(ref, ModelTensor) else ref.number < input_count
-        for ref in reads
-    )
+    variable: set[Reference] = {Slot(number) for number in range(input_count)}
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        variable.add(ModelTensor(name))
     draws = any(call.is_random and call.target is not torch.rand for call in needed)
     # A layer may have state, and running it here would change that of the user's model.
     changes_state = any(call.is_layer or call.written_state for call in needed)
-    if reads_data or draws or changes_state:
+    if not reads.isdisjoint(variable) or draws or changes_state:
         raise NotConstant
 
     tensors: dict[int, Tensor] = {}

@@ -93,12 +93,13 @@ class CostCounter:
     def run(self, call: MetaCall) -> tuple[CallCosts, Any]:
         """Return a call's costs and its result."""
         key = _call_key(call)
-        known = None if key is None else self._measurements.get(key)
+        known = self._measurements.get(key)
         if known is not None:
             if known.result is None:
                 return known.costs, call.run(*call.args, **call.kwargs)
             return known.costs, known.create_result()
 
+        # Each write in place raises a tensor's version, also one through a view.
         tensor_args = call.tensor_args
         versions = [tensor._version for tensor in tensor_args]
         arg_storages = {storage_id(tensor) for tensor in tensor_args}
@@ -114,6 +115,7 @@ class CostCounter:
         )
         is_view = [storage_id(tensor) in arg_storages for tensor in results]
         if call.layer is None and not has_changed and all(is_view):
+            # A view computes nothing, whatever the function is called.
             elementwise_ops = 0
         else:
             elementwise_ops = _count_elementwise(call, results)
@@ -143,10 +145,13 @@ class CostCounter:
         if key is not None:
             # New tensors can be created again. Views, and a layer's own tensors, cannot: another
             # call must return views of its own arguments.
-            own_storages = set() if call.layer is None else _storages_of(call.layer)
+            own_storages = _storages_of(call.layer)
             is_own = any(storage_id(tensor) in own_storages for tensor in results)
             is_new = bool(results) and not has_changed and not any(is_view) and not is_own
-            self._measurements[key] = _Measurement(costs, (leaves, spec) if is_new else None)
+            template = None
+            if is_new:
+                template = (leaves, spec)
+            self._measurements[key] = _Measurement(costs, template)
         return costs, result
 
 
@@ -203,8 +208,12 @@ def _count_elementwise(call: MetaCall, results: list[Tensor]) -> int:
     if call.layer is not None:
         return count_layer_operations(call.layer, call.tensor_args, results)
     # The window of a pooling is its second argument; for lp_pool the exponent comes before it.
-    place = 2 if call.name.startswith("lp_pool") else 1
-    window = call.args[place] if len(call.args) > place else 1
+    place = 1
+    if call.name.startswith("lp_pool"):
+        place = 2
+    window = 1
+    if len(call.args) > place:
+        window = call.args[place]
     window = call.kwargs.get("kernel_size", call.kwargs.get("size", window))
     return count_function_operations(call.name, window, call.tensor_args, results)
 
@@ -241,18 +250,24 @@ def _measure_gradients(
         return tensor
 
     args, kwargs = tree_map_only(Tensor, create_stand_in, (call.args, call.kwargs))
-    # The user's hooks on a layer must not see stand-ins.
-    run = call.run if call.layer is None else call.layer.forward
+    run = call.run
+    if call.layer is not None:
+        # The user's hooks on a layer must not see stand-ins.
+        run = call.layer.forward
     with _require_grad(call.trained), saved_tensors_hooks(save, lambda tensor: tensor):
         outputs = list_tensors(run(*args, **kwargs))
         requires_grad = tuple(tensor.requires_grad for tensor in outputs)
         ends = [tensor for tensor in outputs if tensor.requires_grad]
         with OperationCounter() as backward:
+            # Without a matrix product forward there is none backward.
             if matmul_macs and ends:
                 gradients = [torch.empty_like(tensor) for tensor in ends]
                 torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
 
-    if call.name == "scaled_dot_product_attention" and not _attention_dropout(call):
+    dropout = call.kwargs.get("dropout_p", 0)
+    if len(call.args) > 4:
+        dropout = call.args[4]
+    if call.name == "scaled_dot_product_attention" and not dropout:
         # On the meta device torch computes all scores and saves them. Where it really runs, fused
         # kernels save query, key, value and result, and one number for each query.
         queries = math.prod(tensor_args[0].shape[:-1])
@@ -266,7 +281,7 @@ def _measure_gradients(
         backward_macs += elementwise_ops
 
     result_places = {storage_id(tensor): place for place, tensor in enumerate(outputs)}
-    held = set() if call.layer is None else _storages_of(call.layer)
+    own_storages = _storages_of(call.layer)
     saved_args: set[int] = set()
     saved_results: set[int] = set()
     extra: dict[int, float] = {}
@@ -276,7 +291,8 @@ def _measure_gradients(
             saved_args.add(arg_places[storage])
         elif storage in result_places:
             saved_results.add(result_places[storage])
-        elif storage not in held:
+        elif storage not in own_storages:
+            # Neither an argument nor a result nor the layer's own: a mask, a mean, a copy.
             extra[storage] = tensor.numel() * float32_equivalents(tensor.dtype)
     return CallCosts(
         matmul_macs,
@@ -287,11 +303,6 @@ def _measure_gradients(
         tuple(saved_results),
         math.ceil(sum(extra.values())),
     )
-
-
-def _attention_dropout(call: MetaCall) -> Any:
-    dropout = call.args[4] if len(call.args) > 4 else 0
-    return call.kwargs.get("dropout_p", dropout)
 
 
 @contextmanager
@@ -310,7 +321,9 @@ def _empty_like(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _storages_of(layer: nn.Module) -> set[int]:
+def _storages_of(layer: nn.Module | None) -> set[int]:
+    if layer is None:
+        return set()
     return {storage_id(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
@@ -320,9 +333,11 @@ def _call_key(call: MetaCall) -> Hashable | None:
     if call.layer is not None:
         for submodule in call.layer.modules():
             has_hooks = submodule._forward_hooks or submodule._forward_pre_hooks
+            # A hook may do anything, and the attributes of TorchScript are not in vars().
             if has_hooks or isinstance(submodule, torch.jit.ScriptModule):
                 return None
         is_trained = tuple(
+            # By identity: equal tensors are not the same parameter, and == compares elements.
             any(parameter is trained for trained in call.trained)
             for parameter in call.layer.parameters()
         )
@@ -342,6 +357,7 @@ def _call_key(call: MetaCall) -> Hashable | None:
     try:
         hash(key)
     except TypeError:
+        # An argument of the user's own kind: measure the call each time.
         return None
     return key
 
@@ -360,6 +376,7 @@ def _value_key(value: Any) -> Any:
 
 
 def _layer_key(layer: nn.Module) -> Hashable:
+    # Kernel size, stride, eps, the mode: a layer's settings are its other attributes.
     settings = tuple(
         (name, _value_key(value))
         for name, value in vars(layer).items()

@@ -90,6 +90,7 @@ def count_layer_operations(
     if isinstance(layer, _ADAPTIVE_LAYERS):
         return _mean_window_size(args[0], results[0], _pooling_axes(layer)) * results[0].numel()
 
+    # Activations, dropout, softmax, and every layer that is not known here.
     per_element = 1
     if isinstance(layer, _NORM_LAYERS):
         per_element = 2
@@ -113,9 +114,11 @@ def count_function_operations(
     """
     if not args or not results or name in _FREE:
         return 0
+    # A sum has fewer results than operations.
     if name in _REDUCTIONS:
         return args[0].numel()
 
+    # torch calls max_pool2d(x, 2, return_indices=True) by this other name.
     name = name.removesuffix("_with_indices")
     if name in _POOLING:
         return _window_size(window, _axes_in_name(name)) * results[0].numel()

@@ -60,7 +60,10 @@ class BatchInt:
 
 
 class ModelDevice:
-    """Placeholder for the device on which the model runs."""
+    """Placeholder for the device on which the model runs.
+
+    The trace has "meta" there; a half runs wherever its inputs are.
+    """
 
 
 DEVICE = ModelDevice()
@@ -154,7 +157,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CallCosts:
-    """What a call costs and does to its tensors.
+    """The costs of a call, and its effect on its tensors.
 
     Counts are for the traced batch, or for one sample after `per_sample`. Tensors are known by
     their place among the call's tensor arguments, or among its results.
@@ -237,6 +240,7 @@ class TensorSpec:
         """Elements per sample to send; half of a batch of two if samples do not add equally."""
         if self.is_per_sample:
             return self.elements
+        # A cut that sends it is illegal; this only compares it with other cuts.
         return math.ceil(math.prod(self.shapes[0]) / FIRST_BATCH)
 
     @property
@@ -255,6 +259,7 @@ class TensorSpec:
         >>> TensorSpec(((2, 3), (3, 3)), torch.float32, 0, requires_grad=False).shape_at(10)
         (10, 3)
         """
+        # Each size is affine in the batch size: the line through (2, a) and (3, b).
         pairs = zip(*self.shapes[:2], strict=True)
         return tuple(a + (batch - FIRST_BATCH) * (b - a) for a, b in pairs)
 
@@ -272,6 +277,7 @@ class TensorSpec:
         """Return the batch size of a tensor, from the first axis that grows with it."""
         first, second = self.shapes[:2]
         axis = next(axis for axis, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+        # The inverse of shape_at, along one axis.
         times = second[axis] - first[axis]
         return (tensor.shape[axis] - first[axis]) // times + FIRST_BATCH
 
@@ -282,6 +288,7 @@ class TensorSpec:
         """
         if self.axis_order == tuple(sorted(self.axis_order)):
             return tensor
+        # Permute to the order in memory, copy to that order, and permute back.
         inverse = sorted(range(len(self.axis_order)), key=self.axis_order.__getitem__)
         return tensor.permute(self.axis_order).contiguous().permute(inverse)
 

@@ -1,4 +1,4 @@
-"""Global state that tracing pins, and puts back: torch's settings, random numbers, caches, modules."""
+"""Global state that tracing pins and restores: torch settings, random numbers, caches, modules."""
 
 from __future__ import annotations
 
@@ -105,14 +105,16 @@ def preserve_attributes(module: nn.Module) -> Iterator[None]:
         for value in attributes.values()
         if type(value) in (dict, list, set, OrderedDict)
     ]
-    # Most are empty: hooks, and parameters of modules that have none.
-    contents = [type(value)(value) if value else () for value in containers]
+    # Shallow copies: what is in a container belongs to the user.
+    contents = [type(value)(value) for value in containers]
     try:
         yield
     finally:
         for container, content in zip(containers, contents, strict=True):
+            # Most are empty: hooks, and parameters of modules that have none.
             if not container and not content:
                 continue
+            # In place, as others may hold the same container.
             container.clear()
             if isinstance(container, list):
                 container.extend(content)

@@ -17,7 +17,7 @@ from airsplit.models.tracing.source_location import first_line
 from airsplit.models.tracing.tensors import named_tensors
 from airsplit.models.tracing.tracer import is_layer
 
-# What every module has.
+# What every module has: its registries and hooks, whose tensors are not constants.
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 

@@ -57,14 +57,14 @@ def drop_shape_arguments(
         size, value = (*args[1:], *named)
         return "full", torch.full, (tuple(size), value), _options(args[0], kwargs)
     if name == "new_tensor":
-        data = args[1] if len(args) > 1 else kwargs["data"]
+        data = _second_argument(args, kwargs, "data")
         return "tensor", torch.tensor, (data,), _options(args[0], kwargs)
 
     if name in _LIKE:
         func = _LIKE[name]
         return func.__name__, func, (tuple(args[0].shape),), _options(args[0], kwargs)
     if name == "full_like":
-        value = args[1] if len(args) > 1 else kwargs["fill_value"]
+        value = _second_argument(args, kwargs, "fill_value")
         return "full", torch.full, (tuple(args[0].shape), value), _options(args[0], kwargs)
 
     if name in _AS and len(args) == 2:
@@ -73,6 +73,12 @@ def drop_shape_arguments(
     if name in ("type_as", "to") and len(args) > 1 and isinstance(args[1], Tensor):
         return "to", Tensor.to, (args[0], args[1].device, args[1].dtype), kwargs
     return name, func, args, kwargs
+
+
+def _second_argument(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
+    if len(args) > 1:
+        return args[1]
+    return kwargs[name]
 
 
 def _options(like: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def format_location(location: Location | None) -> str:
     'net.py:12'
     """
     file, number = location or ("", 0)
-    text = f"{os.path.basename(file)}:{number}" if file else "a place without source"
+    if not file:
+        return "a place without source"
+    text = f"{os.path.basename(file)}:{number}"
     source = linecache.getline(file, number).strip()
     return f"{text} ({source})" if source else text
 

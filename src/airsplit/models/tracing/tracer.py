@@ -7,21 +7,17 @@ one call; in every other module each function of torch is one.
 
 from __future__ import annotations
 
-import copy
 import functools
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
-from torch.utils.checkpoint import CheckpointFunction
 
 from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.models.tracing.constants import evaluate
@@ -35,7 +31,8 @@ from airsplit.models.tracing.graph import (
     Reference,
     Slot,
 )
-from airsplit.models.tracing.isolation import RngState, tracing_mode
+from airsplit.models.tracing.interception import intercept_calls
+from airsplit.models.tracing.isolation import RngState
 from airsplit.models.tracing.shape_only import drop_shape_arguments
 from airsplit.models.tracing.source_location import (
     current_location,
@@ -105,7 +102,7 @@ def trace(
     tracer = _Tracer(module, model, inputs, counter)
     rng_state = RngState()
     try:
-        with tracer.intercept_calls():
+        with intercept_calls(tracer, tracer.handle_module, tracer.handle_function):
             output = module(*inputs)
     except AirsplitError:
         raise
@@ -171,92 +168,21 @@ class _Tracer(TorchFunctionMode):
         self._module_calls = Counter[int]()
         self._calls: list[Call] = []
         self._costs: list[CallCosts] = []
-        self._frames: list[_Frame] = []
+        # The model itself is the outermost frame, and its names have no prefix.
+        self._frames = [_Frame("", None, NO_GROUP)]
         self._name_uses = Counter[str]()
         # Set while a recorded call runs: what it calls in turn is part of it.
         self._is_paused = False
 
-    @contextmanager
-    def intercept_calls(self) -> Iterator[None]:
-        """Send calls of layers, functions and custom gradients to this tracer."""
-        this_thread = threading.get_ident()
-        plain_call = nn.Module.__call__
-        plain_apply = vars(torch.autograd.Function)["apply"].__func__
-        plain_script = vars(torch.jit.ScriptFunction)["__call__"]
-
-        # A torch function mode sees functions of torch, in its own thread. It does not see calls of
-        # modules, of custom gradients and of TorchScript, so their classes are patched. A patch
-        # holds for the whole process: the calls of other threads must pass through.
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != this_thread:
-                return plain_call(module, *args, **kwargs)
-            module = self._copies.get(id(module), module)
-            run = functools.partial(plain_call, module)
-            return self._handle_module(run, module, args, kwargs)
-
-        def apply(function: type, *args: Any, **kwargs: Any) -> Any:
-            run: Any = functools.partial(plain_apply, function)
-            run = functools.update_wrapper(run, function, updated=())
-            if threading.get_ident() != this_thread:
-                return run(*args, **kwargs)
-            if function is CheckpointFunction:
-                # It runs the function that is its first argument, and runs it again in the backward
-                # pass to save memory. The second argument is about the random numbers of that.
-                return args[0](*args[2:])
-            return self._handle_function(run, args, kwargs)
-
-        def script(function: Any, *args: Any, **kwargs: Any) -> Any:
-            run = functools.partial(plain_script, function)
-            run.__name__ = function.name  # type: ignore[attr-defined]
-            if threading.get_ident() != this_thread:
-                return run(*args, **kwargs)
-            return self._handle_function(run, args, kwargs)
-
-        # This mode is entered last, so that it sees a function before torch.device("meta") does.
-        with (
-            patch.object(nn.Module, "__call__", call),
-            patch.object(torch.autograd.Function, "apply", classmethod(apply)),
-            patch.object(torch.jit.ScriptFunction, "__call__", script),
-            tracing_mode(),
-            self,
-        ):
-            yield
-
     def build_graph(self, output: Any) -> Graph:
         """Return what was traced, with the output that the model returned."""
         assigned_slots = self._find_assigned_slots()
-        return Graph(
-            input_count=len(self._values.inputs),
-            calls=self._calls,
-            specs=self._values.specs,
-            output=output,
-            output_tensors=self._find_output_tensors(output),
-            costs=self._costs,
-            assigned_slots=assigned_slots,
-        )
-
-    def _find_output_tensors(self, output: Any) -> dict[int, Reference]:
-        if not all(tensor in self._values for tensor in list_tensors(output)):
-            raise InvalidValue(
-                "model returns a tensor of unknown origin; "
-                "make it in forward with functions of torch"
-            )
-        references = self._values.references_by_id()
-        try:
-            with torch.device("meta"):
-                output_tensors = {
-                    key: references[key] for key in _find_in_object(output, references.keys())
-                }
-        except Exception as error:
-            raise InvalidValue(
-                f"model must return what copy.deepcopy can copy, got {first_line(error)}"
-            ) from error
+        output_tensors = self._values.find_references(output)
         if not output_tensors:
             raise InvalidValue(
                 "model must return a tensor, or something with tensors in it, "
                 f"got {type(output).__name__}"
             )
-
         parameters = {name for name, _ in self._module.named_parameters()}
         for reference in output_tensors.values():
             if isinstance(reference, ModelTensor) and reference.name in parameters:
@@ -264,7 +190,15 @@ class _Tracer(TorchFunctionMode):
                     f"model returns its parameter {reference.name} itself, "
                     "which belongs to one side; return a copy of it"
                 )
-        return output_tensors
+        return Graph(
+            input_count=len(self._values.inputs),
+            calls=self._calls,
+            specs=self._values.specs,
+            output=output,
+            output_tensors=output_tensors,
+            costs=self._costs,
+            assigned_slots=assigned_slots,
+        )
 
     def _find_assigned_slots(self) -> dict[str, int]:
         """Return the slots that forward assigned to attributes of modules, by name.
@@ -272,6 +206,7 @@ class _Tracer(TorchFunctionMode):
         A new tensor in the place of a buffer is an error: it would be lost, as the halves keep the
         old one.
         """
+        # By identity: a tensor that was changed in place is still the same one.
         before = self._values.model_tensors
         after = dict(named_tensors(self._module))
         slots: dict[str, int] = {}
@@ -291,18 +226,25 @@ class _Tracer(TorchFunctionMode):
                     slots[name] = reference.number
         return slots
 
-    def _handle_module(
+    def handle_module(
         self,
-        run: Callable[..., Any],
+        call: Callable[..., Any],
         module: nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        """Run a module: a layer as one call, others call by call."""
+        module = self._copies.get(id(module), module)
+        run = functools.partial(call, module)
         if self._is_paused or module is self._module:
             return run(*args, **kwargs)
         if not self._paths[id(module)]:
             return self._handle_unregistered_module(run, module, args, kwargs)
-        path = self._next_path(module)
+
+        # A module with several names has another of them at each call, as if they were several.
+        paths = self._paths[id(module)]
+        path = paths[self._module_calls[id(module)] % len(paths)]
+        self._module_calls[id(module)] += 1
 
         if is_layer(module) and self._has_own_tensors(module, path):
             # Nothing inside a layer is recorded, so its functions need not be intercepted. But a
@@ -318,7 +260,10 @@ class _Tracer(TorchFunctionMode):
                 f"model has a backward hook on {path}, which a cut through it would lose; "
                 "put it on layers of torch.nn"
             )
-        split_name = None if module._modules else self._unique_name(path)
+        # A user's module without submodules is one split, however many functions it calls.
+        split_name = None
+        if not module._modules:
+            split_name = self._unique_name(path)
         with self._enter_frame(path, split_name):
             return run(*args, **kwargs)
 
@@ -333,17 +278,11 @@ class _Tracer(TorchFunctionMode):
                 own.get(f"{path}.{name}", tensor) is tensor
                 for name, tensor in named_tensors(module)
             )
+        # The usual case, without named_tensors(), which takes long for a thousand layers.
         registered = (*module._parameters.items(), *module._buffers.items())
         return all(
             tensor is None or own.get(f"{path}.{name}") is tensor for name, tensor in registered
         )
-
-    def _next_path(self, module: nn.Module) -> str:
-        """Return the name of a module, or the next of its names if it has several."""
-        paths = self._paths[id(module)]
-        path = paths[self._module_calls[id(module)] % len(paths)]
-        self._module_calls[id(module)] += 1
-        return path
 
     def _handle_unregistered_module(
         self,
@@ -366,8 +305,9 @@ class _Tracer(TorchFunctionMode):
     @contextmanager
     def _enter_frame(self, path: str, split_name: str | None) -> Iterator[None]:
         group = len(self._calls)
-        outer = self._frames[-1] if self._frames else None
-        if outer is not None and outer.split_name is not None:
+        outer = self._frames[-1]
+        # What is inside a module that is one split belongs to that split.
+        if outer.split_name is not None:
             split_name = outer.split_name
             group = outer.group
         self._frames.append(_Frame(path, split_name, group))
@@ -383,9 +323,9 @@ class _Tracer(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return self._handle_function(func, args, kwargs or {})
+        return self.handle_function(func, args, kwargs or {})
 
-    def _handle_function(
+    def handle_function(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         # Under a transform such as vmap tensors are wrappers, which have no slots.
@@ -405,25 +345,23 @@ class _Tracer(TorchFunctionMode):
                 return value
             return self._record(getattr, getattr, None, (args[0], name), kwargs, name)
         if name == "__set__":
-            return self._handle_assignment(func, args)
+            name = func.__self__.__name__  # type: ignore[attr-defined]
+            if name in ("requires_grad", "grad"):
+                return func(*args)
+            raise InvalidValue(
+                f"model assigns to a tensor's {name} at {describe_current_location()}, "
+                "which cannot be followed; change it in place: x.copy_(…)"
+            )
         if name in HOOKS:
             raise InvalidValue(
                 f"model hangs a hook on a tensor at {describe_current_location()}, "
                 "which a cut would lose; use a torch.autograd.Function"
             )
+        # There are no values, unless those of a constant can be computed apart.
         if name in READS_VALUES:
             return self._evaluate(func, args, kwargs)
         name, func, args, kwargs = drop_shape_arguments(name, func, args, kwargs)
         return self._record(func, func, None, args, kwargs, name)
-
-    def _handle_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        name = func.__self__.__name__  # type: ignore[attr-defined]
-        if name in ("requires_grad", "grad"):
-            return func(*args)
-        raise InvalidValue(
-            f"model assigns to a tensor's {name} at {describe_current_location()}, "
-            "which cannot be followed; change it in place: x.copy_(…)"
-        )
 
     def _record(
         self,
@@ -439,6 +377,7 @@ class _Tracer(TorchFunctionMode):
         try:
             tensor_args = list_tensors((args, kwargs))
             versions = [tensor._version for tensor in tensor_args]
+            # Nothing requires gradients on the meta device: those of the user's model count.
             trained: tuple[nn.Parameter, ...] = ()
             if layer is not None:
                 trained = tuple(filter(self._values.requires_grad, layer.parameters()))
@@ -510,16 +449,17 @@ class _Tracer(TorchFunctionMode):
         changed: set[int],
         is_random: bool,
     ) -> Call:
+        # Autocast casts inside functions, by a setting that the calls of a graph do not have.
         if _autocast_state() != self._autocast:
             raise InvalidValue(
                 f"model enters torch.autocast at {describe_current_location()}, "
                 "which cannot be followed; run the halves under it instead"
             )
-        frame = self._frames[-1] if self._frames else None
+        frame = self._frames[-1]
         base_name = name.strip("_") or "function"
-        if frame is not None and frame.path:
+        if frame.path:
             base_name = f"{frame.path}.{base_name}"
-        if frame is not None and frame.split_name is not None:
+        if frame.split_name is not None:
             split_name = frame.split_name
             group = frame.group
         else:
@@ -601,6 +541,7 @@ class _Tracer(TorchFunctionMode):
         self, error: Exception, target: Callable[..., Any] | str, layer: nn.Module | None
     ) -> InvalidValue:
         message = first_line(error)
+        # Torch has no exception type for this.
         is_kernel_error = isinstance(error, RuntimeError | NotImplementedError)
         if is_kernel_error and any(sign in message for sign in DATA_DEPENDENT):
             return self._data_dependent()
@@ -649,25 +590,3 @@ def _to_meta(value: Any, name: str = "") -> Any:
     if type(value) is dict:
         return {key: _to_meta(item, key) for key, item in value.items()}
     return value
-
-
-def _find_in_object(value: Any, ids: Set[int]) -> list[int]:
-    """Return which objects of these ids are in an object of any kind, as deepcopy finds them."""
-    memo = _SearchMemo(ids)
-    copy.deepcopy(value, memo)
-    return list(memo.found)
-
-
-class _SearchMemo(dict[int, Any]):
-    """A memo for deepcopy that notes the objects of some ids, and takes them for copied."""
-
-    def __init__(self, ids: Set[int]) -> None:
-        super().__init__()
-        self._ids = ids
-        self.found = dict[int, None]()
-
-    def get(self, key: int, default: Any = None) -> Any:
-        if key not in self._ids:
-            return super().get(key, default)
-        self.found[key] = None
-        return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,8 @@ from airsplit.models.tracing.graph import (
     Slot,
     TensorSpec,
 )
-from airsplit.models.tracing.source_location import describe_current_location
-from airsplit.models.tracing.tensors import named_tensors, storage_id
+from airsplit.models.tracing.source_location import describe_current_location, first_line
+from airsplit.models.tracing.tensors import list_tensors, named_tensors, storage_id
 
 
 class Values:
@@ -112,8 +113,24 @@ class Values:
             )
         return reference
 
-    def references_by_id(self) -> dict[int, Reference]:
-        return {**self._model_ids, **self._slots}
+    def find_references(self, output: Any) -> dict[int, Reference]:
+        """Return the slots and model tensors in an object of any kind, by the id of the tensor."""
+        if not all(tensor in self for tensor in list_tensors(output)):
+            raise InvalidValue(
+                "model returns a tensor of unknown origin; "
+                "make it in forward with functions of torch"
+            )
+        # list_tensors knows containers; deepcopy finds tensors in the user's own classes, too.
+        references: dict[int, Reference] = {**self._model_ids, **self._slots}
+        memo = _SearchMemo(references.keys())
+        try:
+            with torch.device("meta"):
+                copy.deepcopy(output, memo)
+        except Exception as error:
+            raise InvalidValue(
+                f"model must return what copy.deepcopy can copy, got {first_line(error)}"
+            ) from error
+        return {key: references[key] for key in memo.found}
 
     def list_written(self, tensor: Tensor) -> Iterator[Reference]:
         """Yield what changes with a tensor: itself, and the model tensor in the same memory."""
@@ -144,18 +161,32 @@ class Values:
             return Nested(tuple, tuple(map(self.encode, value)))
         if isinstance(value, list | range):
             return Nested(list, tuple(map(self.encode, value)))
-        if _may_hold_tensors(value):
+        is_closure = bool(getattr(value, "__closure__", None))
+        is_method = isinstance(getattr(value, "__self__", None), nn.Module)
+        if isinstance(value, nn.Module) or is_closure or is_method:
+            # It may use tensors that are not among the arguments of the call.
             raise InvalidValue(
                 "model gives a module or a function of its own to a function at "
                 f"{describe_current_location()}, which cannot be followed; "
                 "give it tensors instead"
             )
-        # A numpy integer may depend on the batch size: only an int is compared between batches.
-        return value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, np.generic):
+            # A numpy integer may depend on the batch size, and only an int is followed.
+            return value.item()
+        return value
 
 
-def _may_hold_tensors(value: Any) -> bool:
-    """Return whether a value is a module, a closure or a module's method."""
-    if isinstance(value, nn.Module) or getattr(value, "__closure__", None):
+class _SearchMemo(dict[int, Any]):
+    """A memo for deepcopy that notes which objects of given ids it meets, and copies none."""
+
+    def __init__(self, ids: Set[int]) -> None:
+        super().__init__()
+        self._ids = ids
+        self.found = dict[int, None]()
+
+    def get(self, key: int, default: Any = None) -> Any:
+        if key not in self._ids:
+            return super().get(key, default)
+        self.found[key] = None
+        # Anything but the default means that the object has been copied already.
         return True
-    return isinstance(getattr(value, "__self__", None), nn.Module)
