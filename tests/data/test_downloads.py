@@ -299,25 +299,6 @@ def test_a_damaged_archive_is_rejected(cifar: dict[str, bytes], tmp_path: Path, 
         list(unpack(tmp_path / "a.tar.gz", get_image_set("cifar10").files))
 
 
-def test_every_set_with_files_has_a_url() -> None:
-    for image_set in IMAGE_SETS.values():
-        assert bool(image_set.files) == bool(image_set.url)
-        if image_set.files:
-            assert image_set.url.startswith("http")
-            assert image_set.url.endswith("/")
-
-
 def test_digits_need_no_download(tmp_path: Path) -> None:
     assert download("digits", tmp_path) == tmp_path
     assert find_missing_files("digits", tmp_path) == []
-
-
-def test_files_are_looked_for_at_their_declared_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(
-        IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], files={"a/b": published(b"b")})
-    )
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/b").write_bytes(b"b")
-    assert find_missing_files("mnist", tmp_path) == []

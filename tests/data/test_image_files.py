@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airsplit.core.errors import FileProblem, UnknownName
+from airsplit.core.errors import FileProblem
 from airsplit.data.image_files import (
     ByteArrayUnpickler,
     read_idx,
@@ -23,33 +23,10 @@ from airsplit.data.image_files import (
     read_pickled_batch,
     read_published,
 )
-from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files, get_image_set
-from airsplit.scenario.settings import DATASETS
+from airsplit.data.image_sets import find_missing_files, get_image_set
 from data.small_sets import cifar_batch, idx, published, small_cifar, small_mnist
 
 WAS_RUN = "AIRSPLIT_TEST_PICKLE_WAS_RUN"
-
-
-def test_there_is_an_image_set_for_every_built_in_name_of_the_settings() -> None:
-    assert set(IMAGE_SETS) == set(DATASETS)
-    with pytest.raises(
-        UnknownName, match=r"^training\.dataset 'mnits' is not known; did you mean 'mnist'"
-    ):
-        get_image_set("mnits")
-
-
-def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("AIRSPLIT_DATA", raising=False)
-    assert find_data_folder() == Path("/home/me/.cache/airsplit/data")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert find_data_folder() == Path("/cache/airsplit/data")
-    monkeypatch.setenv("AIRSPLIT_DATA", "/data")
-    assert find_data_folder() == Path("/data")
-    assert find_data_folder("~/mine") == Path("/home/me/mine")
 
 
 def test_a_missing_file_names_its_folder_and_the_command_that_downloads_it(tmp_path: Path) -> None:
@@ -62,16 +39,6 @@ def test_a_missing_file_names_its_folder_and_the_command_that_downloads_it(tmp_p
     assert str(tmp_path) in str(error.value)
     assert "--data DIR or AIRSPLIT_DATA" in str(error.value)
     assert len(find_missing_files("mnist", tmp_path)) == 4
-
-
-def test_a_file_that_was_cut_short_counts_as_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_mnist(monkeypatch, tmp_path)
-    assert find_missing_files("mnist", tmp_path) == []
-    path = tmp_path / next(iter(get_image_set("mnist").files))
-    path.write_bytes(path.read_bytes()[:-1])
-    assert find_missing_files("mnist", tmp_path) == ["MNIST/raw/train-images-idx3-ubyte.gz"]
 
 
 def test_a_published_file_is_read(tmp_path: Path) -> None:
@@ -329,11 +296,3 @@ def test_the_mean_and_std_of_digits_are_those_of_its_training_images() -> None:
         image_set.mean[0],
         image_set.std[0],
     )
-
-
-def test_every_file_is_declared_with_an_md5() -> None:
-    for image_set in IMAGE_SETS.values():
-        assert all(
-            len(bytes.fromhex(file.md5)) == 16 and file.size_bytes > 0
-            for file in image_set.files.values()
-        )

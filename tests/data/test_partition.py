@@ -195,7 +195,7 @@ def test_shards_are_runs_of_the_sorted_labels_of_nearly_equal_size() -> None:
         ),
         (
             {"devices": 3, "samples_per_device": 4},
-            r"^3 devices with 4 each need 12 samples, got 10; at most 3 each are there$",
+            r"^3 devices with 4 each need 12 samples, got 10; at most 3 each are available$",
         ),
         ({"devices": 0}, r"^devices must be a whole number >= 1, got 0"),
         (

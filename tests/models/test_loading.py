@@ -85,8 +85,8 @@ def test_a_factory_is_called_with_its_arguments_and_without_memory(module: Write
     model = load_model(f"{name}:make", arguments={"size": 4, "bias": False})
     assert on_meta(model)
     assert [tuple(p.shape) for p in model.parameters()] == [(4, 8)]
-    found = get_profile(f"{name}:make", specs("8"), {"size": 4})
-    assert (found.model, found.layer_macs.tolist(), found.parameters.tolist()) == (
+    profile = get_profile(f"{name}:make", specs("8"), {"size": 4})
+    assert (profile.model, profile.layer_macs.tolist(), profile.parameters.tolist()) == (
         "by_path:make",
         [32],
         [36],
@@ -133,8 +133,8 @@ def test_several_inputs_are_passed_to_forward_in_order(module: Write) -> None:
                 return self.image(image) + self.words(ids).sum(1)
         """,
     )
-    found = get_profile(f"{name}:Two", specs("4", "7:int64"))
-    assert int(found.parameters.sum()) == 50 * 6 + 4 * 6 + 6
+    profile = get_profile(f"{name}:Two", specs("4", "7:int64"))
+    assert int(profile.parameters.sum()) == 50 * 6 + 4 * 6 + 6
     with pytest.raises(InvalidValue):
         get_profile(f"{name}:Two", specs("7:int64", "4"))
 

@@ -215,7 +215,7 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "expected"),
     [
         ((torch.zeros(2, 4), torch.zeros(2, 1)), ("4", "1")),
         ((torch.zeros(2, 4), torch.zeros(2, 1, dtype=torch.int64)), ("4", "1:int64")),
@@ -223,13 +223,13 @@ class Scaled(nn.Module):
         ((torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 1)), ()),
     ],
 )
-def test_a_profile_says_what_a_sample_was_where_there_are_words_for_it(
-    inputs: tuple[torch.Tensor, ...], said: tuple[str, ...]
+def test_a_profile_names_its_inputs_if_the_input_option_can_spell_them(
+    inputs: tuple[torch.Tensor, ...], expected: tuple[str, ...]
 ) -> None:
-    assert profile(Scaled(), inputs=inputs).inputs == said
+    assert profile(Scaled(), inputs=inputs).inputs == expected
 
 
-def test_a_built_in_models_profile_says_what_a_sample_is() -> None:
+def test_the_profile_of_a_built_in_model_names_its_input() -> None:
     assert profile("gpt").inputs == ("64:int64",)
     assert profile("vgg16", (3, 32, 32)).inputs == ("3x32x32",)
 
@@ -291,9 +291,9 @@ def test_half_as_many_tokens_are_about_half_the_work() -> None:
 
 def test_an_explanation_has_the_same_profile_and_a_reason_for_every_missing_cut() -> None:
     free, none = explain_model("gpt", None, {"layers": 1})
-    tied, refused = explain_model("gpt", None, {"layers": 1, "tied": True})
+    tied, illegal = explain_model("gpt", None, {"layers": 1, "tied": True})
     assert free == get_profile("gpt", None, {"layers": 1})
     assert none == []
-    assert set(free.names) == set(tied.names) | {each.name for each in refused}
+    assert set(free.names) == set(tied.names) | {split.name for split in illegal}
     assert (free.model, tied.model) == ("gpt", "gpt")
-    assert all("tokens.weight" in each.reason for each in refused)
+    assert all("tokens.weight" in split.reason for split in illegal)

@@ -220,7 +220,7 @@ def _get_size(samples: int, devices: int, samples_per_device: int | None) -> int
     size = require_integer("samples_per_device", samples_per_device, low=1)
     if samples < devices * size:
         available = samples // devices
-        hint = f"at most {available:,} each are there" if available else "take fewer devices"
+        hint = f"at most {available:,} each are available" if available else "take fewer devices"
         raise InvalidValue(
             f"{devices:,} devices with {size:,} each need {devices * size:,} samples, "
             f"got {samples:,}; {hint}"

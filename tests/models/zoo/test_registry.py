@@ -70,7 +70,7 @@ def test_an_unknown_argument_offers_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "arguments", "found"),
+    ("name", "shape", "arguments", "expected"),
     [
         ("alexnet", None, {}, "alexnet"),
         ("vgg16", (3, 32, 32), {}, "vgg16-3x32x32"),
@@ -88,6 +88,6 @@ def test_an_unknown_argument_offers_the_nearest_one() -> None:
     ],
 )
 def test_a_shipped_profile_is_found_by_name_shape_and_arguments(
-    name: str, shape: Any, arguments: dict[str, Any], found: str | None
+    name: str, shape: Any, arguments: dict[str, Any], expected: str | None
 ) -> None:
-    assert find_shipped_name(name, shape, arguments) == found
+    assert find_shipped_name(name, shape, arguments) == expected

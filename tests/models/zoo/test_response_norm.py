@@ -31,11 +31,11 @@ def test_it_computes_and_differentiates_what_torch_does(size, channels, beta, se
 def test_it_can_be_vmapped():
     x = torch.randn(3, 2, 6, 4, 4)
     norm = ResponseNorm(5)
-    torch.testing.assert_close(torch.vmap(norm)(x), torch.stack([norm(each) for each in x]))
-    gradient = torch.func.vmap(torch.func.grad(lambda each: norm(each).sin().sum()))(x)
+    torch.testing.assert_close(torch.vmap(norm)(x), torch.stack([norm(part) for part in x]))
+    gradient = torch.func.vmap(torch.func.grad(lambda part: norm(part).sin().sum()))(x)
     torch.testing.assert_close(
         gradient,
-        torch.stack([torch.func.grad(lambda each: norm(each).sin().sum())(each) for each in x]),
+        torch.stack([torch.func.grad(lambda part: norm(part).sin().sum())(part) for part in x]),
     )
 
 
