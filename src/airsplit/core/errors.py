@@ -103,7 +103,9 @@ def require_integer(
         if number >= low and (high is None or number <= high):
             return number
 
-    rule = f"a whole number >= {low}" if high is None else f"a whole number from {low} to {high}"
+    rule = f"a whole number >= {low}"
+    if high is not None:
+        rule = f"a whole number from {low} to {high}"
     raise InvalidValue(f"{field} must be {rule}, got {show(value)}{hint}")
 
 
@@ -199,4 +201,5 @@ def _as_floats(field: str, values: Any, rule: str, hint: str) -> Floats:
         raw = np.asarray(None)
     if raw.dtype.kind not in "iuf":
         raise InvalidValue(f"{field} must be {rule}, got {show(values)}{hint}")
+    # astype copies, so that later writes to the caller's array change nothing here.
     return raw.astype(np.float64)

@@ -93,9 +93,11 @@ def describe_wrong_length(row: list[str], header: list[str]) -> str:
     >>> describe_wrong_length(["1", "5", "2"], ["a", "b"])
     '3 entries, but the header names 2 columns; a number must have a decimal point, not a comma'
     """
-    # A decimal comma splits one number into two entries.
-    hint = "; a number must have a decimal point, not a comma" if len(row) > len(header) else ""
-    return f"{len(row)} entries, but the header names {len(header)} columns{hint}"
+    complaint = f"{len(row)} entries, but the header names {len(header)} columns"
+    if len(row) > len(header):
+        # A decimal comma splits one number into two entries.
+        complaint += "; a number must have a decimal point, not a comma"
+    return complaint
 
 
 def describe_bad_number(column: str, text: str) -> str:
@@ -104,8 +106,10 @@ def describe_bad_number(column: str, text: str) -> str:
     >>> describe_bad_number("fluctuation", "1,5")
     "fluctuation must be a number, got '1,5'; write it with a decimal point"
     """
-    hint = "; write it with a decimal point" if is_number(text.replace(",", ".")) else ""
-    return f"{column} must be a number, got {text!r}{hint}"
+    complaint = f"{column} must be a number, got {text!r}"
+    if is_number(text.replace(",", ".")):
+        complaint += "; write it with a decimal point"
+    return complaint
 
 
 def find_duplicate(values: Sequence[str]) -> tuple[str, int, int] | None:

@@ -64,6 +64,7 @@ class Lock:
         except ImportError:
             # Not a Unix: go without a lock.
             return
+        # The kernel drops this lock with the handle, so a crash leaves no lock behind.
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

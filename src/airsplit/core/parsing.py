@@ -25,7 +25,8 @@ MAX_DEPTH = 32
 SMALLEST_INTEGER = -(1 << 63)
 LARGEST_INTEGER = (1 << 64) - 1
 
-# An unterminated string extends to the end of the text, so that matching takes a single pass.
+# The possessive quantifiers (++, *+) never backtrack, and an unterminated string extends to the
+# end of the text, so that matching takes a single pass over hostile text as well.
 _JSON_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)?'
 _JSON_BRACKET = re.compile(rf"{_JSON_STRING}|[\[\]{{}}]", re.DOTALL)
 _TOML_STRING = (

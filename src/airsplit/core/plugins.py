@@ -47,8 +47,8 @@ def require_choice_or_path(field: str, value: object, known: Collection[str] | N
     if isinstance(value, str) and (is_any_name or is_code_path(value)):
         return value
     if known is None or value == "" or has_colon:
-        shown = show(value) if value else "an empty text"
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {shown}')
+        got = show(value) if value else "an empty text"
+        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {got}')
 
     if isinstance(value, str) and value not in known and "." in value:
         # Somebody wrote package.module.name, as Python itself does.
@@ -109,7 +109,9 @@ def import_object(reference: str, what: str = "model") -> Any:
     for part in path.split("."):
         if not hasattr(imported, part):
             matches = difflib.get_close_matches(part, dir(imported), n=1)
-            hint = f"; did you mean {matches[0]!r}?" if matches else ""
+            hint = ""
+            if matches:
+                hint = f"; did you mean {matches[0]!r}?"
             raise UnknownName(f"{what} {reference!r}: {module_name} has no {part!r}{hint}")
         imported = getattr(imported, part)
     return imported
@@ -117,12 +119,14 @@ def import_object(reference: str, what: str = "model") -> Any:
 
 def _import_module(name: str, what: str) -> Any:
     """Import a user's module; tell a module that is missing from one that fails."""
+    # The path of an installed command begins with the folder of its script, not the current one.
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
 
     try:
         return importlib.import_module(name)
+    # SystemExit is not an Exception, but a script without a main guard may raise it.
     except (Exception, SystemExit) as error:
         # A missing dependency of the module raises ModuleNotFoundError as well, but names itself.
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -170,7 +174,9 @@ def wrap_user_code(function: Callable[..., Any], what: str) -> Callable[..., Any
     """
     # With wrong arguments a call fails before its first line, and leaves no frame in user code.
     code = getattr(inspect.unwrap(function), "__code__", None)
-    begins_at = "" if code is None else _format_place(code.co_filename, code.co_firstlineno)
+    begins_at = ""
+    if code is not None:
+        begins_at = _format_place(code.co_filename, code.co_firstlineno)
 
     # updated=(): a class's attributes are not the wrapper's.
     @functools.wraps(function, updated=())
@@ -274,8 +280,9 @@ def _format_place(file: str, line: int) -> str:
 
 def _error_with_place(error: BaseException, default: str = "") -> str:
     place = locate_in_user_code(error) or default
-    suffix = f" ({place})" if place else ""
-    return error_line(error) + suffix
+    if not place:
+        return error_line(error)
+    return f"{error_line(error)} ({place})"
 
 
 def error_line(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,18 +136,24 @@ class Comparison:
 
     def _cells(self, row: AlgorithmSummary) -> Iterator[tuple[str, str]]:
         """Yield the title and entry of each column."""
-        worst = row.worst_accuracy if self.metric.is_accuracy else row.worst_metric
-        target = self._target if self.has_metric else "a target"
+        worst = row.worst_metric
+        if self.metric.is_accuracy:
+            worst = row.worst_accuracy
+        target = "a target"
+        if self.has_metric:
+            target = self._target
+
         yield f"final {self.metric.name}", self._format_final(row)
         yield "worst device", self._format_estimate(worst)
         yield f"time to {target}", self._format_time(row)
-        yield "all rounds", _format_or_dash(row.virtual_time_s, format_seconds)
-        yield "sent up", _format_or_dash(row.sent_bytes, _format_bytes)
+        yield "all rounds", _seconds_or_dash(row.virtual_time_s)
+        yield "sent up", _quantity_or_dash(row.sent_bytes, "B")
+        # Without downlink the clock charges nothing for it, and a comparison would mislead.
         if self.scenario.clock.downlink:
-            yield "received", _format_or_dash(row.received_bytes, _format_bytes)
-        yield "devices' work", _format_or_dash(row.device_macs, _format_macs)
+            yield "received", _quantity_or_dash(row.received_bytes, "B")
+        yield "devices' work", _quantity_or_dash(row.device_macs, "MAC")
         if self.has_energy:
-            yield "energy", _format_or_dash(row.energy_j, _format_joules)
+            yield "energy", _quantity_or_dash(row.energy_j, "J")
 
     @property
     def _target(self) -> str:
@@ -175,16 +181,17 @@ class Comparison:
         if len(row.diverged) < len(self.seeds):
             return f"{score} ({len(row.diverged)} of {len(self.seeds)} diverged)"
         rounds = sorted(set(row.diverged.values()))
-        plural = "s" if len(rounds) > 1 else ""
-        return f"diverged in round{plural} {', '.join(map(str, rounds))}"
+        noun = "round" if len(rounds) == 1 else "rounds"
+        return f"diverged in {noun} {', '.join(map(str, rounds))}"
 
     def _format_time(self, row: AlgorithmSummary) -> str:
         """Return the time to the target, and how many seeds reach it unless all do."""
         if row.reached == 0:
             return "never"
         if row.reached == len(self.seeds):
-            return _format_or_dash(row.time_to_target_s, format_seconds)
+            return _seconds_or_dash(row.time_to_target_s)
         count = f"{row.reached} of {len(self.seeds)}"
+        # The median is over all seeds, so it is infinite if half of them never arrive.
         if row.time_to_target_s is None:
             return f"only {count}"
         return f"{format_seconds(row.time_to_target_s)} ({count})"
@@ -216,6 +223,7 @@ class Comparison:
         if not self.has_metric:
             return ""
 
+        # Sort by the negative of a score of which more is better.
         sign = -1 if self.metric.goal == "max" else 1
         scores: list[tuple[float, str]] = []
         for row in self.rows:
@@ -273,7 +281,9 @@ class Comparison:
             for algorithm, by_seed in self.diverged.items()
             for seed, divergence in by_seed.items()
         ]
-        return f"Diverged: {', '.join(divergences)}." if divergences else ""
+        if not divergences:
+            return ""
+        return f"Diverged: {', '.join(divergences)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -320,6 +330,7 @@ def load_comparison(
             else:
                 diverged[algorithm][seed] = divergence
 
+        # Every run that did not diverge has the same number of rounds, and at least one.
         lengths = {len(records) for records in runs}
         if len(lengths) > 1 or lengths == {0}:
             raise FileProblem(
@@ -357,20 +368,12 @@ def format_accuracy(value: Estimate | None) -> str:
     return f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
 
 
-def _format_or_dash(value: float | None, format_value: Callable[[float], str]) -> str:
-    return "–" if value is None else format_value(value)
+def _seconds_or_dash(value: float | None) -> str:
+    return "–" if value is None else format_seconds(value)
 
 
-def _format_bytes(size_bytes: float) -> str:
-    return format_quantity(size_bytes, "B")
-
-
-def _format_macs(macs: float) -> str:
-    return format_quantity(macs, "MAC")
-
-
-def _format_joules(energy_j: float) -> str:
-    return format_quantity(energy_j, "J")
+def _quantity_or_dash(value: float | None, unit: str) -> str:
+    return "–" if value is None else format_quantity(value, unit)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -153,7 +153,9 @@ class History:
     @property
     def virtual_time_s(self) -> float:
         """Time at the end of the last round; 0 before the first."""
-        return float(self.rounds["virtual_time_s"][-1]) if self.records else 0.0
+        if not self.records:
+            return 0.0
+        return float(self.rounds["virtual_time_s"][-1])
 
     @property
     def metric(self) -> Metric:
@@ -254,7 +256,9 @@ def waiting_fraction(totals: Mapping[str, float]) -> float:
     0.25
     """
     total_s = sum(totals[key] for key in TIMES)
-    return totals["idle_s"] / total_s if total_s else 0.0
+    if total_s == 0:
+        return 0.0
+    return totals["idle_s"] / total_s
 
 
 def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
@@ -270,9 +274,12 @@ def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
                 "was it written by airsplit run?"
             )
 
+    # The splits say how many devices there are; the other columns must agree.
     columns = {name: plan.get(name) for name in _PLAN_COLUMNS}
     splits = columns["splits"]
-    devices = len(splits) if isinstance(splits, list) else 0
+    devices = 0
+    if isinstance(splits, list):
+        devices = len(splits)
     names = plan.get("device_names", [str(k) for k in range(devices)])
     for name, column in (columns | {"device_names": names}).items():
         if not isinstance(column, list) or not column or len(column) != devices:
@@ -281,6 +288,7 @@ def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
                 "was it written by airsplit run?"
             )
 
+    # Plans do not need this entry: it names splits that a new plan may choose later.
     if not isinstance(plan.get("all_split_names", []), list):
         raise FileProblem(f"{where}: all_split_names must be a list")
 

@@ -114,6 +114,7 @@ class RoundRecord:
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         known = {name: value for name, value in values.items() if value is not None}
+        # NaN is not JSON: browsers and other languages refuse to read it.
         return json.dumps(known, allow_nan=False)
 
     @classmethod
@@ -129,6 +130,7 @@ class RoundRecord:
         if not isinstance(data, dict) or not required <= data.keys():
             raise ValueError("not a record of a round")
 
+        # train_loss has no default, but to_json leaves it out if it is None.
         values: dict[str, Any] = {"train_loss": None}
         for name, value in data.items():
             values[name] = _check_field(name, value)
@@ -144,7 +146,9 @@ def _check_field(name: str, value: Any) -> Any:
     if name == "round":
         return require_integer(name, value, low=1)
     if name in _NUMBERS:
-        low = 0.0 if name in ("virtual_time_s", "latency_s") else -MAX_MAGNITUDE
+        # Losses and a user's metric may be negative, times may not.
+        is_time = name in ("virtual_time_s", "latency_s")
+        low = 0.0 if is_time else -MAX_MAGNITUDE
         return require_number(name, value, low=low, high=MAX_MAGNITUDE)
 
     if name not in _COLUMNS:
