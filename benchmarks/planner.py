@@ -20,7 +20,7 @@ import numpy as np
 import airsplit as air
 from airsplit.cli.scenario_plans import plan_scenario
 from airsplit.core.arrays import Floats
-from airsplit.planning.problem import make_problem
+from airsplit.planning.arguments import make_problem
 from airsplit.planning.shares import allocate_shares
 from airsplit.scenario.presets import list_presets
 from airsplit.scenario.scenario import Scenario
@@ -69,7 +69,9 @@ def shares_against_peers() -> list[str]:
     fleet = air.Fleet.sample(K, seed=0, distance_spread=0.5, fading=False, cell=dense_cell(K))
     problem = make_problem(profile, fleet, split=4)
     rows = np.full(K, 3)
-    busy, up, down = problem.busy_s(rows, 1.0), problem.up_bits[rows], problem.down_bits[rows]
+    busy = problem.busy_s(rows, 1.0)
+    up = problem.options.up_bits[rows]
+    down = problem.options.down_bits[rows]
     air_time = problem.link.seconds(up, down, np.ones(K))
     ours = allocate_shares(problem.link, up, down, busy)
     t_ours = seconds(lambda: allocate_shares(problem.link, up, down, busy), 20)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import airsplit as air
-from airsplit.planning.problem import Problem, make_problem
+from airsplit.planning.arguments import make_problem
+from airsplit.planning.problem import Problem
 from airsplit.planning.shares import allocate_shares
 from airsplit.system.profile import load_shipped_profile
 from peers.environments import run, versions
@@ -56,7 +57,9 @@ def fleet(K: int) -> air.Fleet:
 def shares(section: Section, K: int) -> None:
     problem = make_problem(load_shipped_profile("alexnet"), fleet(K), split=4)
     rows = np.full(K, 3)
-    busy, up, down = problem.busy_s(rows, 1.0), problem.up_bits[rows], problem.down_bits[rows]
+    busy = problem.busy_s(rows, 1.0)
+    up = problem.options.up_bits[rows]
+    down = problem.options.down_bits[rows]
     done = allocate_shares(problem.link, up, down, busy)
     ours = seconds(lambda: allocate_shares(problem.link, up, down, busy), 20)
     section.rows.append(["shares: Airsplit", f"{K:,}", duration(ours), "", "1", ""])
@@ -92,10 +95,12 @@ def joint(section: Section, K: int) -> None:
 
 def tables(problem: Problem) -> tuple[air.units.Floats, air.units.Floats]:
     """Busy time and air time with the whole band, devices × splits that the planner may choose from."""
-    last, K = int(problem.deepest.min()), problem.devices
-    allowed = [np.full(K, row) for row in range(problem.shallowest, last + 1)]
+    K = problem.devices
+    allowed = [np.full(K, row) for row in np.flatnonzero(problem.allowed.by_all)]
     busy = np.stack([problem.busy_s(rows, 1.0) for rows in allowed], axis=1)
-    link, up, down = problem.link, problem.up_bits, problem.down_bits
+    link = problem.link
+    up = problem.options.up_bits
+    down = problem.options.down_bits
     return busy, np.stack(
         [link.seconds(up[rows], down[rows], np.ones(K)) for rows in allowed], axis=1
     )

@@ -18,10 +18,10 @@ from airsplit.core.errors import (
 )
 from airsplit.paper.convergence import paper_convergence_expression, split_limit
 from airsplit.planning.methods import METHODS, plan
+from airsplit.planning.paper_algorithms import StoppingTable, stopping_table
 from airsplit.planning.plan import Plan
 from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Proposal
-from airsplit.planning.stopping import StoppingTable, stopping_table
 from airsplit.runs.provenance import VERSION
 from airsplit.system.cell import Cell
 from airsplit.system.clock import Clock

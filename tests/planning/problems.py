@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from airsplit import Cell, Clock, Fleet, Plan, Profile, plan
 from airsplit.core.arrays import Floats, Ints
-from airsplit.planning.problem import Problem, make_problem
+from airsplit.planning.arguments import make_problem
+from airsplit.planning.problem import Problem
 from airsplit.system.profile import load_shipped_profile
 
 ALEXNET = load_shipped_profile("alexnet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from airsplit.planning.branch_and_bound import Node, _children
+from airsplit.planning.branch_and_bound import Node, divide
 
 TWO_OF_THREE = np.array([[True, True, False], [True, True, True]])
 
@@ -22,7 +22,7 @@ def node(
 def divided(value_s: float, allowed: np.ndarray = TWO_OF_THREE) -> list[list[list[int]]]:
     """The splits that each device has left in each part; the second device mixes its last two and gains most by it."""
     made = node(allowed, [[10, 12, 99], [11, 10, 13]], [[1, 0, 0], [0, 0.7, 0.3]], [0.0, 0.5])
-    return [[np.flatnonzero(row).tolist() for row in part] for part in _children(made, value_s)]
+    return [[np.flatnonzero(row).tolist() for row in part] for part in divide(made, value_s)]
 
 
 def test_the_device_that_gains_most_by_mixing_is_divided_between_the_splits_that_it_mixes() -> None:

@@ -16,10 +16,9 @@ from scipy.stats import gamma
 
 from airsplit import Cell, Clock, Fleet, Profile, plan
 from airsplit.core.arrays import Floats, Ints
-from airsplit.planning import expected_max
-from airsplit.planning import newton_shares as polishing
+from airsplit.planning import expected_max, newton_shares
 from airsplit.planning.blocks import round_to_blocks
-from airsplit.planning.newton_shares import polish_shares
+from airsplit.planning.newton_shares import refine_shares
 from airsplit.planning.problem import Problem
 from airsplit.planning.search import risk_levels
 from airsplit.system.latency import Fluctuation, LatencyLaw
@@ -99,17 +98,21 @@ def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_share
 @examples(25)
 @given(cases(most_devices=3, most_rows=3))
 def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> None:
-    reference, problem, found = Reference(case), case.problem(), case.plan("expected-max")
-    best, K = math.inf, len(case.fleet)
+    reference = Reference(case)
+    problem = case.problem()
+    options = problem.options
+    found = case.plan("expected-max")
+    best = math.inf
+    K = len(case.fleet)
     for rows in reference.choices:
         base = law_of(reference, rows, np.ones(K))
         shift = base.shift_s - reference.air_s(rows, np.ones(K))
 
         def air(b: Floats, rows: Ints = rows) -> TransmitTime:
-            return problem.link.transmit(problem.up_bits[rows], problem.down_bits[rows], b)
+            return problem.link.transmit(options.up_bits[rows], options.down_bits[rows], b)
 
         best = min(
-            best, polish_shares(shift, base.scale_s, base.fluctuation, air, np.full(K, 1 / K))[0]
+            best, refine_shares(shift, base.scale_s, base.fluctuation, air, np.full(K, 1 / K))[0]
         )
     assert found.objective_s <= best * (1 + TARGET)
     assert found.lower_bound_s <= best * (1 + 1e-9)
@@ -142,7 +145,7 @@ def test_no_small_exchange_of_band_improves_polished_shares(K: int) -> None:
         rng.uniform(0.05, 1, K),
         rng.uniform(0.1, 1, K) / K,
     )
-    value, b = polish_shares(shift, scale, Fluctuation(), inverse(seconds), np.full(K, 1 / K))
+    value, b = refine_shares(shift, scale, Fluctuation(), inverse(seconds), np.full(K, 1 / K))
     assert b.sum() == pytest.approx(1.0, abs=1e-12)
     assert value == pytest.approx(LatencyLaw(shift + seconds / b, scale).expected_max_s, rel=1e-12)
     for size in (1e-3, 1e-2, 0.1):
@@ -157,7 +160,7 @@ def test_polishing_starts_anywhere_and_ends_at_one_place() -> None:
     shift, scale, seconds = rng.uniform(0, 2, 6), rng.uniform(0.05, 1, 6), rng.uniform(0.1, 1, 6)
     starts = [np.full(6, 1 / 6), *(10.0 ** rng.uniform(-3, 0, 6) for _ in range(8))]
     values = [
-        polish_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts
+        refine_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts
     ]
     assert values == pytest.approx([min(values)] * len(values), rel=1e-8)
 
@@ -450,8 +453,8 @@ def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_wit
         {"max_split": 19, "quantile": quantile},
     )
     polished = case.plan("expected-max")
-    for module in (expected_max, polishing):
-        monkeypatch.setattr(module, "MOST_TO_POLISH", 5)
+    for module in (expected_max, newton_shares):
+        monkeypatch.setattr(module, "MOST_TO_REFINE", 5)
     quick = case.plan("expected-max")
     assert len(quick.history) < len(polished.history)
     assert quick.lower_bound_s <= polished.objective_s <= quick.objective_s * (1 + 1e-9)

@@ -226,7 +226,7 @@ def test_without_a_limit_alexnet_stops_at_19() -> None:
         == ALEXNET.parameters[19]
         > 0
     )
-    assert Case(ALEXNET, far).problem().deepest.tolist() == [18] * 3
+    assert Case(ALEXNET, far).problem().max_splits.tolist() == [19] * 3
 
 
 def test_keeping_every_parameter_on_the_devices_warns_and_nothing_else_does() -> None:

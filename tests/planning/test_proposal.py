@@ -286,10 +286,11 @@ def test_a_method_by_path_can_state_no_bound() -> None:
 
 def scribble(problem: air.Problem) -> Proposal:
     """A method that writes into the problem that it gets."""
-    for array in (problem.work, problem.up_bits, problem.down_bits, problem.server_s):
+    options = problem.options
+    for array in (options.work, options.up_bits, options.down_bits, options.server_work):
         array *= 1e-9
-    problem.deepest[:] = 19
-    problem.permitted[:] = True
+    problem.server_s[:] = 0
+    problem.allowed.sets[:] = True
     return next_proposal[-1]  # type: ignore[no-any-return]
 
 

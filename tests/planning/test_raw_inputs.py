@@ -105,17 +105,15 @@ def test_an_input_that_never_crosses_may_be_listed() -> None:
 
 def test_limits_end_at_splits_that_may_be_taken() -> None:
     problem = Case(RAW, FLEET, {"min_split": 2, "max_split": [4, 3]}).problem()
-    assert (problem.shallowest, problem.deepest.tolist(), problem.choices.tolist()) == (
-        2,
-        [2, 2],
-        [2],
-    )
-    assert [problem.allowed(row).tolist() for row in (1, 2, 3)] == [
+    assert problem.min_split == 3
+    assert problem.max_splits.tolist() == [3, 3]
+    assert problem.allowed.rows.tolist() == [2]
+    assert [problem.allowed.includes(row).tolist() for row in (1, 2, 3)] == [
         [False, False],
         [True, True],
         [False, False],
     ]
-    assert problem.allowed(np.array([2, 3])).tolist() == [True, False]
+    assert problem.allowed.includes(np.array([2, 3])).tolist() == [True, False]
 
 
 def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() -> None:

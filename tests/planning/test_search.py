@@ -6,32 +6,33 @@ import numpy as np
 import pytest
 
 from airsplit import Fleet
-from airsplit.planning.options import SplitTable
-from airsplit.planning.problem import Problem, make_problem
-from airsplit.planning.search import ExpectedMax, _neighbors, rivals_of, starting_candidates
+from airsplit.planning.arguments import make_problem
+from airsplit.planning.cost_table import CostTable
+from airsplit.planning.problem import Problem
+from airsplit.planning.search import ExpectedMax, neighbors, plan_rivals, starting_candidates
 from planning.problems import ALEXNET
 
 HERE = np.array([0, 0])
 
 
-def neighbors(costs: list[list[float]], most: int) -> list[list[int]]:
-    return [choice.tolist() for choice in _neighbors(np.array(costs), HERE, most)]
+def swaps(costs: list[list[float]], most: int) -> list[list[int]]:
+    return [choice.tolist() for choice in neighbors(np.array(costs), HERE, most)]
 
 
 def test_single_swaps_are_tried_from_the_cheapest_on() -> None:
     """They cost 3 and 1 more for the first device, 2 more or 1 less for the second."""
     costs = [[10.0, 13.0, 11.0], [20.0, 22.0, 19.0]]
-    assert neighbors(costs, 4) == [[0, 2], [2, 0], [0, 1], [1, 0]]
-    assert neighbors(costs, 2) == [[0, 2], [2, 0]]
-    assert neighbors(costs, 0) == []
+    assert swaps(costs, 4) == [[0, 2], [2, 0], [0, 1], [1, 0]]
+    assert swaps(costs, 2) == [[0, 2], [2, 0]]
+    assert swaps(costs, 0) == []
 
 
 def test_where_several_devices_have_a_cheaper_split_all_go_there_first() -> None:
-    assert neighbors([[10.0, 8.0], [20.0, 19.0]], 1) == [[1, 1], [1, 0]]
+    assert swaps([[10.0, 8.0], [20.0, 19.0]], 1) == [[1, 1], [1, 0]]
 
 
 def test_a_split_that_is_not_allowed_is_not_tried() -> None:
-    assert neighbors([[10.0, np.inf], [20.0, 21.0]], 4) == [[0, 1]]
+    assert swaps([[10.0, np.inf], [20.0, 21.0]], 4) == [[0, 1]]
 
 
 @pytest.fixture
@@ -40,9 +41,9 @@ def problem() -> Problem:
 
 
 def test_one_device_at_a_bad_split_is_put_right(problem: Problem) -> None:
-    objective = ExpectedMax(SplitTable.of(problem))
-    best = objective.improved(starting_candidates(objective, rivals_of(problem))[0], most_tries=12)
+    objective = ExpectedMax(CostTable.of(problem))
+    best = objective.improve(starting_candidates(objective, plan_rivals(problem))[0], most_tries=12)
     for split in np.flatnonzero(objective.table.allowed[0]):
-        begun = objective.polished(np.array([split, *best.choice[1:]]), best.shares)
-        assert objective.improved(begun, most_tries=12).value_s <= best.value_s * (1 + 1e-6)
-    assert begun.value_s > 1.01 * best.value_s  # the deepest split is bad indeed
+        start = objective.refine(np.array([split, *best.choice[1:]]), best.shares)
+        assert objective.improve(start, most_tries=12).value_s <= best.value_s * (1 + 1e-6)
+    assert start.value_s > 1.01 * best.value_s  # the deepest split is bad indeed

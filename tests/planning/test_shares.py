@@ -131,9 +131,10 @@ def test_the_paper_s_fleets_take_a_handful_of_steps(cell: Cell) -> None:
     taken = []
     for seed in range(30):
         problem = Case(ALEXNET, Fleet.sample(20, seed=seed, cell=cell), {"max_split": 8}).problem()
+        options = problem.options
         rows = np.full(20, 3)
         done = allocate_shares(
-            problem.link, problem.up_bits[rows], problem.down_bits[rows], problem.busy_s(rows, 1.0)
+            problem.link, options.up_bits[rows], options.down_bits[rows], problem.busy_s(rows, 1.0)
         )
         taken.append(done.iterations)
     assert np.median(taken) <= 6

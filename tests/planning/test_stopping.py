@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airsplit import InvalidValue, StoppingTable, UnknownName, stopping_table
 from airsplit.core.arrays import Floats
-from airsplit.planning.stopping import backward_induction
+from airsplit.planning.paper_algorithms import backward_induction
 from planning.problems import ALEXNET, examples, make_profile, powers
 
 

@@ -19,8 +19,8 @@ from airsplit.core.formatting import (
     format_seconds,
     pluralize,
 )
+from airsplit.planning.arguments import name_inputs
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
-from airsplit.planning.problem import name_inputs
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile

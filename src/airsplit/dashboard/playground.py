@@ -28,9 +28,9 @@ from airsplit.core.formatting import (
     pluralize,
 )
 from airsplit.planning.methods import DEFAULT_METHOD, plan
+from airsplit.planning.paper_algorithms import stopping_table
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.round_time import fedavg_round
-from airsplit.planning.stopping import stopping_table
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.compute import mean_compute_s
 from airsplit.system.fleet import Fleet

@@ -24,7 +24,7 @@ from airsplit.paper.sweeps import (
     planner,
     settings,
 )
-from airsplit.planning.problem import make_problem
+from airsplit.planning.arguments import make_problem
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, load_shipped_profile
@@ -104,7 +104,7 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
     5
     """
     fleet = Fleet.sample(DEVICES, seed=0)
-    return int(make_problem(profile, fleet, max_split=limit).rows[-1]) + 1
+    return int(make_problem(profile, fleet, max_split=limit).front_rows[-1]) + 1
 
 
 def draw(data: Data) -> Canvas:

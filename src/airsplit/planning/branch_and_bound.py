@@ -1,6 +1,10 @@
-"""Branch and bound over splits: close the gap between the best plan and the best bound.
+"""Branch and bound over options: close the gap between the best plan and the best bound.
 
-What is minimized comes in as an `Objective`: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same code.
+A node is a set of plans: those whose options are in its K × R mask. Its bound is proven; the least bound
+of the open nodes bounds every plan. The node with the least bound is divided in two by the options of one
+device, which is valid for any order of the options and works best if neighbors in the table are alike.
+
+The objective is a parameter: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same code.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from airsplit.planning.options import Mask
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A choice of splits with its best shares and their value."""
+    """A choice of options with its best shares and their value."""
 
     choice: Ints
     shares: Floats
@@ -27,10 +31,15 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A set of plans: no plan with the allowed splits is below `bound_s`; `weights` (K × R) and `shares` say where it was attained.
+    """A set of plans, and a mixture of options at which its bound was attained.
 
-    keep_below_s   K × R: forcing this split costs at least so much
-    saving_s       K: how much each device gains by mixing splits, which no plan can do
+    Attributes:
+        allowed: The options of each device in the set, K × R.
+        bound_s: No plan of the set is below it.
+        weights: The mixture, K × R.
+        shares: The shares of the mixture.
+        keep_below_s: A bound on the plans of the set with each option, K × R.
+        saving_s: Each device's gain from mixing options, which no plan can do.
     """
 
     allowed: Mask
@@ -42,35 +51,41 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether every device has one split left, so that there is nothing to divide."""
+        """Whether every device has one option left, so that there is nothing to divide."""
         return int(self.allowed.sum(axis=1).max()) == 1
 
-    def restricted(self, allowed: Mask) -> tuple[Floats, Floats]:
-        """Weights and shares with forbidden splits taken out; a device left with nothing starts at its first allowed split."""
+    def weights_within(self, allowed: Mask) -> Floats:
+        """Return the weights without forbidden options.
+
+        A device left with nothing starts at its first allowed option.
+        """
         weights = np.where(allowed, self.weights, 0.0)
         total = weights.sum(axis=1, keepdims=True)
-        first = np.eye(allowed.shape[1])[allowed.argmax(axis=1)]
-        return np.where(total > 1e-9, weights / np.maximum(total, 1e-300), first), self.shares
+        first: Floats = np.eye(allowed.shape[1])[allowed.argmax(axis=1)]
+        return np.where(total > 1e-9, weights / np.maximum(total, 1e-300), first)
 
 
 class Objective(Protocol):
-    """What branch and bound needs to know of the objective."""
+    """The operations on an objective that branch and bound needs."""
 
-    def polished(self, choice: Ints, shares: Floats) -> Candidate:
-        """The best shares for a choice."""
+    def refine(self, choice: Ints, shares: Floats) -> Candidate:
+        """Return a choice with its best shares, searched for from the given ones."""
 
-    def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
-        """The candidate after swaps of splits that help."""
+    def improve(self, candidate: Candidate, most_tries: int) -> Candidate:
+        """Return the candidate after swaps of options that help."""
 
-    def relaxed(
+    def relax(
         self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int
     ) -> Node:
-        """A bound over all plans with allowed splits, from a mixture to start at; it may stop once it exceeds `enough_s`."""
+        """Bound all plans with allowed options, starting from a mixture.
+
+        It may stop once the bound exceeds `enough_s`.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class Certified:
-    """The best plan found, the proven bound, and how many sets of plans were bounded."""
+    """The best plan found, a proven bound on all plans, and how many sets were bounded."""
 
     candidate: Candidate
     bound_s: float
@@ -80,47 +95,65 @@ class Certified:
 def branch_and_bound(
     objective: Objective, candidate: Candidate, root: Node, *, target: float, most_nodes: int
 ) -> Certified:
-    """Divide the set of plans with the least bound until the gap is at most `target`, or the nodes run out."""
+    """Divide the node with the least bound until the gap is at most `target` or the nodes run out."""
+    # The running number decides between equal bounds, so that nodes are never compared.
     order = itertools.count()
     queue = [(root.bound_s, next(order), root)]
     nodes = 1
     while queue and nodes < most_nodes and candidate.value_s > queue[0][0] * (1 + target):
-        bound, _, node = queue[0]
-        candidate = _rounded(objective, node, candidate)
+        bound_s, _, node = queue[0]
+        candidate = _round_mixture(objective, node, candidate)
         if node.is_leaf:
             break
+
         heapq.heappop(queue)
-        for allowed in _children(node, candidate.value_s):
-            enough = candidate.value_s / (1 + target)
-            child = objective.relaxed(allowed, *node.restricted(allowed), enough_s=enough, steps=15)
+        for allowed in divide(node, candidate.value_s):
+            child = objective.relax(
+                allowed,
+                node.weights_within(allowed),
+                node.shares,
+                enough_s=candidate.value_s / (1 + target),
+                steps=15,
+            )
             nodes += 1
             if child.bound_s < candidate.value_s:
-                heapq.heappush(queue, (max(child.bound_s, bound), next(order), child))
-    return Certified(candidate, min([candidate.value_s, *(entry[0] for entry in queue)]), nodes)
+                # A part has no plan below the bound of the whole.
+                heapq.heappush(queue, (max(child.bound_s, bound_s), next(order), child))
+
+    open_bounds = [entry[0] for entry in queue]
+    return Certified(candidate, min([candidate.value_s, *open_bounds]), nodes)
 
 
-def _children(node: Node, value_s: float) -> list[Mask]:
-    """Drop splits that cost more than the best plan, then divide one device's: those up to, and those behind, a split it mixes."""
+def divide(node: Node, value_s: float) -> list[Mask]:
+    """Drop options that cost more than the best plan, then divide those of one device.
+
+    It is the device that saves most by mixing: one part has its options up to one that it mixes, the
+    other part those behind.
+    """
     allowed = node.allowed & (node.keep_below_s < value_s)
     if not allowed.any(axis=1).all():
         return []
-    divisible = allowed.sum(axis=1) > 1
-    if not divisible.any():
+    is_divisible = allowed.sum(axis=1) > 1
+    if not is_divisible.any():
         return [allowed]
-    k = int(np.where(divisible, node.saving_s, -1.0).argmax())
+
+    k = int(np.where(is_divisible, node.saving_s, -1.0).argmax())
     heaviest = np.argsort(np.where(allowed[k], node.weights[k], -1.0))[-2:]
-    behind = np.arange(allowed.shape[1]) > heaviest.min()
-    near, far = allowed.copy(), allowed.copy()
-    near[k], far[k] = allowed[k] & ~behind, allowed[k] & behind
+    is_behind = np.arange(allowed.shape[1]) > heaviest.min()
+    near = allowed.copy()
+    near[k] = allowed[k] & ~is_behind
+    far = allowed.copy()
+    far[k] = allowed[k] & is_behind
     return [near, far]
 
 
-def _rounded(objective: Objective, node: Node, candidate: Candidate) -> Candidate:
-    """Round the mixture to its heaviest splits; keep the better plan."""
+def _round_mixture(objective: Objective, node: Node, candidate: Candidate) -> Candidate:
+    """Round the mixture to its heaviest options; return the better plan."""
     choice = np.where(node.allowed, node.weights, -1.0).argmax(axis=1)
     if (choice == candidate.choice).all():
         return candidate
-    rounded = objective.polished(choice, node.shares)
+    rounded = objective.refine(choice, node.shares)
     if rounded.value_s < candidate.value_s * (1 + 2e-3):
-        rounded = objective.improved(rounded, most_tries=4)
+        # Close enough that a few swaps may make it the best.
+        rounded = objective.improve(rounded, most_tries=4)
     return min(candidate, rounded, key=lambda c: c.value_s)

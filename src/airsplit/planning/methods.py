@@ -11,11 +11,12 @@ from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory, require_choice_or_path
 from airsplit.core.settings import flag, number, one_of, whole_number
 from airsplit.planning import baselines
+from airsplit.planning.arguments import make_problem
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
 from airsplit.planning.paper_algorithms import Alternation, alternate
 from airsplit.planning.plan import Plan, make_plan
-from airsplit.planning.problem import Problem, make_problem
+from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Bound, Proposal, ProvenProposal, check_proposal
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet

@@ -1,7 +1,13 @@
-r"""The shares that minimize E[max_k τ_k] for given splits: Newton's method on a convex function.
+r"""The shares that minimize E[max_k τ_k] for given options: Newton's method on a convex function.
 
-φ(b) = E[max_k (x_k + t_k(b_k) + β_k X_k)] over Σ b_k = 1 has the gradient π_k t'_k and the Hessian
-diag(t') H diag(t') + diag(π_k t''_k), with H = diag(M 1) - M and M of low rank (see LastDevice).
+φ(b) = E[max_k (x_k + t_k(b_k) + β_k X_k)] over Σ_k b_k = 1, with x_k the best-case time without air
+time, t_k the air time and β_k the scale of the fluctuation X_k. With π_k = P(k is last) its gradient
+is π_k t'_k and its Hessian
+
+    diag(t') H diag(t') + diag(π_k t''_k),      H = diag(M 1) - M,
+
+with M = hazards · hazardsᵀ of rank N, the number of quadrature nodes (see LastDevice). A step solves
+with a K × K matrix, or through the nodes with an N × N one: O(K N min(K, N)).
 """
 
 from __future__ import annotations
@@ -17,14 +23,14 @@ from airsplit.system.radio import TransmitTime
 
 Air = Callable[[Floats], TransmitTime]
 
-MOST_TO_POLISH = 50_000
-"""Newton's method keeps a table of devices × some 170 nodes; beyond this many devices shares stay as they are."""
+# Newton's method keeps a table of devices × some 170 nodes; with more devices shares stay as they are.
+MOST_TO_REFINE = 50_000
 
+# Least fluctuations as fractions of the latency.
 _SMOOTHING = (1e-2, 1e-3, 1e-4, 1e-5)
-"""Least fluctuations as parts of the latency."""
 
 
-def polish_shares(
+def refine_shares(
     shift_s: Floats,
     scale_s: Floats,
     fluctuation: Fluctuation,
@@ -34,28 +40,39 @@ def polish_shares(
     most_steps: int = 40,
     tolerance: float = 1e-10,
 ) -> tuple[float, Floats]:
-    """The least E[max] over the shares, and those shares, which sum to one; `tolerance` is relative to E[max]."""
-    b = start = shares / shares.sum()
-    waiting = _Waiting(shift_s, scale_s, fluctuation, air)
-    before = waiting.law(b)
-    if len(b) > MOST_TO_POLISH:
-        return before.expected_max_s, b
-    if (before.smooth().scale_s > scale_s).sum() < 2:
-        return _polish(waiting, b, most_steps, tolerance)
-    # where devices without fluctuation tie, E[max] has a kink: come to it through ever less smooth functions
-    for part in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
-        smooth = replace(waiting, scale_s=waiting.law(b).smooth(part).scale_s)
-        _, b = _polish(smooth, b, most_steps, tolerance)
-    return min(
-        (waiting.law(b).expected_max_s, b),
-        (before.expected_max_s, start),
-        key=lambda found: found[0],
-    )
+    """Return the least E[max] over the shares, and those shares, which sum to one.
+
+    Args:
+        shift_s: x, without air time.
+        scale_s: β.
+        air: The air time of each device as a function of the shares.
+        shares: Where to start.
+        tolerance: The decrease at which to stop, relative to E[max].
+    """
+    start = shares / shares.sum()
+    objective = _Objective(shift_s, scale_s, fluctuation, air)
+    law = objective.law(start)
+    if len(start) > MOST_TO_REFINE:
+        return law.expected_max_s, start
+    is_smooth = (law.smooth().scale_s > scale_s).sum() < 2
+    if is_smooth:
+        return _minimize(objective, start, most_steps, tolerance)
+
+    # Where devices without fluctuation tie, E[max] has a kink: approach it through ever less smooth
+    # functions.
+    b = start
+    for fraction in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
+        smooth_scale_s = objective.law(b).smooth(fraction).scale_s
+        _, b = _minimize(replace(objective, scale_s=smooth_scale_s), b, most_steps, tolerance)
+    refined_s = objective.law(b).expected_max_s
+    if refined_s <= law.expected_max_s:
+        return refined_s, b
+    return law.expected_max_s, start
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
-    """Devices whose latency depends on their shares alone."""
+class _Objective:
+    """φ: the law of devices whose latency depends on their shares alone."""
 
     shift_s: Floats
     scale_s: Floats
@@ -63,37 +80,43 @@ class _Waiting:
     air: Air
 
     def law(self, shares: Floats) -> LatencyLaw:
-        return self.law_of(self.air(shares))
+        return self.law_at(self.air(shares))
 
-    def law_of(self, t: TransmitTime) -> LatencyLaw:
+    def law_at(self, t: TransmitTime) -> LatencyLaw:
         return LatencyLaw(self.shift_s + t.seconds, self.scale_s, self.fluctuation)
 
 
-def _polish(
-    waiting: _Waiting, b: Floats, most_steps: int, tolerance: float
+def _minimize(
+    objective: _Objective, b: Floats, most_steps: int, tolerance: float
 ) -> tuple[float, Floats]:
+    """Take Newton steps from b until they promise less than the tolerance or none helps."""
     value = np.inf
     for _ in range(most_steps):
-        t = waiting.air(b)
-        here = waiting.law_of(t).last_device(hessian=True)
-        value = here.expected_max_s
-        step, decrement = _newton_step(here, t, b)
+        t = objective.air(b)
+        last_device = objective.law_at(t).last_device(hessian=True)
+        value = last_device.expected_max_s
+        step, decrement = _newton_step(last_device, t, b)
         if decrement <= tolerance * value:
             break
-        b, value, moved = _walk(waiting, b, value, step, decrement)
-        if not moved:
+        b, value, has_moved = _backtrack(objective, b, value, step, decrement)
+        if not has_moved:
             break
     return value, b
 
 
-def _newton_step(here: LastDevice, t: TransmitTime, b: Floats) -> tuple[Floats, float]:
-    """Newton's step with Σ step = 0, and the decrease that it promises."""
-    gradient = here.last * t.slope
+def _newton_step(last_device: LastDevice, t: TransmitTime, b: Floats) -> tuple[Floats, float]:
+    """Return Newton's step with Σ step = 0, and the decrease that it promises."""
+    pi = last_device.last
+    hazards = last_device.hazards
+    gradient = pi * t.slope
     price = float(-gradient @ b)
-    U = t.slope[:, None] * here.hazards
-    coupling = -t.slope * (here.hazards @ here.hazards.sum(axis=0))
-    # the floor keeps a device that is hardly ever last from taking a step out of all proportion; it is inactive near the optimum
-    D = coupling * -t.slope * (1 + 1e-10) + np.maximum(here.last * t.curvature, 0.25 * price / b)
+    U = t.slope[:, None] * hazards
+    coupling = -t.slope * (hazards @ hazards.sum(axis=0))
+    # The floor keeps a device that is hardly ever last from taking a step out of all proportion. It is
+    # inactive near the optimum.
+    D = coupling * -t.slope * (1 + 1e-10) + np.maximum(pi * t.curvature, 0.25 * price / b)
+
+    # Block elimination of the constraint: H step + gradient + multiplier · 1 = 0 and Σ step = 0.
     solved = _solve(D, U, np.stack([gradient, np.ones_like(b)], axis=1))
     multiplier = -solved[:, 0].sum() / solved[:, 1].sum()
     step = -(solved[:, 0] + multiplier * solved[:, 1])
@@ -101,26 +124,28 @@ def _newton_step(here: LastDevice, t: TransmitTime, b: Floats) -> tuple[Floats, 
 
 
 def _solve(D: Floats, U: Floats, right: Floats) -> Floats:
-    """(diag(D) - U Uᵀ)⁻¹ right: directly, or through the nodes where they are fewer than the devices."""
+    """Return (diag(D) - U Uᵀ)⁻¹ right: directly, or through the nodes if they are fewer."""
     K, N = U.shape
     if K <= N:
         return np.asarray(np.linalg.solve(np.diag(D) - U @ U.T, right), dtype=np.float64)
+    # Woodbury's identity.
     scaled = U / D[:, None]
     inner = np.eye(N) - U.T @ scaled
     return right / D[:, None] + scaled @ np.linalg.solve(inner, U.T @ (right / D[:, None]))
 
 
-def _walk(
-    waiting: _Waiting, b: Floats, value: float, step: Floats, decrement: float
+def _backtrack(
+    objective: _Objective, b: Floats, value: float, step: Floats, decrement: float
 ) -> tuple[Floats, float, bool]:
-    """Go along the step, no further than nine tenths of the way to a zero share, halving until it pays."""
-    shrinking = step < 0
-    alpha = (
-        min(1.0, 0.9 * float((b[shrinking] / -step[shrinking]).min())) if shrinking.any() else 1.0
-    )
+    """Backtrack along the step, keeping every share positive; also return whether it helped."""
+    alpha = 1.0
+    is_shrinking = step < 0
+    if is_shrinking.any():
+        to_zero = float((b[is_shrinking] / -step[is_shrinking]).min())
+        alpha = min(1.0, 0.9 * to_zero)
     for _ in range(30):
         trial = b + alpha * step
-        reached = waiting.law(trial).expected_max_s
+        reached = objective.law(trial).expected_max_s
         if reached <= value - 1e-4 * alpha * decrement:
             return trial, reached, True
         alpha *= 0.5

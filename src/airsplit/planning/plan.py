@@ -133,7 +133,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         objective_s=value,
         lower_bound_s=min(bound.lower_s, value),
         bound=f"any splits and {shares_words} within the limits; {bound.how}",
-        averaged_parameters=problem.profile.averaged_parameters(int(rows.max()) + 1),
+        averaged_parameters=int(problem.options.averaged_parameters[rows].min()),
         batch_size=problem.batch_size,
         status=proposal.status,
         iterations=len(proposal.history),

@@ -14,8 +14,9 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.errors import InvalidValue, show, unknown_name
+from airsplit.planning.arguments import hint_permission, name_inputs
 from airsplit.planning.blocks import shares_of_blocks
-from airsplit.planning.problem import MOST_S, Problem, allowing, name_inputs
+from airsplit.planning.problem import MOST_S, Problem
 from airsplit.system.latency import LatencyLaw
 
 # What a method may aim at, and what the option of the problem is that it needs.
@@ -178,19 +179,22 @@ def _checked_rows(problem: Problem, who: str, splits: Any) -> Ints:
 
 def _require_allowed(problem: Problem, who: str, rows: Ints) -> None:
     """Raise if a device may not take its row, and say why."""
-    refused = np.flatnonzero(~problem.allowed(rows))
+    refused = np.flatnonzero(~problem.allowed.includes(rows))
     if not len(refused):
         return
     k = int(refused[0])
-    split, field = int(rows[k]) + 1, f"{who}: split of device {problem.fleet.device_name(k)}"
-    if not problem.permitted[rows[k]]:
-        names = problem.profile.raw_inputs[rows[k]]
+    row = int(rows[k])
+    field = f"{who}: split of device {problem.fleet.device_name(k)}"
+    if not problem.profile.permitted_splits(problem.raw_inputs)[row]:
+        names = problem.profile.raw_inputs[row]
         raise InvalidValue(
-            f"{field}, {split} ({problem.profile.names[rows[k]]}), would send {name_inputs(names)} of the model to the server unchanged; "
-            f"take another split, or {allowing(names)}"
+            f"{field}, {row + 1} ({problem.profile.names[row]}), would send {name_inputs(names)} "
+            "of the model to the server unchanged; take another split, or "
+            f"{hint_permission(names)}"
         )
     raise InvalidValue(
-        f"{field} must be from {problem.shallowest + 1} to {problem.deepest[k] + 1}, got {split}; see min_split, max_split and memory_bytes"
+        f"{field} must be from {problem.min_split} to {problem.max_splits[k]}, got {row + 1}; "
+        "see min_split, max_split and memory_bytes"
     )
 
 

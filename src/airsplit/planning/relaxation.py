@@ -1,9 +1,12 @@
-r"""A convex relaxation of the E[max] problem: every device may mix its splits.
+r"""A convex relaxation of the E[max] problem: every device may mix its options.
 
-A device that takes split r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r β_r; dividing its share
-among the splits in the best way gives the square of the sum.  Every plan is a mixture with one weight, so the least E[max]
-over mixtures is below every plan's.  Conditional gradients reach it: price the splits at the mixture, step towards the
-cheapest ones.  Each iterate's price bound holds by itself, so it does not matter how far the iteration has come.
+A device that takes option r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r β_r,
+with A/b the air time: dividing its share among the options in the best way gives the square of the sum.
+Every plan is a mixture with one weight, so the least E[max] over mixtures is below every plan's.
+
+Conditional gradients (Frank–Wolfe) reach it: price the options at the mixture, step towards the cheapest
+ones. Each iterate's price bound holds by itself, so it does not matter how far the iteration has come.
+A step costs O(K R) and one quadrature.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 
 from airsplit.core.arrays import Floats
 from airsplit.planning.branch_and_bound import Node
-from airsplit.planning.newton_shares import Air, polish_shares
-from airsplit.planning.options import LocalAir, Mask, SplitTable
+from airsplit.planning.cost_table import CostTable, LocalAir
+from airsplit.planning.newton_shares import Air, refine_shares
+from airsplit.planning.options import Mask
 from airsplit.planning.prices import Pricing, price
 from airsplit.system.latency import LatencyLaw
 from airsplit.system.radio import TransmitTime
@@ -24,7 +28,14 @@ from airsplit.system.radio import TransmitTime
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Weights K × R and shares, and the device times that follow: x without the share's part, β, and Σ λ √A."""
+    """Options with weights, shares, and the latencies that follow.
+
+    Attributes:
+        weights: λ, K × R; each row sums to one.
+        x: Σ λ x: the certain time without the part that depends on the share.
+        beta: Σ λ β.
+        root: Σ λ √A.
+    """
 
     weights: Floats
     shares: Floats
@@ -33,28 +44,36 @@ class Mixture:
     root: Floats
 
     @classmethod
-    def of(cls, table: SplitTable, air: LocalAir, weights: Floats, shares: Floats) -> Mixture:
-        x = (weights * (table.shift_s + air.steady_s)).sum(axis=1)
-        root = (weights * np.sqrt(air.per_share_s)).sum(axis=1)
-        return cls(weights, shares, x, (weights * table.scale_s).sum(axis=1), root)
+    def of(cls, table: CostTable, local_air: LocalAir, weights: Floats, shares: Floats) -> Mixture:
+        """Return the mixture with these weights and shares."""
+        return cls(
+            weights,
+            shares,
+            x=(weights * (table.shift_s + local_air.steady_s)).sum(axis=1),
+            beta=(weights * table.scale_s).sum(axis=1),
+            root=(weights * np.sqrt(local_air.per_share_s)).sum(axis=1),
+        )
 
-    def towards(self, goal: Mixture, part: float) -> Mixture:
-        """The point a part of the way to another mixture; everything mixes linearly."""
-        mine, theirs = vars(self), vars(goal)
-        return Mixture(**{name: mine[name] + part * (theirs[name] - mine[name]) for name in mine})
+    def move_towards(self, goal: Mixture, fraction: float) -> Mixture:
+        """Return the point a fraction of the way to another mixture; everything mixes linearly."""
+        mine = vars(self)
+        theirs = vars(goal)
+        moved = {name: mine[name] + fraction * (theirs[name] - mine[name]) for name in mine}
+        return Mixture(**moved)
 
-    def mixing_s(self, air: LocalAir) -> Floats:
-        """Air time that each device saves by mixing: the variance of √A over its weights, by its share."""
-        unmixed: Floats = (self.weights * air.per_share_s).sum(axis=1)
+    def saving_s(self, local_air: LocalAir) -> Floats:
+        """Return the air time that each device saves by mixing: the variance of √A, by its share."""
+        unmixed: Floats = (self.weights * local_air.per_share_s).sum(axis=1)
         return (unmixed - self.root**2) / self.shares
 
     @property
     def shift_s(self) -> Floats:
+        """The certain time, air time included."""
         return self.x + self.root**2 / self.shares
 
 
 def relax(
-    table: SplitTable,
+    table: CostTable,
     allowed: Mask,
     weights: Floats,
     shares: Floats,
@@ -62,51 +81,59 @@ def relax(
     enough_s: float,
     steps: int,
 ) -> Node:
-    """Bound E[max] from below over all plans with allowed splits; stop early once the bound exceeds `enough_s`."""
+    """Bound E[max] from below over all plans with allowed options.
+
+    Args:
+        weights: The mixture to start from, K × R.
+        enough_s: Stop early once the bound exceeds this.
+        steps: The most conditional-gradient steps.
+    """
     fluctuation = table.problem.fluctuation
-    air = LocalAir.near(table, shares)
-    mixture = Mixture.of(table, air, weights, shares / shares.sum())
+    local_air = LocalAir.near(table, shares)
+    mixture = Mixture.of(table, local_air, weights, shares / shares.sum())
     best: Pricing | None = None
     for step in range(steps):
         if step > 0 and not table.problem.link.is_proportional:
-            air = LocalAir.near(table, mixture.shares)
-            mixture = Mixture.of(table, air, mixture.weights, mixture.shares)
-        # two steps of Newton on the shares are cheap and spare many slow ones
-        at = polish_shares(
+            local_air = LocalAir.near(table, mixture.shares)
+            mixture = Mixture.of(table, local_air, mixture.weights, mixture.shares)
+
+        # Two steps of Newton on the shares are cheap and spare many slow ones.
+        _, refined = refine_shares(
             mixture.x,
             mixture.beta,
             fluctuation,
-            _inverse(mixture.root),
+            _air_of(mixture.root),
             mixture.shares,
             most_steps=2,
             tolerance=1e-7,
         )
-        mixture = replace(mixture, shares=at[1])
-        here = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation).smooth().last_device()
-        pricing = price(table, allowed, here, air)
-        best = pricing if best is None or pricing.bound_s > best.bound_s else best
+        mixture = replace(mixture, shares=refined)
+        law = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation)
+        last_device = law.smooth().last_device()
+        pricing = price(table, allowed, last_device, local_air)
+        if best is None or pricing.bound_s > best.bound_s:
+            best = pricing
+
+        is_enough = best.bound_s >= enough_s
+        has_converged = last_device.expected_max_s <= best.bound_s * (1 + 1e-5)
         # One step is for the bound alone: nobody looks at where the mixture would go from here.
-        if (
-            steps == 1
-            or best.bound_s >= enough_s
-            or here.expected_max_s <= best.bound_s * (1 + 1e-5)
-        ):
+        if steps == 1 or is_enough or has_converged:
             break
-        mixture = _descend(table, mixture, _cheapest(table, air, pricing))
+        mixture = _descend(table, mixture, _cheapest_mixture(table, local_air, pricing))
+
     assert best is not None  # noqa: S101 - steps is at least one
-    forced = best.bound_s + best.costs_s - best.costs_s.min(axis=1, keepdims=True)
     return Node(
         allowed,
         best.bound_s,
         mixture.weights,
         mixture.shares,
-        forced,
-        here.last * mixture.mixing_s(air),
+        keep_below_s=best.bound_s + best.costs_s - best.costs_s.min(axis=1, keepdims=True),
+        saving_s=last_device.last * mixture.saving_s(local_air),
     )
 
 
-def _inverse(root: Floats) -> Air:
-    """Air time A/b as a function of the shares."""
+def _air_of(root: Floats) -> Air:
+    """Return the air time A/b as a function of the shares."""
 
     def air(b: Floats) -> TransmitTime:
         t = root**2 / b
@@ -115,53 +142,59 @@ def _inverse(root: Floats) -> Air:
     return air
 
 
-def _cheapest(table: SplitTable, air: LocalAir, pricing: Pricing) -> Mixture:
-    """The mixture of the cheapest splits that uses the band once."""
-    devices, mix = np.arange(len(pricing.greedy)), pricing.mix
+def _cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -> Mixture:
+    """Return the mixture of the cheapest options that uses the band once."""
+    devices = np.arange(len(pricing.greedy))
+    mix = pricing.mix
     weights = np.zeros(table.shift_s.shape)
     weights[devices, pricing.greedy] += mix
     weights[devices, pricing.frugal] += 1 - mix
     shares = np.maximum(mix * pricing.shares_greedy + (1 - mix) * pricing.shares_frugal, 1e-12)
-    return Mixture.of(table, air, weights, shares / shares.sum())
+    return Mixture.of(table, local_air, weights, shares / shares.sum())
 
 
-def _descend(table: SplitTable, start: Mixture, goal: Mixture) -> Mixture:
-    """Go towards the goal as far as E[max] falls."""
-    dx, dbeta, droot, db = (
-        goal.x - start.x,
-        goal.beta - start.beta,
-        goal.root - start.root,
-        goal.shares - start.shares,
-    )
+def _descend(table: CostTable, start: Mixture, goal: Mixture) -> Mixture:
+    """Move towards the goal as far as E[max] falls."""
+    dx = goal.x - start.x
+    dbeta = goal.beta - start.beta
+    droot = goal.root - start.root
+    db = goal.shares - start.shares
 
-    def slope(part: float) -> float:
-        at = start.towards(goal, part)
-        here = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation).smooth().last_device()
+    def slope(fraction: float) -> float:
+        at = start.move_towards(goal, fraction)
+        law = LatencyLaw(at.shift_s, at.beta, table.problem.fluctuation)
+        last_device = law.smooth().last_device()
         air_slope = 2 * at.root * droot / at.shares - (at.root / at.shares) ** 2 * db
-        return float(here.last @ (dx + air_slope) + here.excess @ dbeta)
+        return float(last_device.last @ (dx + air_slope) + last_device.excess @ dbeta)
 
-    return start.towards(goal, _zero_of(slope))
+    return start.move_towards(goal, _find_zero(slope))
 
 
-def _zero_of(slope: Callable[[float], float]) -> float:
-    """Where a rising function on [0, 1] crosses zero, or the end next to it: secants and halving in turns, to about 1 %.
+def _find_zero(slope: Callable[[float], float]) -> float:
+    """Return about where a rising function on [0, 1] crosses zero, or the end next to it.
 
-    >>> _zero_of(lambda part: part - 0.25)
+    Secants and bisection in turns, to about 1 %.
+
+    >>> _find_zero(lambda fraction: fraction - 0.25)
     0.25
     """
     low, high = 0.0, 1.0
-    at_low, at_high = slope(low), slope(high)
-    if at_high <= 0 or at_low >= 0:
-        return high if at_high <= 0 else low
+    at_low = slope(low)
+    at_high = slope(high)
+    if at_high <= 0:
+        return high
+    if at_low >= 0:
+        return low
     for turn in range(5):
-        middle = (
-            low - at_low * (high - low) / (at_high - at_low)
-            if turn % 2 == 0
-            else 0.5 * (low + high)
-        )
-        at = slope(middle)
-        if at > 0:
-            high, at_high = middle, at
+        if turn % 2 == 0:
+            middle = low - at_low * (high - low) / (at_high - at_low)
         else:
-            low, at_low = middle, at
+            middle = 0.5 * (low + high)
+        at_middle = slope(middle)
+        if at_middle > 0:
+            high = middle
+            at_high = at_middle
+        else:
+            low = middle
+            at_low = at_middle
     return low - at_low * (high - low) / (at_high - at_low)

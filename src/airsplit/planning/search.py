@@ -1,4 +1,8 @@
-"""Good plans for E[max]: the splits of other methods, polished shares, then swaps of splits by their reduced cost."""
+"""Good plans for E[max_k τ_k]: the options of other methods with refined shares, then swaps of options.
+
+A swap changes the option of one device. Swaps are tried in the order of their reduced cost at the prices
+of the current plan, each with its shares refined, until several in a row do not help.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import exact
 from airsplit.planning.baselines import equal
 from airsplit.planning.branch_and_bound import Candidate, Node
-from airsplit.planning.newton_shares import polish_shares
-from airsplit.planning.options import LocalAir, Mask, SplitTable, pick
+from airsplit.planning.cost_table import CostTable, LocalAir, select
+from airsplit.planning.newton_shares import refine_shares
+from airsplit.planning.options import Mask
 from airsplit.planning.paper_algorithms import alternate
 from airsplit.planning.prices import Pricing, price
 from airsplit.planning.problem import Problem
@@ -22,73 +27,98 @@ from airsplit.planning.relaxation import relax
 class ExpectedMax:
     """E[max_k τ_k] as an objective for branch and bound."""
 
-    table: SplitTable
+    table: CostTable
 
-    def polished(self, choice: Ints, shares: Floats) -> Candidate:
-        """The best shares for a choice."""
-        table, problem, rows = self.table, self.table.problem, self.table.rows_of(choice)
-        up, down = problem.up_bits[rows], problem.down_bits[rows]
-        value, b = polish_shares(
-            pick(table.shift_s, choice),
-            pick(table.scale_s, choice),
-            problem.fluctuation,
-            lambda b: problem.link.transmit(up, down, b),
+    def refine(self, choice: Ints, shares: Floats) -> Candidate:
+        """Return a choice with its best shares, searched for from the given ones."""
+        table = self.table
+        rows = table.rows_of(choice)
+        up_bits = table.problem.options.up_bits[rows]
+        down_bits = table.problem.options.down_bits[rows]
+        value, b = refine_shares(
+            select(table.shift_s, choice),
+            select(table.scale_s, choice),
+            table.problem.fluctuation,
+            lambda b: table.problem.link.transmit(up_bits, down_bits, b),
             shares,
         )
         return Candidate(choice, b, value)
 
-    def relaxed(
+    def relax(
         self, allowed: Mask, weights: Floats, shares: Floats, *, enough_s: float, steps: int
     ) -> Node:
-        """The convex relaxation; for one plan its own prices, which are then the best."""
-        choice = allowed.argmax(axis=1)
+        """Bound all plans with allowed options by the convex relaxation.
+
+        If one plan is left, its own prices are the best.
+        """
         if (allowed.sum(axis=1) > 1).any():
             return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
-        only = self.polished(choice, shares)
-        pricing = self._priced(only, allowed)
+        only = self.refine(allowed.argmax(axis=1), shares)
+        pricing = self._price(only, allowed)
         return Node(
-            allowed, pricing.bound_s, weights, only.shares, pricing.costs_s, np.zeros(len(choice))
+            allowed,
+            pricing.bound_s,
+            weights,
+            only.shares,
+            keep_below_s=pricing.costs_s,
+            saving_s=np.zeros(len(shares)),
         )
 
-    def improved(self, candidate: Candidate, most_tries: int) -> Candidate:
-        """Swap splits, cheapest first, until `most_tries` in a row do not help."""
+    def improve(self, candidate: Candidate, most_tries: int) -> Candidate:
+        """Swap options, cheapest first, until `most_tries` in a row do not help."""
         while True:
             better = self._better_neighbor(candidate, most_tries)
             if better is None:
                 return candidate
             candidate = better
 
-    def _priced(self, candidate: Candidate, allowed: Mask) -> Pricing:
-        here = self.table.law(candidate.choice, candidate.shares).smooth().last_device()
-        return price(self.table, allowed, here, LocalAir.near(self.table, candidate.shares))
+    def _price(self, candidate: Candidate, allowed: Mask) -> Pricing:
+        """Return the price bound from a plan's own prices."""
+        law = self.table.law(candidate.choice, candidate.shares)
+        local_air = LocalAir.near(self.table, candidate.shares)
+        return price(self.table, allowed, law.smooth().last_device(), local_air)
 
     def _better_neighbor(self, candidate: Candidate, most_tries: int) -> Candidate | None:
-        costs = self._priced(candidate, self.table.allowed).costs_s
-        for choice in _neighbors(costs, candidate.choice, most_tries):
-            swapped = self.polished(choice, candidate.shares)
+        costs = self._price(candidate, self.table.allowed).costs_s
+        for choice in neighbors(costs, candidate.choice, most_tries):
+            swapped = self.refine(choice, candidate.shares)
             if swapped.value_s < candidate.value_s * (1 - 1e-9):
                 return swapped
         return None
 
 
-def _neighbors(costs: Floats, choice: Ints, most: int) -> list[Ints]:
-    """All devices at their cheapest split, then single swaps, the most promising first."""
+def neighbors(costs: Floats, choice: Ints, most_swaps: int) -> list[Ints]:
+    """Return all devices at their cheapest option, then single swaps, the most promising first.
+
+    Args:
+        costs: The reduced cost of each option, K × R; infinite if not allowed.
+
+    >>> costs = np.array([[10.0, 13.0, 11.0], [20.0, 22.0, 19.0]])
+    >>> [choice.tolist() for choice in neighbors(costs, np.array([0, 0]), most_swaps=2)]
+    [[0, 2], [2, 0]]
+    """
     cheapest = costs.argmin(axis=1)
-    found = [cheapest] if (cheapest != choice).sum() > 1 else []
-    rise = costs - pick(costs, choice)[:, None]
+    choices = []
+    # With one device to change, this is the first single swap.
+    if (cheapest != choice).sum() > 1:
+        choices.append(cheapest)
+
+    rise = costs - select(costs, choice)[:, None]
     np.put_along_axis(rise, choice[:, None], np.inf, axis=1)
-    for at in np.argsort(rise, axis=None, kind="stable")[:most]:
+    for at in np.argsort(rise, axis=None, kind="stable")[:most_swaps]:
         k, r = np.unravel_index(at, rise.shape)
         if not np.isfinite(rise[k, r]):
             break
         swapped = choice.copy()
         swapped[k] = r
-        found.append(swapped)
-    return found
+        choices.append(swapped)
+    return choices
 
 
 def risk_levels(devices: int) -> list[float]:
-    """The mean, then from the best case to beyond the mean of the maximum: s in [0, ln K + 3].
+    """Return the mean, then levels from the best case to beyond the mean of the maximum.
+
+    They cover s in [0, ln K + 3]: the maximum of K draws of Exp(1) has a mean near ln K.
 
     >>> [round(s, 2) for s in risk_levels(20)]
     [1.0, 0.0, 1.2, 2.4, 3.6, 4.8, 6.0]
@@ -98,37 +128,50 @@ def risk_levels(devices: int) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class Rivals:
-    """Rows and shares of what other methods plan, and Jensen's bound: E[max] is at least the exact optimum of the largest mean."""
+    """Plans of other methods.
+
+    Attributes:
+        plans: Rows and shares of each.
+        jensen_s: E[max_k τ_k] ≥ max_k E[τ_k], so no plan is below the exact optimum of the latter.
+    """
 
     plans: list[tuple[Ints, Floats]]
     jensen_s: float
 
 
-def rivals_of(problem: Problem) -> Rivals:
-    """Exact plans for several risk levels, the mean first, the paper's algorithm and equal shares."""
-    exact_plans = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
-    paper = alternate(problem)
+def plan_rivals(problem: Problem) -> Rivals:
+    """Plan exactly for several risks, the mean first, by the paper's algorithm and with equal shares."""
+    solutions = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
+    alternation = alternate(problem)
     plans = [
-        *((plan.rows, plan.shares) for plan in exact_plans),
-        (paper.rows, paper.shares),
+        *((solution.rows, solution.shares) for solution in solutions),
+        (alternation.rows, alternation.shares),
         equal(problem),
     ]
-    return Rivals(plans, exact_plans[0].lower_s)
+    return Rivals(plans, jensen_s=solutions[0].lower_s)
 
 
 def starting_candidates(objective: ExpectedMax, rivals: Rivals) -> list[Candidate]:
-    """The rivals' splits with polished shares, the best first: what comes of them is never worse than a rival."""
-    found: dict[bytes, Candidate] = {}
+    """Return the rivals' options with refined shares, the best first.
+
+    None is worse than the rival that it comes from.
+    """
+    candidates: dict[bytes, Candidate] = {}
     for rows, shares in rivals.plans:
-        choice = objective.table.choice(rows)
-        if choice.tobytes() not in found:
-            found[choice.tobytes()] = objective.polished(choice, shares)
-    return sorted(found.values(), key=lambda c: c.value_s)
+        choice = objective.table.choice_of(rows)
+        key = choice.tobytes()
+        if key not in candidates:
+            candidates[key] = objective.refine(choice, shares)
+    return sorted(candidates.values(), key=lambda c: c.value_s)
 
 
-def rounded_candidates(objective: ExpectedMax, node: Node) -> list[Candidate]:
-    """Plans from a mixture: each device's heaviest split, and its split at two points of the cumulated weights."""
+def round_relaxation(objective: ExpectedMax, node: Node) -> list[Candidate]:
+    """Return plans from a mixture.
+
+    Each device takes its heaviest option, or the one at 0.4 or 0.6 of the cumulated weights.
+    """
     weights = np.where(node.allowed, node.weights, 0.0)
     cumulated = weights.cumsum(axis=1) / weights.sum(axis=1, keepdims=True)
-    choices = [weights.argmax(axis=1), *((cumulated > part).argmax(axis=1) for part in (0.4, 0.6))]
-    return [objective.polished(choice, node.shares) for choice in choices]
+    choices = [weights.argmax(axis=1)]
+    choices += [(cumulated > fraction).argmax(axis=1) for fraction in (0.4, 0.6)]
+    return [objective.refine(choice, node.shares) for choice in choices]

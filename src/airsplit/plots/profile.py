@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 from airsplit.core import palette
 from airsplit.core.arrays import Floats, Ints
 from airsplit.core.units import BYTES_PER_FLOAT32
-from airsplit.planning.pruning import pareto_front
+from airsplit.planning.options import pareto_front
 from airsplit.plots import style
 from airsplit.system.profile import Profile
 
@@ -85,7 +85,7 @@ def find_front(profile: Profile) -> Ints:
     [0, 2]
     """
     costs = np.stack([profile.macs, profile.activation_elements]).astype(np.float64)
-    return pareto_front(costs, always=np.ones(len(profile), dtype=bool))
+    return pareto_front(costs)
 
 
 def shorten_name(name: str, longest: int = LONGEST_NAME) -> str:

@@ -23,7 +23,7 @@ from airsplit.network.client.worker import Trainee, expected_answer
 from airsplit.network.events import Tell, silent
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.transport import PROTOCOL, connect
-from airsplit.planning.problem import name_inputs
+from airsplit.planning.arguments import name_inputs
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import ACCURACY
 from airsplit.system.profile import RawInputs

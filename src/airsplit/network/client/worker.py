@@ -23,7 +23,7 @@ from airsplit.network.client.stream import Lost, Stream, in_words
 from airsplit.network.events import Tell
 from airsplit.network.wire import airsplit_pb2 as pb
 from airsplit.network.wire.codec import Incoming, Malformed, Outgoing, require_like
-from airsplit.planning.problem import name_inputs
+from airsplit.planning.arguments import name_inputs
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.profile import RawInputs
 from airsplit.training.evaluation import Score, label_kinds, scores

@@ -14,9 +14,10 @@ from airsplit.core.formatting import format_quantity
 from airsplit.network.server.back_ends import BackEnds, bytes_of, one_copy_is_enough
 from airsplit.network.wire.codec import HEADER_BYTES
 from airsplit.network.wire.transport import LARGEST_MESSAGE, LARGEST_PROBE
+from airsplit.planning.arguments import make_problem
 from airsplit.planning.methods import plan
 from airsplit.planning.plan import Plan
-from airsplit.planning.problem import Problem, make_problem
+from airsplit.planning.problem import Problem
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import NetworkSettings
 from airsplit.system.clock import Clock
