@@ -15,6 +15,7 @@ from airsplit.core.errors import (
     Infeasible,
     InvalidValue,
     UnknownName,
+    UserCodeError,
 )
 from airsplit.paper.convergence import paper_convergence_expression, split_limit
 from airsplit.planning.methods import METHODS, plan
@@ -62,6 +63,7 @@ __all__ = [
     "StoppingTable",
     "Trace",
     "UnknownName",
+    "UserCodeError",
     "cut",
     "fit_compute",
     "load_state",
