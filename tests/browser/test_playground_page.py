@@ -83,7 +83,7 @@ def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(
     expect(page.locator("#rounds")).to_have_attribute(
         "aria-label", re.compile("expected-max: .* s")
     )
-    assert [url.rpartition("/")[2] for url in asked] == ["offered", "plan"]
+    assert [url.rpartition("/")[2] for url in asked] == ["choices", "plan"]
     page.locator("#devices").focus()
     page.keyboard.press("Home")
     expect(page.locator("#said")).to_contain_text("1 device")

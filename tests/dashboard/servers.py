@@ -1,4 +1,4 @@
-"""A dashboard that serves in a thread, and requests to it as they are."""
+"""A dashboard that serves in a thread, and unprocessed requests to it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from airsplit.dashboard.server import Dashboard
 
 @contextmanager
 def a_dashboard(root: Path, **options: Any) -> Iterator[Dashboard]:
-    made = Dashboard(root, **options)
-    thread = threading.Thread(target=made.run, daemon=True)
+    dashboard = Dashboard(root, **options)
+    thread = threading.Thread(target=dashboard.run, daemon=True)
     thread.start()
     try:
-        yield made
+        yield dashboard
     finally:
-        made.stop()
+        dashboard.stop()
         thread.join(10)
 
 
 class Answer:
-    """What came back."""
+    """The response to a request, read completely."""
 
-    def __init__(self, found: http.client.HTTPResponse) -> None:
-        self.status, self.headers, self.body = found.status, found.headers, found.read()
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
 
     @property
     def json(self) -> Any:
@@ -40,7 +42,10 @@ class Answer:
 def request(
     dashboard: Dashboard, path: str, body: Any = None, method: str | None = None, **headers: str
 ) -> Answer:
-    """One request; a body is sent as JSON unless it is bytes.  Underscores in names of headers are hyphens."""
+    """Send a request.
+
+    A body is sent as JSON unless it is bytes. Underscores in names of headers become hyphens.
+    """
     where = urlsplit(dashboard.address)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()

@@ -1,4 +1,4 @@
-"""The monitor: runs are found, followed and thinned out; nothing outside the folder is read."""
+"""Live runs: runs are listed, read as they grow and thinned; nothing outside is read."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ from airsplit.runs.record import RoundRecord
 from report.run_folders import a_long_run, a_plan, a_record, a_run, a_scenario
 
 
-def test_runs_are_found_at_any_depth_newest_first(tmp_path: Path) -> None:
+def test_runs_are_listed_from_any_depth_newest_first(tmp_path: Path) -> None:
     a_run(tmp_path / "old", [a_record(1)])
     a_run(tmp_path / "compared" / "sfl-seed0", [a_record(1), a_record(2)])
     (tmp_path / "no run").mkdir()
-    found = LiveRuns(tmp_path).overview()
-    assert {run["name"] for run in found} == {"old", "compared/sfl-seed0"}
-    assert found[0]["name"] == "compared/sfl-seed0"
-    assert (found[0]["rounds"], found[0]["of_rounds"], found[0]["devices"]) == (2, 4, 3)
+    summaries = LiveRuns(tmp_path).overview()
+    assert {run["name"] for run in summaries} == {"old", "compared/sfl-seed0"}
+    assert summaries[0]["name"] == "compared/sfl-seed0"
+    assert (summaries[0]["rounds"], summaries[0]["of_rounds"], summaries[0]["devices"]) == (2, 4, 3)
 
 
-def test_a_folder_that_is_a_run_itself_is_found(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_run_itself_is_listed(tmp_path: Path) -> None:
     a_run(tmp_path, [a_record(1)])
     assert [run["name"] for run in LiveRuns(tmp_path).overview()] == ["."]
     assert LiveRuns(tmp_path).run(".").summary()["rounds"] == 1
 
 
-def test_a_run_grows_in_every_answer(tmp_path: Path) -> None:
+def test_a_growing_run_has_more_points_in_every_series(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     run = LiveRuns(tmp_path).run("run")
     before = run.series()
-    assert run.series() is before  # nothing new: nothing is made again
+    # Without new records, the same text is returned.
+    assert run.series() is before
     RunFolder(tmp_path / "run").append(a_record(2))
     after = json.loads(run.series())
     assert [point[0] for point in after["lines"]["test_accuracy"]] == [1, 2]
     assert after["version"] > json.loads(before)["version"]
 
 
-def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(
+def test_a_summary_has_the_gap_of_the_plan_and_its_objective(
     tmp_path: Path,
 ) -> None:
     a_run(
@@ -61,7 +62,7 @@ def test_a_run_says_how_far_its_plan_is_from_the_best_and_in_which_objective(
     assert (summary["at_most"], summary["objective"]) == ("0.031 %", "mean of the largest")
 
 
-def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> None:
+def test_a_run_is_shown_with_its_own_metric(tmp_path: Path) -> None:
     wanted = a_scenario(training__metric="mine:mean_error", training__metric_goal="min")
     a_run(tmp_path / "own", [a_record(1, test_metric=2.0), a_record(2, test_metric=0.5)], wanted)
     a_run(tmp_path / "usual", [a_record(1)])
@@ -73,7 +74,7 @@ def test_a_run_is_told_with_the_metric_by_which_it_is_judged(tmp_path: Path) -> 
     assert (usual["test_metric"], usual["lines"]["test_metric"]) == (None, [])
 
 
-def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
+def test_the_series_of_a_long_run_has_few_points(tmp_path: Path) -> None:
     a_long_run(tmp_path / "run", 3000, 5)
     runs = LiveRuns(tmp_path)
     while json.loads(runs.run("run").series())["rounds"] < 3000:
@@ -85,7 +86,7 @@ def test_a_long_run_is_handed_out_with_few_points(tmp_path: Path) -> None:
     assert len(text) < 200_000
 
 
-def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path: Path) -> None:
+def test_reading_stops_after_its_budget_and_continues_the_next_time(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(n) for n in range(1, 200)])
     run = LiveRuns(tmp_path).run("run")
     seen = [run.summary(1e-9)["rounds"] for _ in range(5)]
@@ -94,7 +95,7 @@ def test_reading_stops_when_its_time_is_over_and_goes_on_the_next_time(tmp_path:
     assert seen[-1] == 199
 
 
-def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_replaced_run_is_read_from_the_start(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1), a_record(2)])
     runs = LiveRuns(tmp_path)
     assert runs.run("run").summary()["rounds"] == 2
@@ -104,7 +105,7 @@ def test_a_run_that_was_begun_anew_is_read_anew(tmp_path: Path) -> None:
     assert runs.run("run").summary()["devices"] == 5
 
 
-def test_a_run_that_diverged_is_listed_as_such_as_soon_as_it_does(tmp_path: Path) -> None:
+def test_a_diverged_run_says_so_at_once(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run", [a_record(1)])
     run = LiveRuns(tmp_path).run("run")
     assert json.loads(run.series())["diverged"] is None
@@ -116,9 +117,9 @@ def test_a_run_that_diverged_is_listed_as_such_as_soon_as_it_does(tmp_path: Path
 def test_a_broken_run_is_listed_with_its_problem(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     (tmp_path / "run" / "rounds.jsonl").write_text("{\n")
-    (found,) = LiveRuns(tmp_path).overview()
-    assert "line 1" in found["problem"]
-    assert str(tmp_path) not in found["problem"]
+    (summary,) = LiveRuns(tmp_path).overview()
+    assert "line 1" in summary["problem"]
+    assert str(tmp_path) not in summary["problem"]
 
 
 def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
@@ -126,7 +127,6 @@ def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
     assert "119 rounds" in LiveRuns(tmp_path).run("run").report()
 
 
-# ---- nothing outside -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name",
     [
@@ -143,7 +143,7 @@ def test_the_report_is_of_the_whole_run(tmp_path: Path) -> None:
         "%2e%2e/secret",
     ],
 )
-def test_only_what_was_found_can_be_asked_for(tmp_path: Path, name: str) -> None:
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     a_run(tmp_path / "secret", [a_record(1)])
     a_run(tmp_path / "runs" / "run", [a_record(1)])
     with pytest.raises(UnknownName):
@@ -166,7 +166,7 @@ def test_a_divergence_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert LiveRuns(tmp_path / "runs").overview() == []
 
 
-def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_becomes_a_link_is_not_read(tmp_path: Path) -> None:
     a_run(tmp_path / "secret", [a_record(1), a_record(2)])
     a_run(tmp_path / "runs" / "run", [a_record(1)])
     run = LiveRuns(tmp_path / "runs").run("run")
@@ -177,7 +177,7 @@ def test_a_file_that_becomes_a_link_is_noticed(tmp_path: Path) -> None:
         run.summary()
 
 
-def test_a_run_that_is_taken_up_for_more_rounds_says_so(tmp_path: Path) -> None:
+def test_a_run_resumed_for_more_rounds_shows_their_number(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     runs = LiveRuns(tmp_path)
     assert runs.run("run").summary()["of_rounds"] == 4
@@ -185,29 +185,29 @@ def test_a_run_that_is_taken_up_for_more_rounds_says_so(tmp_path: Path) -> None:
     assert runs.run("run").summary()["of_rounds"] == 60
 
 
-def test_a_wrong_record_is_told_of_every_time(tmp_path: Path) -> None:
+def test_an_invalid_record_is_reported_every_time(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1), a_record(2, devices=5), a_record(3)])
     runs = LiveRuns(tmp_path)
     for _ in range(3):
         assert "5 compute_s" in runs.overview()[0]["problem"]
 
 
-def test_what_is_known_of_a_run_is_not_read_again(tmp_path: Path, count_calls: Any) -> None:
+def test_known_records_are_not_read_again(tmp_path: Path, count_calls: Any) -> None:
     for number in range(3):
         a_run(tmp_path / f"run{number}", [a_record(1)])
-    begun, parsed = count_calls(History, "__init__"), count_calls(RoundRecord, "from_json")
+    opened = count_calls(History, "__init__")
+    parsed = count_calls(RoundRecord, "from_json")
     runs = LiveRuns(tmp_path)
     for _ in range(2):
         assert len(runs.overview()) == 3
-        assert (len(begun), len(parsed)) == (3, 3)
+        assert (len(opened), len(parsed)) == (3, 3)
     RunFolder(tmp_path / "run1").append(a_record(2))
     assert len(runs.overview()) == 3
-    assert (len(begun), len(parsed)) == (3, 4)
+    assert (len(opened), len(parsed)) == (3, 4)
 
 
-# ---- several threads -----------------------------------------------------------------------------------------------------------
 class Meeting:
-    """Notices two threads in the same function: each waits there for a moment for the other to come."""
+    """Detects two threads in one function: each waits there a moment for the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         self.happened = False
@@ -223,8 +223,8 @@ class Meeting:
         monkeypatch.setattr(owner, name, slow)
 
 
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What calls return that are made at the same time, each in a thread."""
+def call_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
+    """Return the results of calls made at the same time, each in its thread."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
 
@@ -237,40 +237,38 @@ def test_a_run_is_read_by_one_thread_at_a_time(
     run = LiveRuns(tmp_path).run("run")
     RunFolder(tmp_path / "run").append(a_record(2))
     meeting = Meeting(monkeypatch, History, "update")
-    at_once(getattr(run, name), run.summary)
+    call_in_parallel(getattr(run, name), run.summary)
     assert not meeting.happened
     assert run.summary()["rounds"] == 2
 
 
-def test_threads_that_ask_for_a_run_get_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_open_a_run_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     runs = LiveRuns(tmp_path)
     meeting = Meeting(monkeypatch, LiveRun, "__init__")
-    one, other = at_once(*[lambda: runs.run("run")] * 2)
-    assert one is other
+    first, second = call_in_parallel(*[lambda: runs.run("run")] * 2)
+    assert first is second
     assert not meeting.happened
 
 
 class Known(dict[str, LiveRun]):
-    """What is known of runs; unlike those of a plain dict, its methods can be replaced."""
+    """A dict whose methods can be replaced, unlike those of a plain one."""
 
 
-def test_threads_that_find_a_run_gone_forget_it_once(
+def test_threads_that_miss_a_run_forget_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     runs = LiveRuns(tmp_path)
     runs.overview()
     shutil.rmtree(tmp_path / "run")
-    runs._read = Known(runs._read)
-    meeting = Meeting(monkeypatch, runs._read, "keys")
-    assert at_once(runs.overview, runs.overview) == [[], []]
+    runs._runs = Known(runs._runs)
+    meeting = Meeting(monkeypatch, runs._runs, "keys")
+    assert call_in_parallel(runs.overview, runs.overview) == [[], []]
     assert not meeting.happened
 
 
-def test_a_run_that_goes_while_it_is_looked_at_is_a_problem_and_no_failure(tmp_path: Path) -> None:
+def test_a_run_deleted_while_it_is_shown_is_an_error_with_a_reason(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     run = LiveRuns(tmp_path).run("run")
     shutil.rmtree(tmp_path / "run")

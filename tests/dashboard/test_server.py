@@ -1,4 +1,4 @@
-"""The server: what it hands out, and whom it refuses."""
+"""The server: its pages, plans, runs and events, and the requests that it rejects."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("runs")
-    a_run(made / "demo", [a_record(1), a_record(2)])
-    a_run(made / "nested" / NASTY, [a_record(1)], plan=a_plan(device_names=[NASTY, "b", "c"]))
-    (made.parent / "secret.toml").write_text("secret")
-    return made
+    root = tmp_path_factory.mktemp("runs")
+    a_run(root / "demo", [a_record(1), a_record(2)])
+    a_run(root / "nested" / NASTY, [a_record(1)], plan=a_plan(device_names=[NASTY, "b", "c"]))
+    (root.parent / "secret.toml").write_text("secret")
+    return root
 
 
 @pytest.fixture(scope="module")
 def local(root: Path) -> Iterator[Dashboard]:
-    with a_dashboard(root) as made:
-        yield made
+    with a_dashboard(root) as dashboard:
+        yield dashboard
 
 
 @pytest.fixture(scope="module")
 def public(root: Path) -> Iterator[Dashboard]:
-    with a_dashboard(root, host="0.0.0.0", names=("Lab.Example.org",)) as made:  # noqa: S104
-        yield made
+    with a_dashboard(root, host="0.0.0.0", names=("Lab.Example.org",)) as dashboard:  # noqa: S104
+        yield dashboard
 
 
 def token_of(dashboard: Dashboard) -> str:
@@ -53,7 +53,6 @@ def cookie_of(dashboard: Dashboard) -> str:
     return f"airsplit-token-{urlsplit(dashboard.address).port}"
 
 
-# ---- what it hands out ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "path",
     [
@@ -65,16 +64,14 @@ def cookie_of(dashboard: Dashboard) -> str:
         "/palette.css",
     ],
 )
-def test_pages_are_there_and_may_not_run_what_is_written_into_them(
-    local: Dashboard, path: str
-) -> None:
-    found = request(local, path)
-    assert found.status == 200
-    policy = found.headers["content-security-policy"]
+def test_pages_run_no_inline_scripts(local: Dashboard, path: str) -> None:
+    answer = request(local, path)
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "unsafe" not in policy
-    assert found.headers["x-content-type-options"] == "nosniff"
-    assert b"<script>" not in found.body or path.endswith(".mjs")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert b"<script>" not in answer.body or path.endswith(".mjs")
 
 
 def test_static_files_use_only_colors_that_the_palette_declares(local: Dashboard) -> None:
@@ -87,11 +84,11 @@ def test_static_files_use_only_colors_that_the_palette_declares(local: Dashboard
         assert not re.search(r"#[0-9a-fA-F]{6}\b", text)
 
 
-def test_modules_come_as_javascript(local: Dashboard) -> None:
+def test_modules_have_the_content_type_of_javascript(local: Dashboard) -> None:
     assert "javascript" in request(local, "/static/vendor/echarts.mjs").headers["content-type"]
 
 
-def test_the_runs_page_names_what_time_goes_to_as_reports_do(local: Dashboard) -> None:
+def test_the_runs_page_names_times_as_reports_do(local: Dashboard) -> None:
     script = request(local, "/static/runs.js").body.decode()
     kinds = re.search(r"const KINDS = (.*);", script)
     assert kinds is not None
@@ -100,21 +97,21 @@ def test_the_runs_page_names_what_time_goes_to_as_reports_do(local: Dashboard) -
     }
 
 
-def test_a_plan_is_answered(local: Dashboard) -> None:
-    found = request(
+def test_a_plan_is_returned_with_the_explanation_of_a_device(local: Dashboard) -> None:
+    answer = request(
         local, "/api/plan", {"model": "alexnet", "settings": {"fleet.devices": 3}, "device": 1}
     )
-    assert found.status == 200
-    assert len(found.json["devices"]["splits"]) == 3
-    assert "Device 1" in found.json["device"]["said"]
+    assert answer.status == 200
+    assert len(answer.json["devices"]["splits"]) == 3
+    assert "Device 1" in answer.json["device"]["explanation"]
 
 
-def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
-    found = request(
+def test_a_mistake_in_a_csv_is_returned_with_its_line(local: Dashboard) -> None:
+    answer = request(
         local, "/api/plan", {"csv": "seconds_per_mac,fluctuation,distance_m\n1e-9,2e9,far\n"}
     )
-    assert (found.status, found.json["line"]) == (422, 2)
-    assert "distance_m" in found.json["error"]
+    assert (answer.status, answer.json["line"]) == (422, 2)
+    assert "distance_m" in answer.json["error"]
 
 
 @pytest.mark.parametrize(
@@ -128,23 +125,23 @@ def test_mistakes_are_told_with_the_line_of_a_csv(local: Dashboard) -> None:
         {"profile": "9" * 5000},
     ],
 )
-def test_numbers_beyond_reason_are_a_mistake_and_no_failure(
+def test_extreme_numbers_are_an_error_with_a_reason(
     local: Dashboard, change: dict[str, object]
 ) -> None:
-    found = request(local, "/api/plan", change)
-    assert found.status in (200, 422)
-    assert found.status == 200 or found.json["error"]
+    answer = request(local, "/api/plan", change)
+    assert answer.status in (200, 422)
+    assert answer.status == 200 or answer.json["error"]
 
 
 @pytest.mark.parametrize(
     ("body", "status"),
     [(b"{", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"settings": 3}', 422)],
 )
-def test_what_is_no_request_is_refused(local: Dashboard, body: bytes, status: int) -> None:
+def test_malformed_requests_are_rejected(local: Dashboard, body: bytes, status: int) -> None:
     assert request(local, "/api/plan", body).status == status
 
 
-def test_a_request_is_json_and_says_so(local: Dashboard) -> None:
+def test_a_request_must_declare_itself_as_json(local: Dashboard) -> None:
     assert request(local, "/api/plan", b"{}", content_type="text/plain").status == 415
     assert (
         request(local, "/api/plan", b"{}", content_type="application/x-www-form-urlencoded").status
@@ -152,7 +149,7 @@ def test_a_request_is_json_and_says_so(local: Dashboard) -> None:
     )
 
 
-def test_runs_and_reports(local: Dashboard) -> None:
+def test_runs_and_reports_are_returned(local: Dashboard) -> None:
     names = [run["name"] for run in request(local, "/api/runs").json]
     assert sorted(names) == ["demo", f"nested/{NASTY}"]
     assert request(local, "/api/run?run=demo").json["rounds"] == 2
@@ -162,45 +159,46 @@ def test_runs_and_reports(local: Dashboard) -> None:
     assert request(local, "/api/run?run=other").status == 404
 
 
-def test_script_in_names_stays_text(local: Dashboard) -> None:
+def test_scripts_in_names_stay_text(local: Dashboard) -> None:
     report = request(local, "/report?run=nested/%3Cimg%20src=x%20onerror=alert(1)%3E")
     assert report.status == 200
     assert b"<img" not in report.body
     assert b"&lt;img" in report.body
 
 
-# ---- events --------------------------------------------------------------------------------------------------------------------
 def events(dashboard: Dashboard, path: str, count: int) -> list[tuple[str, object]]:
-    """The first events of a stream."""
+    """Return the first events of a stream."""
     connection = http.client.HTTPConnection(
         "127.0.0.1", urlsplit(dashboard.address).port, timeout=20
     )
     connection.request("GET", path)
-    stream, found, kind = connection.getresponse(), [], ""
+    stream = connection.getresponse()
+    received: list[tuple[str, object]] = []
+    kind = ""
     assert stream.headers["content-type"].startswith("text/event-stream")
-    while len(found) < count:
+    while len(received) < count:
         line = stream.readline().decode().strip()
         if line.startswith("event: "):
             kind = line.removeprefix("event: ")
         elif line.startswith("data: "):
-            found.append((kind, json.loads(line.removeprefix("data: "))))
+            received.append((kind, json.loads(line.removeprefix("data: "))))
     connection.close()
-    return found
+    return received
 
 
-def test_a_stream_tells_of_runs_as_they_grow(tmp_path: Path) -> None:
+def test_a_stream_has_an_event_when_a_run_grows(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
         later = threading.Timer(1.0, lambda: RunFolder(tmp_path / "run").append(a_record(2)))
         later.start()
-        told = events(dashboard, "/api/events?run=run", 3)
+        received = events(dashboard, "/api/events?run=run", 3)
         later.join()
-    kinds = [kind for kind, _ in told]
+    kinds = [kind for kind, _ in received]
     assert set(kinds) == {"run", "runs"}
-    assert max(run["rounds"] for kind, run in told if kind == "run") == 2
+    assert max(run["rounds"] for kind, run in received if kind == "run") == 2
 
 
-def test_pages_may_come_and_go_while_others_listen(tmp_path: Path) -> None:
+def test_pages_may_open_and_close_while_others_listen(tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
         for number in range(2, 6):
@@ -216,12 +214,12 @@ def test_pages_may_come_and_go_while_others_listen(tmp_path: Path) -> None:
             assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_run_that_is_not_there_is_told_in_the_stream(local: Dashboard) -> None:
-    told = events(local, "/api/events?run=..%2Fsecret", 2)
-    assert any("no run" in found["problem"] for kind, found in told if kind == "run")
+def test_a_missing_run_is_a_problem_in_the_stream(local: Dashboard) -> None:
+    received = events(local, "/api/events?run=..%2Fsecret", 2)
+    assert any("no run" in message["problem"] for kind, message in received if kind == "run")
 
 
-def test_nothing_that_is_wrong_with_one_run_keeps_the_others_from_being_told_of(
+def test_a_problem_with_one_run_does_not_stop_events_of_others(
     tmp_path: Path,
 ) -> None:
     a_run(tmp_path / "good", [a_record(1)])
@@ -233,29 +231,28 @@ def test_nothing_that_is_wrong_with_one_run_keeps_the_others_from_being_told_of(
         '{"round": 1, "virtual_time_s": 1, "latency_s": 1, "participants": [[0]]}\n'
     )
     with a_dashboard(tmp_path) as dashboard:
-        found = {run["name"]: run for run in request(dashboard, "/api/runs").json}
-        told = dict(events(dashboard, "/api/events?run=deep", 2))
+        listed = {run["name"]: run for run in request(dashboard, "/api/runs").json}
+        received = dict(events(dashboard, "/api/events?run=deep", 2))
         assert len(events(dashboard, "/api/events?run=good", 2)) == 2  # the watcher goes on
-    assert {name for name, run in found.items() if "problem" in run} == {
+    assert {name for name, run in listed.items() if "problem" in run} == {
         "deep",
         "long",
         "list",
         "odd",
     }
-    assert "problem" in told["run"]
+    assert "problem" in received["run"]
 
 
-# ---- whom it refuses -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a@evil.example"],
 )
-def test_other_names_are_refused(local: Dashboard, host: str) -> None:
+def test_foreign_host_names_are_rejected(local: Dashboard, host: str) -> None:
     assert request(local, "/api/runs", host=host).status in (400, 403)
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080"])
-def test_its_own_names_are_not(local: Dashboard, host: str) -> None:
+def test_its_own_host_names_are_accepted(local: Dashboard, host: str) -> None:
     assert request(local, "/api/runs", host=host).status == 200
 
 
@@ -269,11 +266,11 @@ def test_its_own_names_are_not(local: Dashboard, host: str) -> None:
         "https://127.0.0.1.evil.example",
     ],
 )
-def test_pages_of_others_are_refused(local: Dashboard, origin: str) -> None:
+def test_requests_from_other_origins_are_rejected(local: Dashboard, origin: str) -> None:
     assert request(local, "/api/plan", {}, origin=origin).status == 403
 
 
-def test_a_browser_that_says_cross_site_is_refused(local: Dashboard) -> None:
+def test_cross_site_requests_are_rejected_except_followed_links(local: Dashboard) -> None:
     assert request(local, "/api/runs", sec_fetch_site="cross-site").status == 403
     assert request(local, "/api/runs", sec_fetch_site="same-origin").status == 200
     followed = {
@@ -286,7 +283,7 @@ def test_a_browser_that_says_cross_site_is_refused(local: Dashboard) -> None:
     assert request(local, "/api/plan", {}, **followed).status == 403
 
 
-def test_its_own_pages_are_not(local: Dashboard) -> None:
+def test_its_own_pages_may_send_requests(local: Dashboard) -> None:
     where = urlsplit(local.address).netloc
     assert request(local, "/api/plan", {}, origin=f"http://{where}", host=where).status == 200
 
@@ -305,19 +302,18 @@ def test_its_own_pages_are_not(local: Dashboard) -> None:
         "/nothing",
     ],
 )
-def test_no_path_leads_outside(local: Dashboard, path: str) -> None:
+def test_no_path_leads_out_of_the_folder(local: Dashboard, path: str) -> None:
     assert request(local, path).status == 404
 
 
-def test_other_methods_and_long_requests_are_refused(local: Dashboard) -> None:
+def test_other_methods_and_long_requests_are_rejected(local: Dashboard) -> None:
     assert request(local, "/api/runs", method="DELETE").status == 405
     assert request(local, "/", method="POST", body=b"{}").status == 405
     long = request(local, "/api/plan", b"", content_length="99999999")
     assert long.status == 413
 
 
-# ---- a token -------------------------------------------------------------------------------------------------------------------
-def test_elsewhere_than_on_loopback_a_token_is_needed(public: Dashboard) -> None:
+def test_a_token_is_needed_except_on_loopback(public: Dashboard) -> None:
     assert request(public, "/").status == 401
     assert request(public, "/static/playground.js").status == 401
     for wrong in ("", "x", token_of(public)[:-1], token_of(public) + "x", "ü"):
@@ -338,17 +334,17 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(public: Dashboard) -> None
     assert request(public, "/api/runs", authorization=f"Bearer {token_of(public)}").status == 200
 
 
-def test_the_address_with_the_token_leaves_it_in_a_cookie(public: Dashboard) -> None:
-    found = request(public, f"/runs?run=demo&token={token_of(public)}")
-    assert (found.status, found.headers["location"]) == (303, "/runs?run=demo")
-    cookie = found.headers["set-cookie"]
+def test_the_token_moves_from_the_address_to_a_cookie(public: Dashboard) -> None:
+    answer = request(public, f"/runs?run=demo&token={token_of(public)}")
+    assert (answer.status, answer.headers["location"]) == (303, "/runs?run=demo")
+    cookie = answer.headers["set-cookie"]
     assert "httponly" in cookie.lower()
     assert "samesite=lax" in cookie.lower()
     assert request(public, "/runs", cookie=cookie.partition(";")[0]).status == 200
     assert request(public, "/runs?token=wrong").status == 401
 
 
-def test_a_name_must_be_known_there_too(public: Dashboard) -> None:
+def test_a_token_does_not_open_foreign_host_names(public: Dashboard) -> None:
     bearer = f"Bearer {token_of(public)}"
     assert request(public, "/api/runs", host="lab.example.org", authorization=bearer).status == 200
     assert (
@@ -357,14 +353,12 @@ def test_a_name_must_be_known_there_too(public: Dashboard) -> None:
     assert request(public, "/api/runs", host="evil.example", authorization=bearer).status == 403
 
 
-def test_a_token_in_the_address_is_no_way_out(public: Dashboard) -> None:
-    """A redirect goes to the same server, whatever the path says."""
-    found = request(public, f"//evil.example/?token={token_of(public)}")
-    assert not found.headers.get("location", "/").startswith("//")
+def test_the_redirect_after_a_token_stays_on_the_server(public: Dashboard) -> None:
+    answer = request(public, f"//evil.example/?token={token_of(public)}")
+    assert not answer.headers.get("location", "/").startswith("//")
 
 
-# ---- beginning -----------------------------------------------------------------------------------------------------------------
-def test_a_folder_that_is_none_and_a_port_that_is_taken_are_told(
+def test_a_missing_folder_and_a_busy_port_are_errors_with_a_reason(
     root: Path, local: Dashboard
 ) -> None:
     with pytest.raises(FileProblem, match="not a folder"):

@@ -1,4 +1,7 @@
-"""The web page: a playground for plans, and a monitor of runs.  It reads run folders and calls the planner; it trains nothing."""
+"""The dashboard: a web server with a playground for plans and a live view of runs.
+
+It reads run folders and calls the planner; it trains nothing. The pages themselves are in `static`.
+"""
 
 from airsplit.core.extras import require_extra
 

@@ -1,7 +1,8 @@
-"""Who may talk to the dashboard: requests that name this server, come from its own pages, and know the token where there is one.
+"""Access control: who may send which requests to the dashboard.
 
-A web page anywhere can make a visitor's browser send requests to loopback, under any name that it points there (DNS rebinding).  So the
-Host header must be one that this server goes by, and where there is an Origin, it must be the server's own.
+A web page anywhere can make a visitor's browser send requests to loopback, under any name that it
+points there (DNS rebinding). So the Host header must be a name of this server, and an Origin header
+must be the server's own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airsplit.core.addresses import is_numeric
 
-MOST_BODY_BYTES = 8 << 20
+MAX_BODY_BYTES = 8 << 20
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -29,126 +30,150 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-ELSEWHERE = "requests from pages of other servers are refused; a link that is followed is not"
+CROSS_SITE = "requests from pages of other servers are rejected, except links that a user follows"
 
 
 @dataclass(frozen=True)
 class AccessRules:
     """What a request must satisfy.
 
-    names   that the server goes by, in small letters, besides localhost and addresses in numbers: a name that somebody else owns could be
-            made to lead here
-    token   a secret, or None on loopback
+    Attributes:
+        names: Names of the server in lower case, besides localhost and numeric addresses. Anybody
+            could make a name of their own lead here.
+        token: A secret that requests must know; None on loopback.
     """
 
     names: tuple[str, ...] = ()
     token: str | None = None
 
-    def refuse(self, headers: Headers, method: str = "GET") -> str | None:
-        """Why a request is refused, or None."""
+    def reject(self, headers: Headers, method: str = "GET") -> str | None:
+        """Return why a request is rejected; None if it is not."""
         host = headers.get("host", "")
-        if not self._is_ours(host):
-            return f"this server does not go by the name {host[:100]!r}; open it by its address, or start it with --name"
+        if not self._is_own_name(host):
+            return (
+                f"this server does not go by the name {host[:100]!r}; "
+                "open it by its address, or start it with --name"
+            )
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            return ELSEWHERE
-        followed = (
+            return CROSS_SITE
+
+        # Browsers say where a request comes from. A link in a mail is harmless: it opens a page,
+        # and the other site sees nothing of it.
+        is_followed_link = (
             method == "GET"
             and headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest") == "document"
         )
-        if (
-            headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-            and not followed
-        ):
-            return ELSEWHERE
+        site = headers.get("sec-fetch-site", "same-origin")
+        if site not in ("same-origin", "none") and not is_followed_link:
+            return CROSS_SITE
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own_name(self, host: str) -> bool:
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
             return False
         return name == "localhost" or name in self.names or is_numeric(name)
 
-    def knows(self, given: str | None) -> bool:
-        """Whether the token is right; takes as long whatever is wrong with it."""
-        return self.token is None or (
-            given is not None and hmac.compare_digest(given.encode(), self.token.encode())
-        )
+    def accepts(self, token: str | None) -> bool:
+        """Return whether a token is right, in a time that does not depend on where it differs."""
+        if self.token is None:
+            return True
+        return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
 
 class AccessControl:
-    """Stands before the application."""
+    """An application that rejects requests before another one sees them."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
-        self._app, self._rules = app, rules
+        self._app = app
+        self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
+            # 1008: policy violation. There are no web sockets here.
             await send({"type": "websocket.close", "code": 1008})
             return
-        request = Request(scope)
-        answer = self._answer(request)
-        await (answer or _Limited(self._app))(scope, receive, _with_headers(send))
+        response = self._check(Request(scope)) or _LimitedApp(self._app)
+        await response(scope, receive, _add_headers(send))
 
-    def _answer(self, request: Request) -> Response | None:
-        """What is said in place of the application's answer."""
-        if why := self._rules.refuse(request.headers, request.method):
-            return JSONResponse({"error": why}, status_code=403)
+    def _check(self, request: Request) -> Response | None:
+        """Return the response to a request that the application must not see."""
+        reason = self._rules.reject(request.headers, request.method)
+        if reason is not None:
+            return JSONResponse({"error": reason}, status_code=403)
         if request.method not in ("GET", "HEAD", "POST"):
-            return JSONResponse({"error": "only GET and POST are known here"}, status_code=405)
-        given = request.query_params.get("token")
-        if given is not None and self._rules.token is not None and self._rules.knows(given):
-            clean = request.url.remove_query_params("token")
-            path = "/" + clean.path.lstrip("/")  # two slashes would lead to another server
-            answer = RedirectResponse(
-                f"{path}?{clean.query}" if clean.query else path, status_code=303
-            )
-            answer.set_cookie(_cookie(request), given, httponly=True, samesite="lax", path="/")
-            return answer
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if not self._rules.knows(
-            bearer if scheme.lower() == "bearer" else request.cookies.get(_cookie(request))
-        ):
-            why = "a token is needed: open the address that airsplit dashboard printed"
+            return JSONResponse({"error": "only GET and POST are supported"}, status_code=405)
+
+        token = request.query_params.get("token")
+        if token is not None and self._rules.token is not None and self._rules.accepts(token):
+            return _move_token_to_cookie(request, token)
+        if not self._rules.accepts(_find_token(request)):
             return JSONResponse(
-                {"error": why}, status_code=401, headers={"www-authenticate": "Bearer"}
+                {"error": "a token is needed: open the address that airsplit dashboard printed"},
+                status_code=401,
+                headers={"www-authenticate": "Bearer"},
             )
         return None
 
 
-def _cookie(request: Request) -> str:
-    """Cookies do not know ports: each server of a host has one of its own."""
-    return f"airsplit-token-{(request.scope.get('server') or ('', 0))[1]}"
+def _move_token_to_cookie(request: Request, token: str) -> Response:
+    """Redirect to the same address without the token, which nobody should share with a link."""
+    clean = request.url.remove_query_params("token")
+    # Two slashes would lead to another server.
+    address = "/" + clean.path.lstrip("/")
+    if clean.query:
+        address += f"?{clean.query}"
+    response = RedirectResponse(address, status_code=303)
+    response.set_cookie(_cookie_name(request), token, httponly=True, samesite="lax", path="/")
+    return response
 
 
-class _Limited:
-    """An application that never sees more than so many bytes of a request."""
+def _find_token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token
+    return request.cookies.get(_cookie_name(request))
+
+
+def _cookie_name(request: Request) -> str:
+    """Return a name per port, since all servers of a host share its cookies."""
+    _, port = request.scope.get("server") or ("", 0)
+    return f"airsplit-token-{port}"
+
+
+class _LimitedApp:
+    """An application that never sees more than MAX_BODY_BYTES of a request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = Headers(scope=scope).get("content-length")
-        if length is not None and (not length.isdigit() or int(length) > MOST_BODY_BYTES):
-            await JSONResponse(
-                {"error": f"a request has at most {MOST_BODY_BYTES:,} bytes"}, status_code=413
-            )(scope, receive, send)
+        if length is not None and (not length.isdigit() or int(length) > MAX_BODY_BYTES):
+            error = f"a request has at most {MAX_BODY_BYTES:,} bytes"
+            response = JSONResponse({"error": error}, status_code=413)
+            await response(scope, receive, send)
             return
-        seen = 0
 
-        async def counted() -> Message:
-            nonlocal seen
+        # A body sent in chunks has no length beforehand.
+        received = 0
+
+        async def receive_limited() -> Message:
+            nonlocal received
             message = await receive()
-            seen += len(message.get("body", b""))
-            return {"type": "http.disconnect"} if seen > MOST_BODY_BYTES else message
+            received += len(message.get("body", b""))
+            return {"type": "http.disconnect"} if received > MAX_BODY_BYTES else message
 
-        await self._app(scope, counted, send)
+        await self._app(scope, receive_limited, send)
 
 
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+def _add_headers(send: Send) -> Send:
+    """Add the security headers to every response that does not set its own."""
+
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.setdefault("content-security-policy", POLICY)
@@ -156,4 +181,4 @@ def _with_headers(send: Send) -> Send:
                 headers.setdefault(name, value)
         await send(message)
 
-    return sending
+    return send_with_headers

@@ -1,4 +1,4 @@
-"""The web application: pages, the planner and the runs, each behind an address."""
+"""The web application: which address leads to which page, plan or run."""
 
 from __future__ import annotations
 
@@ -30,117 +30,123 @@ from airsplit.dashboard import playground
 from airsplit.dashboard.access import AccessControl, AccessRules
 from airsplit.dashboard.events import Watcher
 from airsplit.dashboard.live_runs import LiveRuns, NoSuchRun
+from airsplit.dashboard.plan_request import BadRow
 from airsplit.report.page import POLICY as REPORT_POLICY
 
 STATIC = Path(__file__).parent / "static"
-MOST_SHOWN = 8  # runs that one page watches
-PLANS_AT_A_TIME = 2  # more would keep each other waiting
+# More runs in one page would make every look at them slow.
+MAX_RUNS_PER_PAGE = 8
+# More plans at a time would only slow each other down.
+MAX_CONCURRENT_PLANS = 2
 
 
 def make_app(runs: LiveRuns, watcher: Watcher, rules: AccessRules) -> ASGIApp:
-    """The application for the runs in a folder."""
+    """Return the application for the runs in a folder."""
 
-    async def events(request: Request) -> Response:
+    async def stream_events(request: Request) -> Response:
         if watcher.is_full:
             return JSONResponse({"error": "too many pages are open"}, status_code=503)
-        names = request.query_params.getlist("run")[:MOST_SHOWN]
+        names = request.query_params.getlist("run")[:MAX_RUNS_PER_PAGE]
         return StreamingResponse(watcher.listen(names), media_type="text/event-stream")
 
-    async def run(request: Request) -> Response:
+    async def show_run(request: Request) -> Response:
         name = request.query_params.get("run", "")
-        return Response(
-            await run_in_threadpool(lambda: runs.run(name).series()), media_type="application/json"
-        )
+        series = await run_in_threadpool(lambda: runs.run(name).series())
+        return Response(series, media_type="application/json")
 
-    async def report(request: Request) -> Response:
+    async def show_report(request: Request) -> Response:
         name = request.query_params.get("run", "")
         text = await run_in_threadpool(lambda: runs.run(name).report())
-        return HTMLResponse(
-            text, headers={"content-security-policy": REPORT_POLICY + "; frame-ancestors 'none'"}
-        )
+        policy = f"{REPORT_POLICY}; frame-ancestors 'none'"
+        return HTMLResponse(text, headers={"content-security-policy": policy})
 
-    async def overview(request: Request) -> Response:  # noqa: ARG001
+    async def list_runs(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse(await run_in_threadpool(runs.overview))
 
-    async def offered(request: Request) -> Response:  # noqa: ARG001
+    async def list_choices(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse(await run_in_threadpool(playground.list_choices))
 
-    async def palette_css(request: Request) -> Response:  # noqa: ARG001
+    async def serve_palette(request: Request) -> Response:  # noqa: ARG001
         css = palette.format_css(
             palette.DASHBOARD_LIGHT, palette.DASHBOARD_DARK, palette.DASHBOARD_ROLES
         )
         return Response(css, media_type="text/css")
 
-    planning = asyncio.Semaphore(PLANS_AT_A_TIME)
+    async def explain_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        """Return a user's mistake in words, with the line of the CSV that it is in."""
+        content: dict[str, Any] = {"error": runs.problem(error)}
+        if isinstance(error, BadRow):
+            content["line"] = error.line
+        return JSONResponse(content, status_code=404 if isinstance(error, NoSuchRun) else 422)
+
+    slots = asyncio.Semaphore(MAX_CONCURRENT_PLANS)
     routes = [
-        Route("/", _page("playground.html")),
-        Route("/runs", _page("runs.html")),
-        Route("/palette.css", palette_css),
-        Route("/api/offered", offered),
-        Route("/api/plan", _answering(playground.plan_request, planning), methods=["POST"]),
-        Route("/api/runs", overview),
-        Route("/api/run", run),
-        Route("/api/events", events),
-        Route("/report", report),
+        Route("/", _serve_page("playground.html")),
+        Route("/runs", _serve_page("runs.html")),
+        Route("/report", show_report),
+        Route("/palette.css", serve_palette),
+        Route("/api/choices", list_choices),
+        Route("/api/plan", _serve_json(playground.answer_request, slots), methods=["POST"]),
+        Route("/api/runs", list_runs),
+        Route("/api/run", show_run),
+        Route("/api/events", stream_events),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-
-    async def mistaken(request: Request, error: Exception) -> Response:  # noqa: ARG001
-        """A user's mistake: said as everywhere, with the line of a CSV where it is about one."""
-        line = {"line": error.line} if isinstance(error, playground.BadRow) else {}
-        return JSONResponse(
-            {"error": runs.problem(error)} | line,
-            status_code=404 if isinstance(error, NoSuchRun) else 422,
-        )
-
-    handlers: Mapping[Any, Any] = {AirsplitError: mistaken, HTTPException: _wrong}
+    handlers: Mapping[Any, Any] = {AirsplitError: explain_error, HTTPException: _show_http_error}
     return AccessControl(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
-def _page(name: str) -> Callable[[Request], Any]:
-    async def page(request: Request) -> Response:  # noqa: ARG001
+def _serve_page(name: str) -> Callable[[Request], Any]:
+    async def show_page(request: Request) -> Response:  # noqa: ARG001
         return FileResponse(STATIC / name)
 
-    return page
+    return show_page
 
 
-def _answering(
-    compute: Callable[[Mapping[str, Any]], dict[str, Any]], planning: asyncio.Semaphore
+def _serve_json(
+    compute: Callable[[Mapping[str, Any]], dict[str, Any]], slots: asyncio.Semaphore
 ) -> Callable[[Request], Any]:
-    """A POST of JSON that is answered with JSON; the work is done off the event loop."""
+    """Return a handler that answers a JSON object with another, computed in a thread."""
 
-    async def answer(request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise HTTPException(415, "send JSON, with its content type")
+    async def respond(request: Request) -> Response:
+        content = await _read_object(request)
         try:
-            asked = parse_json((await request.body()).decode(), "the request")
-        except (FileProblem, UnicodeDecodeError):
-            raise HTTPException(400, "not valid JSON") from None
-        except ClientDisconnect:
-            raise HTTPException(413, "the request is too long") from None
-        if not isinstance(asked, dict):
-            raise HTTPException(400, "an object is wanted")
-        try:
-            async with planning:
-                return JSONResponse(await run_in_threadpool(_quietly, compute, asked))
+            async with slots:
+                return JSONResponse(await run_in_threadpool(_compute_quietly, compute, content))
         except AirsplitError:
             raise
         except (ArithmeticError, ValueError, RecursionError) as error:
-            raise HTTPException(
-                422, f"these numbers are beyond what can be planned ({type(error).__name__})"
-            ) from None
+            # Numbers that pass every check can still overflow together.
+            kind = type(error).__name__
+            raise HTTPException(422, f"these numbers cannot be planned with ({kind})") from None
 
-    return answer
+    return respond
 
 
-def _quietly(
-    compute: Callable[[Mapping[str, Any]], dict[str, Any]], asked: Mapping[str, Any]
+async def _read_object(request: Request) -> dict[str, Any]:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    # A form of another site can send other types without asking the server first.
+    if content_type != "application/json":
+        raise HTTPException(415, "the content type must be application/json")
+    try:
+        content = parse_json((await request.body()).decode(), "the request")
+    except (FileProblem, UnicodeDecodeError):
+        raise HTTPException(400, "the request is not valid JSON") from None
+    except ClientDisconnect:
+        raise HTTPException(413, "the request is too long") from None
+    if not isinstance(content, dict):
+        raise HTTPException(400, "the request must be a JSON object")
+    return content
+
+
+def _compute_quietly(
+    compute: Callable[[Mapping[str, Any]], dict[str, Any]], content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Numbers that overflow are no warning here: what comes of them is refused."""
+    """Compute without warnings about overflow: results that are not finite are rejected."""
     with np.errstate(all="ignore"):
-        return compute(asked)
+        return compute(content)
 
 
-async def _wrong(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+async def _show_http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered only for these
     return JSONResponse({"error": error.detail}, status_code=error.status_code)

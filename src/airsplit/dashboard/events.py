@@ -1,4 +1,4 @@
-"""What pages are told while runs go on: one watcher for all who look, and a stream of server-sent events for each."""
+"""Server-sent events: one watcher reads the runs, and a stream for each page sends what changed."""
 
 from __future__ import annotations
 
@@ -13,103 +13,114 @@ from starlette.concurrency import run_in_threadpool
 from airsplit.dashboard.live_runs import LiveRuns
 
 PAUSE_S = 0.5
-EVERY_SO_OFTEN = 4  # pauses between two looks at which runs there are
-QUIET_S = 15.0
-MOST_LISTENERS = 100
+# Looking for new runs walks through folders, so it happens only every few pauses.
+PAUSES_PER_LISTING = 4
+# A connection is found to be closed only by writing to it.
+KEEP_ALIVE_S = 15.0
+MAX_LISTENERS = 100
 
-Told = dict[str, str]
-"""The last that was said of each topic: a run's name, or "" for the list of runs."""
+# JSON by topic: a run's name, or LISTING for the list of runs.
+Messages = dict[str, str]
+LISTING = ""
 
 
 class Watcher:
-    """Looks at the runs that somebody watches, as long as somebody does."""
+    """Reads the runs that some page shows, for as long as any page does."""
 
     def __init__(self, runs: LiveRuns) -> None:
         self._runs = runs
-        self._watched: Counter[str] = Counter()
-        self._told: Told = {}
-        self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
         self._listeners = 0
-        self._closing = False
+        self._topics: Counter[str] = Counter()
+        self._latest: Messages = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._is_closing = False
 
     @property
     def is_full(self) -> bool:
-        return self._listeners >= MOST_LISTENERS
+        return self._listeners >= MAX_LISTENERS
 
     async def listen(self, names: Iterable[str]) -> AsyncIterator[str]:
-        """Events, as they are sent: the list of runs and these runs, at once and whenever they change."""
-        topics = ("", *dict.fromkeys(names))
+        """Yield events about the list of runs and these runs: the latest now, then changes."""
+        topics = (LISTING, *dict.fromkeys(names))
         with self._watching(topics):
-            seen = Told()
-            while not self._closing:
-                news = self._news
+            sent = Messages()
+            while not self._is_closing:
+                # Taken before the messages are read, so that no change is missed.
+                changed = self._changed
                 for topic in topics:
-                    said = self._told.get(topic)
-                    if said is not None and seen.get(topic) != said:
-                        seen[topic] = said
-                        yield f"event: {'run' if topic else 'runs'}\ndata: {said}\n\n"
+                    message = self._latest.get(topic)
+                    if message is not None and sent.get(topic) != message:
+                        sent[topic] = message
+                        kind = "runs" if topic == LISTING else "run"
+                        yield f"event: {kind}\ndata: {message}\n\n"
                 try:
-                    await asyncio.wait_for(news.wait(), QUIET_S)
+                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
                 except TimeoutError:
-                    yield ": still here\n\n"  # a page that is gone is noticed when it is written to
+                    # A comment, which browsers ignore.
+                    yield ": keep-alive\n\n"
 
     def close(self) -> None:
         """End all streams."""
-        self._closing = True
-        self._wake()
+        self._is_closing = True
+        self._notify()
 
-    def _wake(self) -> None:
-        """Let those who wait look again; who looks from now on waits for the next news."""
-        self._news.set()
-        self._news = asyncio.Event()
+    def _notify(self) -> None:
+        """Wake all listeners; whoever waits from now on waits for the next change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @contextmanager
     def _watching(self, topics: Iterable[str]) -> Iterator[None]:
+        """Count a listener of these topics, and start to watch if it is the first one."""
         self._listeners += 1
-        self._watched.update(topics)
+        self._topics.update(topics)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._watch())
         try:
             yield
         finally:
             self._listeners -= 1
-            self._watched.subtract(topics)
-            self._watched = +self._watched
-            self._told = {
-                topic: said for topic, said in self._told.items() if topic in self._watched
+            self._topics.subtract(topics)
+            # Unary plus drops topics that nobody listens to.
+            self._topics = +self._topics
+            self._latest = {
+                topic: message for topic, message in self._latest.items() if topic in self._topics
             }
 
-    async def _look(self) -> None:
-        """Until nobody listens."""
+    async def _watch(self) -> None:
+        """Read what is listened to, until nobody listens."""
         turn = 0
-        while self._listeners and not self._closing:
+        while self._listeners and not self._is_closing:
+            is_listing_due = turn % PAUSES_PER_LISTING == 0
             topics = [
                 topic
-                for topic in self._watched
-                if topic or turn % EVERY_SO_OFTEN == 0 or topic not in self._told
+                for topic in self._topics
+                if topic != LISTING or is_listing_due or topic not in self._latest
             ]
-            found = await run_in_threadpool(self._say, topics)
-            changed = {
-                topic: said
-                for topic, said in found.items()
-                if self._told.get(topic) != said and topic in self._watched
+            messages = await run_in_threadpool(self._read, topics)
+            # Listeners may have left while the thread was reading.
+            changes = {
+                topic: message
+                for topic, message in messages.items()
+                if self._latest.get(topic) != message and topic in self._topics
             }
-            if changed:
-                self._told |= changed
-                self._wake()
+            if changes:
+                self._latest |= changes
+                self._notify()
             turn += 1
             await asyncio.sleep(PAUSE_S)
 
-    def _say(self, topics: Iterable[str]) -> Told:
-        said = {}
+    def _read(self, topics: Iterable[str]) -> Messages:
+        messages = {}
         for topic in topics:
             try:
-                said[topic] = (
-                    self._runs.run(topic).series()
-                    if topic
-                    else json.dumps(self._runs.overview(), allow_nan=False)
-                )
-            except Exception as error:  # whatever is wrong with one run, the others are told of
-                said[topic] = json.dumps({"name": topic, "problem": self._runs.problem(error)})
-        return said
+                if topic == LISTING:
+                    messages[topic] = json.dumps(self._runs.overview(), allow_nan=False)
+                else:
+                    messages[topic] = self._runs.run(topic).series()
+            except Exception as error:
+                # Whatever is wrong with one run must not end the stream of the others.
+                problem = {"name": topic, "problem": self._runs.problem(error)}
+                messages[topic] = json.dumps(problem)
+        return messages

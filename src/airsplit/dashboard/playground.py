@@ -1,25 +1,15 @@
-"""The playground: what sliders are set to in, a plan and what it gains out.  Plain values on both sides; the web is elsewhere."""
+"""The playground: a request in, a plan and its explanation out. Plain values on both sides."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from airsplit.core.errors import (
-    AirsplitError,
-    InvalidValue,
-    require_choice,
-    require_integer,
-    show,
-    unknown_name,
-)
+from airsplit.core.arrays import Floats
+from airsplit.core.errors import InvalidValue, require_integer
 from airsplit.core.formatting import (
     format_percent,
     format_percent_bound,
@@ -27,354 +17,263 @@ from airsplit.core.formatting import (
     format_seconds,
     pluralize,
 )
-from airsplit.planning.methods import DEFAULT_METHOD, plan
+from airsplit.dashboard.plan_request import (
+    MAX_DEVICES,
+    METHODS,
+    MODELS,
+    PlanRequest,
+    parse_request,
+)
+from airsplit.planning.methods import plan
 from airsplit.planning.paper_algorithms import stopping_table
 from airsplit.planning.plan import WORDS_OF_A_BOUND, Plan
 from airsplit.planning.round_time import fedavg_round
-from airsplit.scenario.scenario import Scenario
 from airsplit.system.compute import mean_compute_s
-from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, RawInputs, load_shipped_profile
 
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),
-    "vgg16": ("VGG16, 224×224 pixels", {"model.name": "vgg16"}),
-    "vgg16-3x32x32": (
-        "VGG16, 32×32 pixels",
-        {"model.name": "vgg16", "model.input_shape": [3, 32, 32]},
-    ),
-    "alexnet32": ("AlexNet for 32×32 pixels", {"model.name": "alexnet32"}),
-    "alexnet32-1x32x32-width0.25": (
-        "AlexNet for 32×32 pixels, a quarter as wide",
-        {"model.name": "alexnet32", "model.arguments": {"width": 0.25, "channels": 1}},
-    ),
-    "resnet20": ("ResNet-20", {"model.name": "resnet20"}),
-    "vit": ("Vision transformer", {"model.name": "vit"}),
-    "gpt": ("GPT", {"model.name": "gpt"}),
-}
-"""Models whose profiles ship with the package: what people read, and the settings that name it."""
-
-METHODS = {
-    "expected-max": "expected-max: mean of the largest, what an iteration takes",
-    "exact": "exact: largest mean, the paper's objective",
-    "paper": "paper: the paper's alternation",
-    "equal": "equal: the same share for all",
-    "random": "random: random splits",
-}
-
-SLIDERS = (
-    "fleet.devices",
-    "fleet.mean_distance_m",
-    "fleet.distance_spread",
-    "fleet.seconds_per_mac",
-    "fleet.seed",
-    "cell.bandwidth_hz",
-    "plan.method",
-    "plan.max_split",
-    "training.batch_size",
-    "training.iterations_per_round",
-)
-"""Settings that a page may change.  No files and no names of code among them."""
-
 PLAN_KEYS = ("method", "status", "objective", "mean_latency_s", "expected_latency_s", "batch_size")
-MOST_DEVICES = 1000
-MOST_LAYERS = 2000
-_LINE = re.compile(r"line (\d+)")
-_INDEX = re.compile(r"fleet\.\w+\[(\d+)\]|fleet device (\d+)")
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What a page asks for, checked."""
-
-    scenario: Scenario
-    profile: Profile
-    fleet: Fleet
-    from_csv: bool
-    own_profile: bool
-
-
-class BadRow(InvalidValue):
-    """Something is wrong with one line of a CSV."""
-
-    def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 def list_choices() -> dict[str, Any]:
-    """What can be chosen, for the page's menus."""
+    """Return the models and methods of the page's menus."""
     models = [
-        {"id": key, "title": title} | _layers(load_shipped_profile(key))
+        {"id": key, "title": title} | _describe_layers(load_shipped_profile(key))
         for key, (title, _) in MODELS.items()
     ]
-    return {"models": models, "methods": METHODS, "most_devices": MOST_DEVICES}
+    return {"models": models, "methods": METHODS, "most_devices": MAX_DEVICES}
 
 
-def read(asked: Mapping[str, Any]) -> Asked:
-    """Check what a page sent: `model`, `settings` under their dotted names, and where somebody brought them `csv` and `profile`.
+def answer_request(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan what is asked for, and compare it with other methods.
 
-    `device`, the number of the one that is chosen, is checked where the plan is known.
-    """
-    unknown = asked.keys() - {"model", "settings", "csv", "profile", "device"}
-    if unknown:
-        raise InvalidValue(f"a request has no {show(min(unknown))}")
-    settings = asked.get("settings", {})
-    if not isinstance(settings, dict):
-        raise InvalidValue(f"settings must be an object, got {show(settings)}")
-    for key in settings:
-        if key not in SLIDERS:
-            raise unknown_name("settings", str(key), SLIDERS)
-    require_choice("plan.method", settings.get("plan.method", DEFAULT_METHOD), tuple(METHODS))
-    own = asked.get("profile")
-    if own is not None and not isinstance(own, str):
-        raise InvalidValue("profile must be the text of a file that airsplit profile --json wrote")
-    model = asked.get("model", "alexnet")
-    if own is None:
-        require_choice("model", model, tuple(MODELS))
-    profile = load_shipped_profile(model) if own is None else Profile.from_json(own)
-    if len(profile) > MOST_LAYERS:
-        raise InvalidValue(
-            f"the playground takes profiles of up to {MOST_LAYERS:,} splits, this one has {len(profile):,}"
-        )
-    named = (
-        MODELS[model][1] if own is None else {"model.name": "alexnet"}
-    )  # any: its profile is the one that was brought
-    text = asked.get("csv")
-    scenario = Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
-        **named, **_without_fleet(settings, text is not None)
-    )
-    fleet = _fleet(scenario, text)
-    if len(fleet) > MOST_DEVICES:
-        raise InvalidValue(
-            f"the playground takes up to {MOST_DEVICES:,} devices, got {len(fleet):,}; airsplit plan takes millions"
-        )
-    return Asked(scenario, profile, fleet, text is not None, own is not None)
-
-
-def _without_fleet(settings: Mapping[str, Any], from_csv: bool) -> dict[str, Any]:
-    return {
-        key: value for key, value in settings.items() if not (from_csv and key.startswith("fleet."))
-    }
-
-
-def _fleet(scenario: Scenario, text: Any) -> Fleet:
-    if text is None:
-        require_integer("fleet.devices", scenario.fleet.devices, low=1, high=MOST_DEVICES)
-        return scenario.make_fleet()
-    if not isinstance(text, str):
-        raise InvalidValue("csv must be the text of a fleet file")
-    try:
-        fleet = Fleet.parse(text, cell=scenario.make_cell())
-        fleet.link()  # says which device has no channel at all
-    except AirsplitError as error:
-        line = _line_of(str(error), text)
-        if line is None:
-            raise
-        raise BadRow(str(error), line) from None
-    return fleet
-
-
-def _line_of(message: str, text: str) -> int | None:
-    """The line of a CSV that an error is about, from one."""
-    if found := _LINE.search(message):
-        return int(found[1])
-    if found := _INDEX.search(message):
-        reader = csv.reader(io.StringIO(text))
-        filled = [reader.line_num for row in reader if row]
-        return filled[int(found[1] or found[2]) + 1]
-    return None
-
-
-# ---- the answer ----------------------------------------------------------------------------------------------------------------
-def plan_request(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan that was asked for, what others would take, the same as a scenario to be run, and where one is chosen, about a device.
-
-    Headline, bars and best possible are one quantity, whatever the method aims at: the mean of the largest latency, E[max].
+    The headline, the bars and the best possible plan are all about the same quantity, whatever the
+    method minimizes: the mean of the largest latency, E[max].
     """
     start = time.perf_counter()
-    given = read(asked)
-    chosen = _plan(given, given.scenario.plan.method)
-    took = time.perf_counter() - start
+    request = parse_request(content)
+    scenario = request.scenario
+    chosen = _make_plan(request, scenario.plan.method)
+    planning_s = time.perf_counter() - start
+
     plans = {
-        method: chosen if method == chosen.method else _plan(given, method) for method in METHODS
+        method: chosen if method == chosen.method else _make_plan(request, method)
+        for method in METHODS
     }
-    iterations = given.scenario.training.iterations_per_round
+    iterations = scenario.training.iterations_per_round
     fedavg = fedavg_round(
-        given.profile,
-        given.fleet,
+        request.profile,
+        request.fleet,
         iterations=iterations,
-        batch_size=given.scenario.training.batch_size,
+        batch_size=scenario.training.batch_size,
     )
-    rounds = {method: iterations * made.expected_latency_s for method, made in plans.items()}
-    best = _best_possible(chosen, plans["expected-max"])
+    round_s = {method: iterations * made.expected_latency_s for method, made in plans.items()}
+    round_s["fedavg"] = fedavg.expected_max_s
+    best = _compare_with_best(chosen, plans["expected-max"])
+
+    layers = _describe_layers(request.profile, scenario.model.raw_inputs)
+    number = content.get("device")
     return {
-        "planning_s": took,
-        "layers": _layers(given.profile, given.scenario.model.raw_inputs)
-        | {"limit": _limit(given)},
-        "devices": _devices(given, chosen),
+        "planning_s": planning_s,
+        "layers": layers | {"limit": _max_split(request)},
+        "devices": _describe_devices(request, chosen),
         "plan": {key: getattr(chosen, key) for key in PLAN_KEYS},
         "best_possible": best,
-        "round_s": rounds | {"fedavg": fedavg.expected_max_s},
-        "said": _said(given, chosen, best, rounds, fedavg.expected_max_s),
-        "export": _exported(given),
-        "device": None if asked.get("device") is None else _device(given, chosen, asked["device"]),
+        "round_s": round_s,
+        "sentences": _describe_plan(request, chosen, best, round_s),
+        "export": _export(request),
+        "device": None if number is None else _explain_device(request, chosen, number),
     }
 
 
-def _plan(given: Asked, method: str) -> Plan:
-    arguments = given.scenario.plan_arguments(method)
-    return plan(
-        given.profile,
-        given.fleet,
-        **arguments | ({"certify": False} if method == "expected-max" else {}),
-    )
+def _make_plan(request: PlanRequest, method: str) -> Plan:
+    arguments = request.scenario.plan_arguments(method)
+    if method == "expected-max":
+        # A certificate takes longer than a slider should.
+        arguments["certify"] = False
+    return plan(request.profile, request.fleet, **arguments)
 
 
-def _best_possible(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
-    """Return how far a plan is from the least mean of the largest latency that fixed shares allow."""
+def _compare_with_best(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
+    """Return how far a plan is above the bound on the mean of the largest latency."""
     gap = max(0.0, chosen.expected_latency_s / expected_max.lower_bound_s - 1)
-    kept = {
+    return {
         "objective": expected_max.objective,
         "lower_bound_s": expected_max.lower_bound_s,
         "bound": expected_max.bound,
+        "gap": gap,
+        "at_most": format_percent_bound(gap),
     }
-    return kept | {"gap": gap, "at_most": format_percent_bound(gap)}
 
 
-def _layers(profile: Profile, raw_inputs: RawInputs = "refuse") -> dict[str, Any]:
+def _describe_layers(profile: Profile, raw_inputs: RawInputs = "refuse") -> dict[str, Any]:
     return {"names": list(profile.names), "deepest": profile.default_max_split(raw_inputs)}
 
 
-def _limit(given: Asked) -> int:
-    scenario = given.scenario
-    return given.profile.resolve_max_split(
+def _max_split(request: PlanRequest) -> int:
+    scenario = request.scenario
+    return request.profile.resolve_max_split(
         scenario.plan.max_split,  # type: ignore[arg-type]
         scenario.model.raw_inputs,
         "plan.max_split",
     )
 
 
-def _devices(given: Asked, made: Plan) -> dict[str, Any]:
-    fleet = given.fleet
+def _describe_devices(request: PlanRequest, chosen: Plan) -> dict[str, Any]:
+    fleet = request.fleet
     columns = {
-        "splits": made.splits,
-        "shares": made.shares,
-        "compute_s": made.compute_s,
-        "transmit_s": made.transmit_s,
-        "latency_s": made.latency_s,
+        "splits": chosen.splits,
+        "shares": chosen.shares,
+        "compute_s": chosen.compute_s,
+        "transmit_s": chosen.transmit_s,
+        "latency_s": chosen.latency_s,
         "seconds_per_mac": fleet.seconds_per_mac,
         "full_band_rate_bps": fleet.rate_bps(1.0),
     }
-    return {"names": [fleet.device_name(k) for k in range(len(fleet))]} | {
-        key: column.tolist() for key, column in columns.items()
-    }
+    names = [fleet.device_name(k) for k in range(len(fleet))]
+    return {"names": names} | {key: column.tolist() for key, column in columns.items()}
 
 
-def _said(
-    given: Asked, made: Plan, best: Mapping[str, Any], rounds: Mapping[str, float], fedavg_s: float
+def _describe_plan(
+    request: PlanRequest, chosen: Plan, best: Mapping[str, Any], round_s: Mapping[str, float]
 ) -> dict[str, str]:
-    """The plan in sentences."""
-    splits, batch = sorted(set(made.splits.tolist())), pluralize(made.batch_size, "sample")
-    names = [given.profile.names[split - 1] for split in splits]
-    where = (
-        f"all after {names[0]}"
-        if len(names) == 1
-        else f"between {names[0]} and {names[-1]}, at {len(names)} different layers"
-    )
-    ours = rounds[made.method]
+    """Return the plan in sentences: its result, its bound, and what it gains."""
+    splits = sorted(set(chosen.splits.tolist()))
+    names = [request.profile.names[split - 1] for split in splits]
+    if len(names) == 1:
+        where = f"all after {names[0]}"
+    else:
+        where = f"between {names[0]} and {names[-1]}, at {len(names)} different layers"
+
+    own_s = round_s[chosen.method]
+    gains = []
+    if round_s["equal"] != own_s:
+        gains.append(_compare("With equal shares, a round", own_s, round_s["equal"]))
+    if round_s["fedavg"] != own_s:
+        name = "With federated averaging, the whole model on every device, a round"
+        gains.append(_compare(name, own_s, round_s["fedavg"]))
     return {
-        "result": f"{pluralize(len(made), 'device')} cut the model {where}. An iteration of {batch} takes {format_seconds(made.expected_latency_s)} "
-        f"on average until the last one is done.",
-        "bound": f"It takes at most {best['at_most']} longer than the best possible plan ({best['objective']}). The bound holds against "
-        f"{best['bound']}. {WORDS_OF_A_BOUND} The method {made.method} minimizes the {made.objective}.",
-        "gain": " ".join(
-            _compared(name, ours, theirs)
-            for name, theirs in (
-                ("With equal shares, a round", rounds["equal"]),
-                ("With federated averaging, the whole model on every device, a round", fedavg_s),
-            )
-            if theirs != ours
+        "result": (
+            f"{pluralize(len(chosen), 'device')} cut the model {where}. "
+            f"An iteration of {pluralize(chosen.batch_size, 'sample')} takes "
+            f"{format_seconds(chosen.expected_latency_s)} on average "
+            "until the last device is done."
         ),
+        "bound": (
+            f"This is at most {best['at_most']} longer than the best possible plan "
+            f"({best['objective']}). The bound holds against {best['bound']}. "
+            f"{WORDS_OF_A_BOUND} The method {chosen.method} minimizes the {chosen.objective}."
+        ),
+        "gain": " ".join(gains),
     }
 
 
-def _compared(name: str, ours: float, theirs: float) -> str:
-    """
-    >>> _compared("It", 2.0, 5.0), _compared("It", 2.0, 1.0)
+def _compare(name: str, own_s: float, other_s: float) -> str:
+    """Return how much longer, or shorter, something else would take.
+
+    >>> _compare("It", 2.0, 5.0), _compare("It", 2.0, 1.0)
     ('It would take 2.5 times as long.', 'It would take 0.50 times as long.')
     """
-    return f"{name} would take {theirs / ours:.{1 if theirs > ours else 2}f} times as long."
+    decimals = 1 if other_s > own_s else 2
+    return f"{name} would take {other_s / own_s:.{decimals}f} times as long."
 
 
-def _exported(given: Asked) -> dict[str, str]:
-    """The same as a scenario file and a command; without what only the page has."""
-    if given.own_profile:
-        note = "A profile was loaded: name the model that it is of, as package.module:factory."
+def _export(request: PlanRequest) -> dict[str, str]:
+    """Return the scenario as a file and a command, as far as files can express it."""
+    if request.has_own_profile:
+        note = (
+            "The profile is from a file. "
+            "A scenario needs the name of its model, as package.module:factory."
+        )
         return {"toml": "", "command": "", "note": note}
-    scenario = (
-        given.scenario.replace(**{"fleet.file": "fleet.csv"}) if given.from_csv else given.scenario
-    )
-    note = "Save your CSV beside it as fleet.csv." if given.from_csv else ""
+
+    scenario = request.scenario
+    note = ""
+    if request.has_own_fleet:
+        scenario = scenario.replace(**{"fleet.file": "fleet.csv"})
+        note = "Save your CSV in the same folder as fleet.csv."
     return {"toml": scenario.to_toml(), "command": "airsplit plan my.toml", "note": note}
 
 
-# ---- one device ----------------------------------------------------------------------------------------------------------------
-def _device(given: Asked, made: Plan, number: object) -> dict[str, Any]:
-    """Why a device is cut where it is: what each split would take with its share, and its stopping table."""
-    k = require_integer("device", number, low=0, high=len(given.fleet) - 1)
-    batch, bits = given.scenario.training.batch_size, given.scenario.element_bits
-    a, eps = float(given.fleet.seconds_per_mac[k]), float(given.fleet.fluctuation[k])
-    rate = float(given.fleet.rate_bps(made.shares)[k])
-    if rate == 0:
+def _explain_device(request: PlanRequest, chosen: Plan, number: object) -> dict[str, Any]:
+    """Return what each split would take with a device's share, and its stopping table."""
+    fleet = request.fleet
+    profile = request.profile
+    k = require_integer("device", number, low=0, high=len(fleet) - 1)
+    pace = float(fleet.seconds_per_mac[k])
+    fluctuation = float(fleet.fluctuation[k])
+    rate_bps = float(fleet.rate_bps(chosen.shares)[k])
+    if rate_bps == 0:
         raise InvalidValue(
-            f"device {given.fleet.device_name(k)} has no share of the band, so there is nothing to choose"
+            f"device {fleet.device_name(k)} has no share of the band, so every cut is equally slow"
         )
-    limit = _limit(given)
+
+    batch_size = request.scenario.training.batch_size
+    element_bits = request.scenario.element_bits
+    limit = _max_split(request)
     table = stopping_table(
-        given.profile, a, eps, rate, max_split=limit, batch_size=batch, element_bits=bits
+        profile,
+        pace,
+        fluctuation,
+        rate_bps,
+        max_split=limit,
+        batch_size=batch_size,
+        element_bits=element_bits,
     )
-    work = given.profile.macs[:limit].astype(np.float64) * batch
-    compute = mean_compute_s(work, np.full(limit, a), np.full(limit, eps))
-    transmit = given.profile.activation_elements[:limit] * (batch * bits / rate)
+    macs = profile.macs[:limit].astype(np.float64) * batch_size
+    compute_s = mean_compute_s(macs, np.full(limit, pace), np.full(limit, fluctuation))
+    seconds_per_element = batch_size * element_bits / rate_bps
+    transmit_s = profile.activation_elements[:limit].astype(np.float64) * seconds_per_element
     rows = {
-        "names": list(given.profile.names[:limit]),
-        "compute_s": compute.tolist(),
-        "transmit_s": transmit.tolist(),
+        "names": list(profile.names[:limit]),
+        "compute_s": compute_s.tolist(),
+        "transmit_s": transmit_s.tolist(),
         "expected_s": table.expected_s.tolist(),
+        # JSON has no infinity.
         "thresholds_s": [
             value if np.isfinite(value) else None for value in table.thresholds_s.tolist()
         ],
         "probabilities": table.probabilities.tolist(),
     }
-    split = int(made.splits[k])
     return {
-        "name": given.fleet.device_name(k),
-        "split": split,
+        "name": fleet.device_name(k),
+        "split": int(chosen.splits[k]),
         "rows": rows,
-        "said": _why(given, made, k, rate, compute, transmit),
+        "explanation": _explain_cut(request, chosen, k, rate_bps, compute_s, transmit_s),
     }
 
 
-def _why(
-    given: Asked, made: Plan, k: int, rate: float, compute: np.ndarray, transmit: np.ndarray
+def _explain_cut(
+    request: PlanRequest,
+    chosen: Plan,
+    k: int,
+    rate_bps: float,
+    compute_s: Floats,
+    transmit_s: Floats,
 ) -> str:
-    pace = given.fleet.seconds_per_mac
-    slower = float((pace < pace[k]).sum()) / max(1, len(pace) - 1)
-    name, cut = given.fleet.device_name(k), given.profile.names[made.splits[k] - 1]
-    standing = (
-        f"slower than {format_percent(slower, 0)} of the others" if len(pace) > 1 else "alone"
-    )
-    row = int(made.splits[k]) - 1
-    permitted = given.profile.permitted_splits(given.scenario.model.raw_inputs)[: len(compute)]
-    best = int(np.where(permitted, compute + transmit, np.inf).argmin())
-    other = (
-        "No other cut that is allowed would let it finish sooner with this share."
-        if best == row
-        else f"With this share it would finish sooner by a cut after {given.profile.names[best]}; the plan does not let it have both."
-    )
+    paces = request.fleet.seconds_per_mac
+    if len(paces) > 1:
+        slower = float((paces < paces[k]).sum()) / (len(paces) - 1)
+        rank = f"slower than {format_percent(slower, 0)} of the others"
+    else:
+        rank = "the only one"
+
+    row = int(chosen.splits[k]) - 1
+    names = request.profile.names
+    permitted = request.profile.permitted_splits(request.scenario.model.raw_inputs)
+    times_s = np.where(permitted[: len(compute_s)], compute_s + transmit_s, np.inf)
+    fastest = int(times_s.argmin())
+    if fastest == row:
+        comparison = "With this share, no other permitted cut is faster."
+    else:
+        comparison = (
+            f"With this share, a cut after {names[fastest]} would be faster; "
+            "the plan weighs all devices together."
+        )
     return (
-        f"Device {name} computes {format_quantity(1 / float(pace[k]), 'MAC')} a second ({standing}) and sends {format_quantity(rate, 'bit')} a second "
-        f"with {format_percent(float(made.shares[k]), 2)} of the band. Cut after {cut} it computes for {format_seconds(float(compute[row]))} and sends "
-        f"for {format_seconds(float(transmit[row]))}. {other}"
+        f"Device {request.fleet.device_name(k)} computes "
+        f"{format_quantity(1 / float(paces[k]), 'MAC/s')} ({rank}) and sends "
+        f"{format_quantity(rate_bps, 'bit/s')} with {format_percent(float(chosen.shares[k]), 2)} "
+        f"of the band. Cut after {names[row]}, it computes for "
+        f"{format_seconds(float(compute_s[row]))} and sends for "
+        f"{format_seconds(float(transmit_s[row]))}. {comparison}"
     )

@@ -1,4 +1,4 @@
-"""Serving the dashboard: on loopback, or elsewhere with a token."""
+"""The dashboard's server: on loopback, or elsewhere with a token."""
 
 from __future__ import annotations
 
@@ -21,50 +21,52 @@ LOOPBACK = "127.0.0.1"
 
 
 class Dashboard:
-    """A server of the runs in a folder, which listens from the moment it is made.
+    """A server of the runs in a folder, listening from its construction.
 
-    address   where it is, with its token if it has one: elsewhere than on loopback it asks for one
+    Attributes:
+        address: URL of the playground. Except on loopback, it includes a token.
     """
 
     def __init__(
         self, root: Path, *, host: str = LOOPBACK, port: int = 0, names: tuple[str, ...] = ()
     ) -> None:
-        """Port 0 is any that is free; `names` are those that the server goes by."""
+        """Listen on a port, 0 for any that is free, under these names besides the host's."""
         if not root.is_dir():
             raise FileProblem(f"runs {str(root)!r} is not a folder; name the one that runs are in")
-        self._socket = _listening(host, port)
-        token = None if is_loopback(host) else secrets.token_urlsafe(24)
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._socket.getsockname()[1]}/" + (
-            "" if token is None else f"?token={token}"
-        )
-        known = tuple(name.lower().rstrip(".") for name in (*names, host))
+        self._socket = _listen(host, port)
+        port = self._socket.getsockname()[1]
+        self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        token = None
+        if not is_loopback(host):
+            token = secrets.token_urlsafe(24)
+            self.address += f"?token={token}"
+
+        own_names = tuple(name.lower().rstrip(".") for name in (*names, host))
         runs = LiveRuns(root)
         watcher = Watcher(runs)
-        app = make_app(runs, watcher, AccessRules(known, token))
-        settings = uvicorn.Config(
-            app,
+        config = uvicorn.Config(
+            make_app(runs, watcher, AccessRules(own_names, token)),
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=1,
             lifespan="off",
         )
-        self._server = _Server(settings, watcher)
+        self._server = _Server(config, watcher)
 
     def run(self, on_ready: Callable[[], object] = lambda: None) -> None:
-        """Serve until the process is asked to end, or `stop` is called; call `on_ready` as soon as either would be heard."""
+        """Serve until SIGINT, SIGTERM or `stop`; call `on_ready` once these take effect."""
         self._server.on_ready = on_ready
         with self._socket:
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """From any thread."""
+        """Stop serving. May be called from any thread."""
         self._server.should_exit = True
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events before it waits for what is being answered."""
+    """A server that ends event streams first: uvicorn would wait for them."""
 
     on_ready: Callable[[], object]
 
@@ -81,23 +83,17 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
+    place = f"host {host!r} and port {port}"
     try:
-        family, _, _, _, where = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(where[:2], family=family)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
+        return socket.create_server(address[:2], family=family)
     except OSError as error:
-        why, way = (
-            str(error.strerror or error).partition(" (while")[0],
-            "",
-        )  # what Python adds says the address again
+        # Python appends the address, which is named already.
+        reason = str(error.strerror or error).partition(" (while")[0]
         if error.errno == errno.EADDRINUSE:
-            way = "; --port names another one, and --port 0 takes any that is free"
-        raise InvalidValue(
-            f"host {host!r} and port {port} cannot be listened on: {why}{way}"
-        ) from None
+            reason += "; --port names another one, and --port 0 takes any that is free"
+        raise InvalidValue(f"{place} cannot be listened on: {reason}") from None
     except (UnicodeError, OverflowError) as error:
-        raise InvalidValue(
-            f"host {host!r} and port {port} cannot be listened on: {error}"
-        ) from None
+        raise InvalidValue(f"{place} cannot be listened on: {error}") from None

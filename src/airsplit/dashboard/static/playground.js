@@ -23,7 +23,7 @@ let offered, latest, asking, again = false;
 
 // ---- controls -----------------------------------------------------------------------------------------------------------------
 async function begin() {
-  offered = await ask("/api/offered");
+  offered = await ask("/api/choices");
   const given = new URLSearchParams(location.search);
   for (const [name, slider] of Object.entries(SLIDERS)) {
     const wanted = Number(given.get(name) ?? slider.first);
@@ -201,9 +201,9 @@ function shownRows(error) {
 const METHOD_NAMES = { exact: "exact", "expected-max": "expected-max", paper: "the paper's algorithm", equal: "equal shares", random: "random splits", fedavg: "FedAvg, no split" };
 
 function show() {
-  const { plan, best_possible: best, said, round_s, planning_s, export: exported } = latest;
-  say($("said"), `${said.result} ${said.gain}`);
-  $("bound").textContent = `${said.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
+  const { plan, best_possible: best, sentences, round_s, planning_s, export: exported } = latest;
+  say($("said"), `${sentences.result} ${sentences.gain}`);
+  $("bound").textContent = `${sentences.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
   const tiles = [
     ["An iteration", seconds(plan.expected_latency_s), `of ${plan.batch_size} samples, on average until the last device is done; a device's own mean, as drawn, is shorter`],
     [`A round of ${state.iterations}`, seconds(round_s[plan.method]), `equal shares: ${seconds(round_s.equal)}`],
@@ -333,9 +333,9 @@ function choose(k) {
 function showDevice() {
   $("device").hidden = latest.device === null;
   if (latest.device === null) return;
-  const { name, split, rows, said } = latest.device;
+  const { name, split, rows, explanation } = latest.device;
   $("device-name").textContent = `Why device ${name} cuts after ${rows.names[split - 1]}`;
-  $("device-said").textContent = said;
+  $("device-said").textContent = explanation;
   const totals = rows.compute_s.map((value, at) => value + rows.transmit_s[at]);
   const highest = 6 * Math.min(...totals);
   const beyond = totals.flatMap((total, at) => (total > highest ? [[at, highest]] : []));
