@@ -400,3 +400,9 @@ def test_times_beyond_all_sense_are_refused_with_the_device(columns: dict[str, f
         match=r"fleet device 1 would take .* s for an iteration .* look at its seconds_per_mac",
     ):
         plan(ALEXNET, strange)
+
+
+def test_the_warning_of_a_limit_that_averages_nothing_points_at_the_caller() -> None:
+    with pytest.warns(UserWarning, match="nothing is averaged") as caught:
+        plan(ALEXNET, TWO, max_split=20)
+    assert caught[0].filename == __file__

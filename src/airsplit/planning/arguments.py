@@ -5,34 +5,44 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
-from airsplit.core.errors import Infeasible, InvalidValue, require_integer, require_number, show
+from airsplit.core.errors import Infeasible, InvalidValue, show
+from airsplit.core.settings import check_arguments, flag, number, whole_number
 from airsplit.planning.options import AllowedOptions, Mask, tabulate_splits
 from airsplit.planning.problem import MOST_S, Problem
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, RawInputs
 
+BatchSize = Annotated[int, whole_number(low=1, high=10**9)]
+ElementBits = Annotated[int, whole_number(low=1, high=64)]
+OptimizerSlots = Annotated[int, whole_number(low=0, high=16)]
+Quantile = Annotated[float | None, number(above=0, below=1)]
+Certify = Annotated[bool, flag()]
+Seed = Annotated[int, whole_number(low=0)]
 
+
+@check_arguments("")
 def make_problem(
     profile: Profile,
     fleet: Fleet,
     *,
     max_split: object = None,
     min_split: object = 1,
-    batch_size: int = 1,
-    element_bits: int = 32,
+    batch_size: BatchSize = 1,
+    element_bits: ElementBits = 32,
     clock: Clock | None = None,
     split: object = None,
-    quantile: float | None = None,
-    device_quantile: float | None = None,
-    certify: bool = True,
-    optimizer_slots: int = 0,
+    quantile: Quantile = None,
+    device_quantile: Quantile = None,
+    certify: Certify = True,
+    optimizer_slots: OptimizerSlots = 0,
     raw_inputs: RawInputs = "refuse",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     """Return the problem that `plan` solves with these arguments; raise if one breaks its rule."""
     if not isinstance(profile, Profile):
@@ -44,15 +54,6 @@ def make_problem(
         raise InvalidValue(f"fleet must be an airsplit.Fleet, got {show(fleet)}")
     if clock is not None and not isinstance(clock, Clock):
         raise InvalidValue(f"clock must be an airsplit.Clock, got {show(clock)}")
-    if not isinstance(certify, bool):
-        raise InvalidValue(f"certify must be True or False, got {show(certify)}")
-    require_integer("batch_size", batch_size, low=1, high=10**9)
-    require_integer("element_bits", element_bits, low=1, high=64)
-    require_integer("optimizer_slots", optimizer_slots, low=0, high=16)
-    require_integer("seed", seed, low=0)
-    for field, p in (("quantile", quantile), ("device_quantile", device_quantile)):
-        if p is not None:
-            require_number(field, p, above=0, below=1)
     blocks = fleet.cell.resource_blocks
     if blocks is not None and blocks < len(fleet):
         raise Infeasible(
@@ -115,7 +116,7 @@ def _resolve_limits(
             f"max_split {deepest} lets devices keep every parameter: nothing is averaged and the "
             f"result is {devices} separate models; {default} is the deepest split that averages "
             "something",
-            stacklevel=4,
+            stacklevel=5,
         )
     return rows
 

@@ -9,9 +9,17 @@ from typing import Annotated, Any
 
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory, require_choice_or_path
-from airsplit.core.settings import flag, number, one_of, whole_number
+from airsplit.core.settings import one_of
 from airsplit.planning import baselines
-from airsplit.planning.arguments import make_problem
+from airsplit.planning.arguments import (
+    BatchSize,
+    Certify,
+    ElementBits,
+    OptimizerSlots,
+    Quantile,
+    Seed,
+    make_problem,
+)
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
 from airsplit.planning.paper_algorithms import Alternation, alternate
@@ -132,16 +140,16 @@ def plan(
     method_arguments: Mapping[str, Any] | None = None,
     max_split: object = None,
     min_split: object = 1,
-    batch_size: Annotated[int, whole_number(low=1, high=10**9)] = 1,
-    element_bits: Annotated[int, whole_number(low=1, high=64)] = 32,
+    batch_size: BatchSize = 1,
+    element_bits: ElementBits = 32,
     clock: Clock | None = None,
     split: object = None,
-    quantile: Annotated[float | None, number(above=0, below=1)] = None,
-    device_quantile: Annotated[float | None, number(above=0, below=1)] = None,
-    certify: Annotated[bool, flag()] = True,
-    optimizer_slots: Annotated[int, whole_number(low=0, high=16)] = 0,
+    quantile: Quantile = None,
+    device_quantile: Quantile = None,
+    certify: Certify = True,
+    optimizer_slots: OptimizerSlots = 0,
     raw_inputs: RawInputs = "refuse",
-    seed: Annotated[int, whole_number(low=0)] = 0,
+    seed: Seed = 0,
 ) -> Plan:
     """Choose every device's split and share of the band.
 

@@ -24,6 +24,7 @@ from airsplit.core.settings import (
     read_settings,
     whole_number,
 )
+from airsplit.planning.arguments import BatchSize, Seed
 from airsplit.planning.methods import foreign_options, plan
 from airsplit.scenario.section import (
     INHERITED,
@@ -379,7 +380,7 @@ class TrainingSettings(Section):
     samples_per_device: OptionalCount = None
     rounds: Count = 20
     iterations_per_round: Annotated[int, whole_number(low=1, high=10**6)] = 5
-    batch_size: Annotated[int, whole_number(low=1, high=10**9)] = 32
+    batch_size: BatchSize = 32
     learning_rate: Annotated[float, number(above=0)] = 0.05
     optimizer: Annotated[str, one_of(OPTIMIZERS)] = "sgd"
     momentum: Annotated[float | None, number(low=0, below=1)] = 0.0
@@ -403,7 +404,7 @@ class TrainingSettings(Section):
     precision: Annotated[str, one_of(PRECISIONS)] = "fp32"
     compile: Flag = False
     fast_paths: Flag = True
-    seed: Annotated[int, whole_number(low=0)] = 0
+    seed: Seed = 0
 
     @classmethod
     def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:
