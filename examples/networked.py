@@ -1,4 +1,7 @@
-"""A server and two devices that train over a real connection, here in threads of one machine; elsewhere: airsplit serve and join."""
+"""Train with a server and two devices over TCP, here in threads of one process.
+
+On several machines, use `airsplit serve` and `airsplit join`.
+"""
 
 import tempfile
 import threading
@@ -15,13 +18,14 @@ with tempfile.TemporaryDirectory() as folder:
     serving = Serving(scenario, out=Path(folder) / "run", devices=2, listen_on="127.0.0.1:0")
     for name in ("one", "two"):
         device = Device(name=name, folder=Path(folder) / name, probe_s=0.5)
-        threading.Thread(
-            target=device.run, args=(f"127.0.0.1:{serving.port}", None), daemon=True
-        ).start()
-    for (
-        record
-    ) in serving:  # waits for both, plans with what they have measured of themselves, and trains
+        address = f"127.0.0.1:{serving.port}"
+        threading.Thread(target=device.run, args=(address, None), daemon=True).start()
+
+    # The server waits for both devices, plans with their measurements, and trains.
+    for record in serving:
+        megabytes = sum(record.sent_bytes) / 1e6
         print(
-            f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, sent {sum(record.sent_bytes) / 1e6:.1f} MB"
+            f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, "
+            f"sent {megabytes:.1f} MB"
         )
     print("splits:", serving.folder.read_plan()["split_names"])

@@ -1,4 +1,4 @@
-"""Bring your own model: count it, cut it anywhere, and see that the two halves are the whole, gradients included."""
+"""Profile a model of your own, cut it at every split, and compare the halves with the whole."""
 
 import torch
 from torch import nn
@@ -11,7 +11,8 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.body = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.body = nn.Conv2d(8, 8, 3, padding=1)
         self.head = nn.Linear(8, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -20,11 +21,14 @@ class Residual(nn.Module):
         return self.head(x.mean(dim=(2, 3)))
 
 
-model, images = Residual(), torch.randn(4, 3, 32, 32)
+model = Residual()
+images = torch.randn(4, 3, 32, 32)
 profile = air.profile(model, (3, 32, 32))
 for split, name in enumerate(profile.names, start=1):
     front, back = air.cut(model, split, input_shape=(3, 32, 32))
-    sent = front(images)  # what a device sends: more than one tensor inside a shortcut
-    same = torch.equal(back(*sent), model(images))
-    work, numbers = profile.macs[split - 1], profile.activation_elements[split - 1]
+    # Inside the shortcut, more than one tensor crosses the cut.
+    activations = front(images)
+    same = torch.equal(back(*activations), model(images))
+    work = profile.macs[split - 1]
+    numbers = profile.activation_elements[split - 1]
     print(f"{name:8} {work:9,} MAC on the device, {numbers:6,} numbers sent, same: {same}")

@@ -1,4 +1,4 @@
-"""Plan a fleet of your own: who cuts the model where, who gets how much of the radio, and how good that is."""
+"""Plan a fleet of your own: a split and a share of the band for each device."""
 
 import airsplit as air
 
@@ -13,11 +13,11 @@ fleet = air.Fleet(
 for method in ("equal", "paper", "exact", "expected-max"):
     plan = air.plan(profile, fleet, method=method, max_split="pool5", batch_size=32)
     print(
-        f"{method:13} {plan.expected_latency_s:6.2f} s an iteration; {plan.objective} within {plan.gap:.2%} of the least"
+        f"{method:13} {plan.expected_latency_s:6.2f} s an iteration; "
+        f"{plan.objective} within {plan.gap:.2%} of the least"
     )
 
 print("\ndevice   cut after  share   computes    sends")
 for k, device in enumerate(fleet):
-    print(
-        f"{device.name:8} {plan.split_names[k]:9} {plan.shares[k]:6.1%} {plan.compute_s[k]:8.2f} s {plan.transmit_s[k]:6.2f} s"
-    )
+    times = f"{plan.compute_s[k]:8.2f} s {plan.transmit_s[k]:6.2f} s"
+    print(f"{device.name:8} {plan.split_names[k]:9} {plan.shares[k]:6.1%} {times}")

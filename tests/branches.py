@@ -1,6 +1,7 @@
-"""What of the code the tests ran, room by room: python tests/branches.py out/coverage.json, after a run with coverage.
+"""Branch coverage of each room: python tests/branches.py out/coverage.json.
 
-Prints a table, then each branch that was not taken as `file:line -> line  code`; fails where a room is below its limit.
+Prints a table, then each branch that was not taken as `file:line -> line  code`. Fails if a room
+is below its limit.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "src/airsplit/"
+
+# The least fraction of branches taken; other rooms are only listed.
 LIMITS = {"planning": 0.95, "training": 0.95, "network": 0.85}
-"""The least part of the branches; the other rooms are only listed."""
 
 
 @dataclass
 class Room:
-    """What one folder has, and what was run of it."""
+    """Coverage of one room, with the folders in it."""
 
     lines: int = 0
     lines_run: int = 0
@@ -27,45 +29,49 @@ class Room:
     branches_taken: int = 0
     missed: list[str] = field(default_factory=list)
 
-    def add(self, path: str, found: dict[str, Any]) -> None:
-        summary = found["summary"]
+    def add(self, path: str, report: dict[str, Any]) -> None:
+        """Add a file's entry of the coverage report."""
+        summary = report["summary"]
         self.lines += summary["num_statements"]
         self.lines_run += summary["covered_lines"]
         self.branches += summary["num_branches"]
         self.branches_taken += summary["covered_branches"]
-        self.missed += [branch(path, *pair) for pair in sorted(found["missing_branches"])]
+        self.missed += [describe_branch(path, *pair) for pair in sorted(report["missing_branches"])]
 
 
-def branch(path: str, start: int, end: int) -> str:
-    """Where a branch begins and ends; `end` is negative where it leaves the function."""
-    return (
-        f"{path}:{start} -> {end if end > 0 else 'exit'}  {linecache.getline(path, start).strip()}"
-    )
+def describe_branch(path: str, start: int, end: int) -> str:
+    """Return a branch and the code at its start; a negative `end` leaves the function."""
+    target = end if end > 0 else "exit"
+    return f"{path}:{start} -> {target}  {linecache.getline(path, start).strip()}"
 
 
-def rooms_in(report: dict[str, Any]) -> dict[str, Room]:
-    """By name, those with a limit first; modules that are in no folder are one room, "."."""
+def sum_by_room(report: dict[str, Any]) -> dict[str, Room]:
+    """Return the rooms by name, those with a limit first; modules in no room are "."."""
     rooms = {name: Room() for name in LIMITS}
-    for path, found in sorted(report["files"].items()):
-        inside = Path(path).as_posix().partition(PACKAGE)[2]
-        rooms.setdefault(inside.rpartition("/")[0] or ".", Room()).add(path, found)
+    for path, file_report in sorted(report["files"].items()):
+        folder, slash, _ = Path(path).as_posix().partition(PACKAGE)[2].partition("/")
+        name = folder if slash else "."
+        rooms.setdefault(name, Room()).add(path, file_report)
     return rooms
 
 
-def part(some: int, all: int) -> str:
-    return f"{some} of {all}, {some / all:.1%}" if all else "none"
+def format_fraction(count: int, total: int) -> str:
+    return f"{count} of {total}, {count / total:.1%}" if total else "none"
 
 
-def table(rooms: dict[str, Room]) -> list[str]:
-    rows = [
-        f"| {name} | {part(room.lines_run, room.lines)} | {part(room.branches_taken, room.branches)} | "
-        f"{f'{LIMITS[name]:.0%}' if name in LIMITS else ''} |"
-        for name, room in rooms.items()
-    ]
-    return ["| room | lines run | branches taken | limit |", "|---|---|---|---|", *rows]
+def format_table(rooms: dict[str, Room]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = ["| room | lines run | branches taken | limit |", "|---|---|---|---|"]
+    for name, room in rooms.items():
+        lines_run = format_fraction(room.lines_run, room.lines)
+        branches_taken = format_fraction(room.branches_taken, room.branches)
+        limit = f"{LIMITS[name]:.0%}" if name in LIMITS else ""
+        lines.append(f"| {name} | {lines_run} | {branches_taken} | {limit} |")
+    return lines
 
 
-def too_low(rooms: dict[str, Room]) -> list[str]:
+def find_rooms_below_limit(rooms: dict[str, Room]) -> list[str]:
+    """Return the rooms with too few branches taken, or without any code that was measured."""
     return [
         name
         for name, limit in LIMITS.items()
@@ -74,15 +80,16 @@ def too_low(rooms: dict[str, Room]) -> list[str]:
 
 
 def main(file: str) -> int:
-    rooms = rooms_in(json.loads(Path(file).read_text()))
-    print(*table(rooms), sep="\n")
+    rooms = sum_by_room(json.loads(Path(file).read_text()))
+    print(*format_table(rooms), sep="\n")
     for name, room in rooms.items():
         if room.missed:
             print(f"\n{name}: {len(room.missed)} branches not taken", *room.missed, sep="\n")
-    low = too_low(rooms)
-    if low:
-        print(f"\nToo few branches taken: {', '.join(low)}", file=sys.stderr)
-    return 1 if low else 0
+
+    below_limit = find_rooms_below_limit(rooms)
+    if below_limit:
+        print(f"\nToo few branches taken: {', '.join(below_limit)}", file=sys.stderr)
+    return 1 if below_limit else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all tests share: one thread for each process, and commands that run in this one."""
+"""Fixtures of all tests: commands that run in this process, signals, and counted calls."""
 
 import json
 import os
@@ -6,14 +6,14 @@ import signal
 
 import pytest
 
-os.environ["OMP_NUM_THREADS"] = (
-    "1"  # before torch is loaded: there are as many processes as cores, and sums are in one order
-)
+# Before torch is loaded: there are as many test processes as cores, and one thread sums in one
+# order.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture
 def run(capsys):
-    """Run a command: exit code, stdout, stderr."""
+    """Return a function that runs a command and returns its exit code, stdout and stderr."""
     from airsplit.cli.app import main
 
     def call(*words):
@@ -26,7 +26,7 @@ def run(capsys):
 
 @pytest.fixture
 def document(run):
-    """Run a command that must print one JSON document and nothing else."""
+    """Return a function that runs a command with --json and returns its document."""
 
     def call(*words):
         code, out, err = run(*words, "--json")
@@ -38,7 +38,7 @@ def document(run):
 
 @pytest.fixture
 def ignored_signals():
-    """Ignore SIGINT and SIGTERM, as a command inherits it from a script that has started it in the background."""
+    """Ignore SIGINT and SIGTERM, as a shell script does for a command in the background."""
     before = {
         number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -49,17 +49,17 @@ def ignored_signals():
 
 @pytest.fixture
 def count_calls(monkeypatch):
-    """Count the calls of a function: a list with an entry for each call so far."""
+    """Return a function that patches another to count its calls, in a list with one entry each."""
 
-    def start(owner, name):
+    def patch(owner, name):
         calls = []
         function = getattr(owner, name)
 
-        def counted(*given, **more):
+        def count(*args, **kwargs):
             calls.append(name)
-            return function(*given, **more)
+            return function(*args, **kwargs)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, count)
         return calls
 
-    return start
+    return patch

@@ -1,4 +1,7 @@
-"""What is in the packages that are published: python tests/packages.py DIST, as `make wheel` does it.  Not collected by pytest."""
+"""Check the files in the wheel and the source package: python tests/packages.py DIST.
+
+`make wheel` runs this; pytest does not collect it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXPLAINED = {
+
+# The files of the source package besides the code.
+DOCUMENTS = {
     "CHANGELOG.md",
     "CITATION.cff",
     "LICENSE",
@@ -17,48 +22,51 @@ EXPLAINED = {
     "SECURITY.md",
     "constraints.txt",
 }
-MADE_FROM = {"PKG-INFO", "pyproject.toml", ".gitignore"}  # the last at hatchling's own wish
+
+# The files that hatchling adds; .gitignore is always among them.
+BUILD_FILES = {"PKG-INFO", "pyproject.toml", ".gitignore"}
 
 
-def tracked(folder: str) -> set[str]:
-    """The files of a folder that git knows."""
-    listed = subprocess.run(
+def list_tracked_files(folder: str) -> set[str]:
+    """Return the files of a folder that git tracks."""
+    result = subprocess.run(
         ["git", "ls-files", folder], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    return set(listed.stdout.split())
+    return set(result.stdout.split())
 
 
-def differences(found: set[str], wanted: set[str]) -> list[str]:
-    missing, more = sorted(wanted - found), sorted(found - wanted)
-    return [f"is not there: {name}" for name in missing] + [
-        f"should not be there: {name}" for name in more
-    ]
+def compare_names(names: set[str], expected: set[str]) -> list[str]:
+    """Return one complaint for each file that is missing or unexpected."""
+    missing = [f"is not there: {name}" for name in sorted(expected - names)]
+    unexpected = [f"should not be there: {name}" for name in sorted(names - expected)]
+    return missing + unexpected
 
 
 def check_wheel(file: Path) -> list[str]:
-    """The package as it is in src, and what installers need to know of it."""
+    """Compare a wheel with the package in src and the metadata for installers."""
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())
-    about = f"{'-'.join(file.name.split('-')[:2])}.dist-info"
-    code = {name.removeprefix("src/") for name in tracked("src/airsplit")}
-    known = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
-    return differences(names, code | {f"{about}/{each}" for each in known})
+    code = {name.removeprefix("src/") for name in list_tracked_files("src/airsplit")}
+    metadata_folder = f"{'-'.join(file.name.split('-')[:2])}.dist-info"
+    metadata = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
+    return compare_names(names, code | {f"{metadata_folder}/{name}" for name in metadata})
 
 
 def check_source(file: Path) -> list[str]:
-    """The code, and the pages that explain it."""
+    """Compare a source package with the code and its documents."""
     with tarfile.open(file) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    return differences(names, tracked("src/airsplit") | EXPLAINED | MADE_FROM)
+    return compare_names(names, list_tracked_files("src/airsplit") | DOCUMENTS | BUILD_FILES)
 
 
 def main(dist: Path) -> int:
-    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
-    wrong = {wheel.name: check_wheel(wheel), source.name: check_source(source)}
-    for name, lines in wrong.items():
+    (wheel,) = dist.glob("*.whl")
+    (source,) = dist.glob("*.tar.gz")
+    complaints = {wheel.name: check_wheel(wheel), source.name: check_source(source)}
+    for name, lines in complaints.items():
         for line in lines:
             print(f"{name}: {line}")
-    return 1 if any(wrong.values()) else 0
+    return 1 if any(complaints.values()) else 0
 
 
 if __name__ == "__main__":

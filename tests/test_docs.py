@@ -1,4 +1,4 @@
-"""The documentation says what the program does: its code runs, its settings are the defaults, its links lead somewhere."""
+"""The documentation against the program: code runs, settings are defaults, links lead somewhere."""
 
 import re
 import runpy

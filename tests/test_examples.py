@@ -1,4 +1,4 @@
-"""The examples run, and each stays short enough to be read in a minute."""
+"""Examples: each runs, and is short enough to read in a minute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SAYS = {
+
+# Each example, and something that it prints.
+OUTPUTS = {
     "plan_a_fleet": "expected-max",
     "own_model": "same: True",
     "compare_algorithms": "fedavg",
@@ -16,18 +18,17 @@ SAYS = {
     "networked": "splits:",
     "run_folder_in_pandas": "test_accuracy",
 }
-"""Each example, and something that it prints."""
 
 
-def test_all_examples_are_run() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(SAYS)
+def test_every_example_is_listed() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(OUTPUTS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_an_example_is_short_and_works(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / f"{name}.py"
     assert len(file.read_text().splitlines()) < 40
     runpy.run_path(str(file), run_name="__main__")
     printed = capsys.readouterr().out
-    assert SAYS[name] in printed
+    assert OUTPUTS[name] in printed
     assert "same: False" not in printed

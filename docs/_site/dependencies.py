@@ -22,9 +22,13 @@ EXTRAS = {
     "docs": "Only to build the site: `[docs]`",
 }
 SHORT_NAMES = {
-    "BSD License": "BSD", "MIT License": "MIT", "Apache Software License": "Apache-2.0", "ISC License (ISCL)": "ISC",
-    "Python Software Foundation License": "PSF-2.0", "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-}  # fmt: skip
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
 
 
 def package_license(package: metadata.Distribution) -> str:
@@ -90,10 +94,11 @@ def page() -> Iterator[str]:
     yield VULNERABILITIES
 
 
-INTRODUCTION = """What each part of Airsplit installs, directly (bold) and indirectly, with the versions that the tests
-run with and the licenses that the packages state. Airsplit itself is Apache-2.0; it includes one
-library, Apache ECharts (Apache-2.0, with parts of d3 under BSD-3-Clause), for the dashboard. `make
-audit` writes this page and looks up known vulnerabilities.
+INTRODUCTION = """\
+What each part of Airsplit installs, directly (bold) and indirectly, with the versions that the
+tests run with and the licenses that the packages state. Airsplit itself is Apache-2.0; it includes
+one library, Apache ECharts (Apache-2.0, with parts of d3 under BSD-3-Clause), for the dashboard.
+`make audit` writes this page and looks up known vulnerabilities.
 """
 VULNERABILITIES = """## Known vulnerabilities
 

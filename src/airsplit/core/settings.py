@@ -123,7 +123,8 @@ class Setting:
     def unit(self) -> str:
         """The unit that ends the name; "" without one.
 
-        >>> [Setting(name, float, 0.0, None, "").unit for name in ("carrier_hz", "seconds_per_mac", "alpha")]
+        >>> names = ("carrier_hz", "seconds_per_mac", "alpha")
+        >>> [Setting(name, float, 0.0, None, "").unit for name in names]
         ['Hz', 's/MAC', '']
         """
         for suffix, unit in UNITS.items():
@@ -204,7 +205,7 @@ def _read_defaults(owner: Callable[..., Any]) -> dict[str, Any]:
 def parse_helps(docstring: str) -> dict[str, str]:
     """Return the entries of a Google docstring's "Args:" or "Attributes:", each on one line.
 
-    >>> parse_helps("Do it.\\n\\nArgs:\\n    rate: Twice\\n        a day.\\n    seed: Any.\\n\\nThat is all.")
+    >>> parse_helps("Do it.\\n\\nArgs:\\n    rate: Twice\\n        a day.\\n    seed: Any.\\n")
     {'rate': 'Twice a day.', 'seed': 'Any.'}
     """
     section = re.search(
