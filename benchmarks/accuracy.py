@@ -28,8 +28,8 @@ SCHEMES = ("sfl", "fedavg")
 
 def wanted(dataset: str, done: Done) -> list[Job]:
     """What the figures show of a data set, in the order in which it is needed most."""
-    tuned = {(dataset, scheme): jobs.best(dataset, scheme, done) for scheme in SCHEMES}
-    return jobs.of_figures(dataset, tuned)
+    tuned = {(dataset, scheme): jobs.find_best(dataset, scheme, done) for scheme in SCHEMES}
+    return jobs.figure_jobs(dataset, tuned)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 job
                 for dataset in given.datasets
                 for scheme in SCHEMES
-                for job in jobs.searched(dataset, scheme)
+                for job in jobs.search_jobs(dataset, scheme)
             ],
             searches,
         )
@@ -73,12 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen.sort(key=lambda job: job.seed)
     start, before = time.perf_counter(), sum(job in kept for job in chosen)
     print(f"{before} of {len(chosen)} trainings are in {kept.file}", flush=True)
-    for line in jobs.trained(chosen, kept, **options):
+    for line in jobs.train_missing(chosen, kept, **options):
         print(f"{time.perf_counter() - start:6.0f} s  {line}", flush=True)
     if given.what == "search" and all(job in searches for job in chosen):
         for dataset in given.datasets:
             for scheme in SCHEMES:
-                rate, iterations = jobs.best(dataset, scheme, searches)
+                rate, iterations = jobs.find_best(dataset, scheme, searches)
                 print(
                     f"{dataset}, {scheme}: learning rate {rate:g}, {iterations} iterations a round",
                     flush=True,

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from airsplit.paper.claims import (
-    alexnet_beats_fedavg,
-    better_is_faster,
-    convolutions_dominate,
-    deeper_splits_are_worse,
-    faster_than_fedavg,
-    judged,
-    limit_is_silent,
-    more_devices_are_worse,
-    nearer_splits_earlier,
-    output_shrinks,
+    judge_accuracy_over_time,
+    judge_alexnet_against_fedavg,
+    judge_claims,
+    judge_convolutions,
+    judge_latency,
+    judge_limit,
+    judge_number_of_devices,
+    judge_output_sizes,
+    judge_split_depth,
+    judge_split_over_distance,
+    judge_split_over_speed,
+    judge_split_point,
+    judge_vgg_against_fedavg,
     rank_correlation,
-    slower_splits_earlier,
-    split_matters,
-    vgg_beats_fedavg,
 )
 
 
@@ -96,16 +96,16 @@ def split_latencies(worst: float) -> dict[int, dict[str, Any]]:
 
 
 def test_convolutions_dominate_or_do_not():
-    measured, holds = convolutions_dominate(LAYERS)
+    measured, holds = judge_convolutions(LAYERS)
     assert holds
     assert measured.startswith("95.0 %")
     light = {3: LAYERS[3] | {"layer_macs": [950, 200, 50]}}
-    assert not convolutions_dominate(light)[1]
+    assert not judge_convolutions(light)[1]
 
 
 def test_the_output_shrinks_or_does_not_and_exceptions_are_listed():
-    assert output_shrinks(LAYERS)[1]
-    measured, holds = output_shrinks({3: LAYERS[3] | {"activation_elements": [10, 30, 90]}})
+    assert judge_output_sizes(LAYERS)[1]
+    measured, holds = judge_output_sizes({3: LAYERS[3] | {"activation_elements": [10, 30, 90]}})
     assert not holds
     assert "rises at pool1 (2), fc2 (3)" in measured
 
@@ -116,35 +116,35 @@ def test_the_rank_correlation_takes_ties_at_their_mean_rank():
 
 
 def test_nearer_splits_earlier_needs_a_rise_and_no_fall():
-    assert nearer_splits_earlier(distances())[1]
+    assert judge_split_over_distance(distances())[1]
     falling, still = distances(), distances()
     falling[4]["curves"][1]["mean_split"] = flat([4, 3])
-    assert not nearer_splits_earlier(falling)[1]
+    assert not judge_split_over_distance(falling)[1]
     for entry in still[4]["curves"]:
         entry["mean_split"] = flat([4, 4])
-    assert not nearer_splits_earlier(still)[1]
+    assert not judge_split_over_distance(still)[1]
 
 
 def test_slower_splits_earlier_fails_where_a_slower_fleet_or_quarter_is_deeper():
-    measured, holds = slower_splits_earlier(distances())
+    measured, holds = judge_split_over_speed(distances())
     assert holds
     assert "in 4 comparisons" in measured
     deeper_fleet, deeper_quarter = distances(), distances()
     deeper_fleet[4]["curves"][1]["mean_split"] = flat([5, 4])
     deeper_quarter[4]["curves"][2]["slowest_quarter_mean_split_over_all"] = [9, 9]
-    assert not slower_splits_earlier(deeper_fleet)[1]
-    assert not slower_splits_earlier(deeper_quarter)[1]
+    assert not judge_split_over_speed(deeper_fleet)[1]
+    assert not judge_split_over_speed(deeper_quarter)[1]
 
 
 def test_latency_must_rise_with_distance_and_pace():
-    measured, holds = better_is_faster(distances())
+    measured, holds = judge_latency(distances())
     assert holds
     assert "max E[τ]: none" in measured
     nearer_slower, faster_slower = distances(), distances()
     nearer_slower[4]["curves"][2]["mean_latency_s"] = flat([3.5, 3.5])
     faster_slower[4]["curves"][0]["mean_latency_s"] = flat([1, 5])
-    assert not better_is_faster(nearer_slower)[1]
-    measured, holds = better_is_faster(faster_slower)
+    assert not judge_latency(nearer_slower)[1]
+    measured, holds = judge_latency(faster_slower)
     assert not holds
     assert "exact, 400 m: 5 s with 0.2 ns/MAC but 4 s with 1 ns/MAC" in measured
 
@@ -152,14 +152,14 @@ def test_latency_must_rise_with_distance_and_pace():
 def test_an_exception_in_the_expected_maximum_is_reported_without_deciding():
     data = distances()
     data[4]["curves"][0]["expected_latency_s"] = flat([1, 5])
-    measured, holds = better_is_faster(data)
+    measured, holds = judge_latency(data)
     assert holds
     assert "in E[max τ] of the same plans: exact, 400 m" in measured
 
 
 def test_a_limit_that_matters_before_it_binds_is_found():
-    assert limit_is_silent(limits(0.0))[1]
-    measured, holds = limit_is_silent(limits(0.2))
+    assert judge_limit(limits(0.0))[1]
+    measured, holds = judge_limit(limits(0.2))
     assert not holds
     assert "20 % (L̂ = 8, 4 GMAC/s)" in measured
 
@@ -170,16 +170,16 @@ def test_a_limit_that_matters_before_it_binds_is_found():
 )
 def test_each_part_of_the_vgg16_claim_can_fail_it(part, values):
     small = comparison("vgg16-3x32x32")
-    assert vgg_beats_fedavg(rounds(comparison("vgg16"), small))[1]
-    assert not vgg_beats_fedavg(rounds(comparison("vgg16", **{part: values}), small))[1]
-    assert not vgg_beats_fedavg(
+    assert judge_vgg_against_fedavg(rounds(comparison("vgg16"), small))[1]
+    assert not judge_vgg_against_fedavg(rounds(comparison("vgg16", **{part: values}), small))[1]
+    assert not judge_vgg_against_fedavg(
         rounds(comparison("vgg16"), comparison("vgg16-3x32x32", **{part: values}))
     )[1]
 
 
 def test_the_vgg16_sentence_says_what_holds_where():
     data = rounds(comparison("vgg16", air_time_ratio=[8.7, 8.7], saving=[0.83, 0.17]))
-    measured = vgg_beats_fedavg(data)[0]
+    measured = judge_vgg_against_fedavg(data)[0]
     assert "saving 83, 17 %" in measured
     assert "air time below nowhere, saving above 75 % at 50 m only" in measured
 
@@ -189,19 +189,19 @@ def test_the_vgg16_sentence_says_what_holds_where():
     [{"saving": [0.8, 0.1]}, {"air_time_ratio": [0.9, 0.9]}, {"air_time_ratio": [5, 1.2]}],
 )
 def test_each_part_of_the_alexnet_claim_can_fail_it(changes):
-    assert alexnet_beats_fedavg(rounds(comparison("alexnet")))[1]
-    assert not alexnet_beats_fedavg(rounds(comparison("alexnet", **changes)))[1]
+    assert judge_alexnet_against_fedavg(rounds(comparison("alexnet")))[1]
+    assert not judge_alexnet_against_fedavg(rounds(comparison("alexnet", **changes)))[1]
 
 
 def test_the_split_matters_or_does_not_and_the_last_one_does_not_count():
-    measured, holds = split_matters(split_latencies(4.0))
+    measured, holds = judge_split_point(split_latencies(4.0))
     assert holds
     assert "4.0 (a over b)" in measured
-    assert not split_matters(split_latencies(1.9))[1]
+    assert not judge_split_point(split_latencies(1.9))[1]
 
 
 def test_a_claim_says_which_of_its_figures_was_not_drawn():
-    claims = judged(distances() | LAYERS)
+    claims = judge_claims(distances() | LAYERS)
     assert [claim.id for claim in claims] == ["C1", "C2", "C3", "C4", "C5"]
     assert claims[0].measured.endswith("count too.")
     assert claims[2].measured.endswith("Judged without figure 5, which was not drawn.")
@@ -211,14 +211,14 @@ def test_both_models_must_satisfy_a_claim_of_two_figures():
     both = distances()
     both[5] = copy.deepcopy(both[4])
     both[5]["settings"]["model"] = "vgg16"
-    assert nearer_splits_earlier(both)[1]
+    assert judge_split_over_distance(both)[1]
     for entry in both[5]["curves"]:
         entry["mean_split"] = flat([5, 5])
-    assert not nearer_splits_earlier(both)[1]
+    assert not judge_split_over_distance(both)[1]
 
 
 def test_nothing_drawn_nothing_claimed():
-    assert judged({}) == []
+    assert judge_claims({}) == []
 
 
 TRAINED = {
@@ -259,7 +259,7 @@ def accuracies(
     ],
 )
 def test_sfl_is_faster_if_it_is_ahead_always_and_surely_so_at_its_end(ahead, holds):
-    measured, found = faster_than_fedavg(accuracies(ahead, {}))
+    measured, found = judge_accuracy_over_time(accuracies(ahead, {}))
     assert found is holds
     assert "3 seeds" in measured
 
@@ -268,7 +268,7 @@ def test_sfl_is_faster_if_it_is_ahead_always_and_surely_so_at_its_end(ahead, hol
     ("sfl", "fedavg", "holds"), [(SURE, SURE, True), (SURE, UNSURE, False), (AGAINST, SURE, False)]
 )
 def test_more_devices_are_worse_if_surely_so_for_both_schemes(sfl, fedavg, holds):
-    measured, found = more_devices_are_worse(accuracies([], {"sfl": sfl, "fedavg": fedavg}))
+    measured, found = judge_number_of_devices(accuracies([], {"sfl": sfl, "fedavg": fedavg}))
     assert found is holds
     assert "± 10.0 points" in measured
 
@@ -299,7 +299,7 @@ def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_with
         "panels": panels,
         "non_iid_gains_over_iid": [{"dataset": "digits"} | more],
     }
-    measured, found = deeper_splits_are_worse({10: data})
+    measured, found = judge_split_depth({10: data})
     assert found is holds
     assert "ℓ = 4, 15: digits: IID 90.0, 80.0 %" in measured
 
@@ -307,7 +307,7 @@ def test_deeper_splits_are_worse_if_surely_so_with_both_partitions_and_more_with
 @pytest.mark.parametrize(("mean", "holds"), [(0.5, True), (-0.5, False)])
 def test_with_one_seed_the_difference_itself_decides_and_it_is_said(mean, holds):
     lone = {"mean": mean, "half_width": None, "least": mean, "seeds": 1}
-    measured, found = more_devices_are_worse(accuracies([], {"sfl": lone, "fedavg": lone}))
+    measured, found = judge_number_of_devices(accuracies([], {"sfl": lone, "fedavg": lone}))
     assert found is holds
     assert "(one seed)" in measured
 
@@ -316,7 +316,7 @@ def test_with_one_seed_the_difference_itself_decides_and_it_is_said(mean, holds)
 def test_with_two_seeds_each_must_show_it(least, holds):
     """Student's interval of two is nine times as wide as they are apart: a second seed that agrees must not undo the first."""
     pair = {"mean": 0.3, "half_width": 1.3, "least": least, "seeds": 2}
-    measured, found = more_devices_are_worse(accuracies([], {"sfl": pair, "fedavg": pair}))
+    measured, found = judge_number_of_devices(accuracies([], {"sfl": pair, "fedavg": pair}))
     assert found is holds
     assert f"30.0 points (two seeds, at least {100 * least:.1f})" in measured
 
@@ -326,5 +326,6 @@ def test_curves_of_several_numbers_of_seeds_are_told_apart():
     panel = drawn[9]["panels"][1]
     panel["fedavg"] = panel["fedavg"] | {"seeds": 1}
     assert (
-        "one seed (20 devices, digits, FedAvg), 3 seeds elsewhere" in faster_than_fedavg(drawn)[0]
+        "one seed (20 devices, digits, FedAvg), 3 seeds elsewhere"
+        in judge_accuracy_over_time(drawn)[0]
     )

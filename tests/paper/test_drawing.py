@@ -18,8 +18,8 @@ from matplotlib.patches import Rectangle
 
 from airsplit import __version__
 from airsplit.core.errors import FileProblem, InvalidValue
-from airsplit.paper import accuracies, fig10, fig13, fig14
-from airsplit.paper.claims import STATEMENTS, judged
+from airsplit.paper import fig10, fig13, fig14, studies
+from airsplit.paper.claims import STATEMENTS, judge_claims
 from airsplit.paper.figures import FIGURES, Scale, draw, draw_one
 from airsplit.plots import style
 
@@ -41,10 +41,10 @@ def let_training_be_tiny(patch: pytest.MonkeyPatch) -> None:
         "training.iterations_per_round": 1,
         "training.batch_size": 2,
     }
-    patch.setattr(accuracies, "BASE", small | {"training.evaluate_devices": 1})
-    patch.setattr(accuracies, "SEEDS", 2)
-    patch.setattr(accuracies, "JOBS", 1)
-    patch.setattr(accuracies, "SMOKE", replace(accuracies.SMOKE, devices=(2, 3), limits=(4, 15)))
+    patch.setattr(studies, "BASE", small | {"training.evaluate_devices": 1})
+    patch.setattr(studies, "SEEDS", 2)
+    patch.setattr(studies, "JOBS", 1)
+    patch.setattr(studies, "SMOKE", replace(studies.SMOKE, devices=(2, 3), limits=(4, 15)))
     for figure in (fig10, fig14):
         patch.setattr(figure, "DEVICES", 3)
 
@@ -231,7 +231,7 @@ def test_no_file_is_left_half_written(folder):
 
 
 def test_every_claim_is_carried_by_a_figure_and_judged(folder):
-    claims = judged({number: numbers_of(folder, number) for number in FIGURES})
+    claims = judge_claims({number: numbers_of(folder, number) for number in FIGURES})
     assert [claim.id for claim in claims] == [statement.id for statement in STATEMENTS]
     for claim in claims:
         assert claim.measured.endswith(".")
@@ -348,7 +348,7 @@ def test_an_unknown_scale_is_refused(tmp_path):
 def test_a_file_in_the_way_is_refused_before_any_work(tmp_path):
     (tmp_path / "out").write_text("in the way")
     told: list[str] = []
-    with pytest.raises(FileProblem, match="cannot be made a folder"):
+    with pytest.raises(FileProblem, match="cannot create the folder"):
         draw(None, tmp_path / "out", "smoke", told.append)
     assert told == []
 

@@ -1,10 +1,11 @@
 r"""The paper's convergence expression and its rule for the deepest split L̂.
 
-The theorem behind them is not true as stated.  Take K = 2 devices with one scalar layer that stays personal (ℓ = L = 1) and the losses
-F₁(w) = (w - 1)²/2, F₂(w) = (w + 1)²/2.  Each device goes to its own optimum, so that the mean global loss (F₁ + F₂)/2 at the K models
-stays ½ above its least value, while the right-hand side goes to zero with T.  The proof uses F_k(w̄_k) ≥ F*, which holds for one common
-w̄, not for K personal ones.  So the expression is offered under its own name and never as a bound.  Its message stands in words: the
-deeper the split, the less is averaged.
+The theorem behind them is not true as stated. Take K = 2 devices with one scalar layer that stays
+personal (ℓ = L = 1) and the losses F₁(w) = (w - 1)²/2, F₂(w) = (w + 1)²/2. Each device reaches its
+own optimum, so the mean global loss (F₁ + F₂)/2 at the K models stays ½ above its minimum, while the
+right-hand side goes to zero as T grows. The proof uses F_k(w̄_k) ≥ F*, which holds for one common w̄,
+not for K personal ones. So the expression has its own name and is never called a bound. Its message
+holds in words: the deeper the split, the less is averaged.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from airsplit.core.errors import InvalidValue, require_integer, require_number
 
 
 def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) -> int:
-    r"""The paper's rule for L̂: the largest ℓ with ℓ (1 - 1/K) Φ² ≤ Φ̂², at most `layers`; with one device, all of them.
+    r"""Return L̂ by the paper's rule: the largest ℓ ≤ `layers` with ℓ (1 - 1/K) Φ² ≤ Φ̂².
 
-    limit        Φ̂², what the gradient term may grow to
-    phi_squared  Φ² = Z² + σ²
+    With one device, this is `layers`.
+
+    Args:
+        limit: Φ̂², the limit of the gradient term.
+        phi_squared: Φ² = Z² + σ².
+        devices: K.
+        layers: L.
 
     >>> split_limit(limit=8.0, phi_squared=1.0, devices=20, layers=20)
     8
@@ -30,10 +36,12 @@ def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) 
     if devices == 1:
         return layers
     growth = (1 - 1 / devices) * phi_squared
+    # A limit that is a multiple of the growth but for rounding allows that layer.
     deepest = math.floor(min(layers, limit / growth * (1 + 1e-12)))
     if deepest < 1:
         raise InvalidValue(
-            f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, got {limit:g}; raise it"
+            f"limit must be at least (1 - 1/K)·phi_squared = {growth:g} to allow the first split, "
+            f"got {limit:g}; raise it"
         )
     return deepest
 
@@ -52,17 +60,39 @@ def paper_convergence_expression(
     heterogeneity: float,
     initial_distance_squared: float,
 ) -> float:
-    r"""The right-hand side of the paper's theorem after T iterations; an expression, not a bound (see the module's text).
+    r"""Return the right-hand side of the paper's theorem. It is not a bound, see the module.
 
         α/(γ + T) · [2P/μ + μ(γ + 1)/2 · Δ₁],   α = β/μ,  γ = max(8α, E),
         P = 2(E-1)² L Z² + 6βΓ + ℓZ² + (L-ℓ)Z²/K + ℓσ² + (L-ℓ)σ²/K
 
-    iterations T, split ℓ = max ℓ_k, layers L, devices K, iterations_per_round E, smoothness β, strong_convexity μ, gradient_squared Z²,
-    gradient_variance σ², heterogeneity Γ, initial_distance_squared Δ₁.  The statement has 6βΓ and γ where the appendix has 4βΓ and
-    γ - 1; this is the statement.
+    The theorem's statement has 6βΓ and γ where the appendix has 4βΓ and γ - 1; this is the statement.
 
-    >>> paper_convergence_expression(iterations=0, split=1, layers=1, devices=2, iterations_per_round=1, smoothness=1.0,
-    ...     strong_convexity=1.0, gradient_squared=1.0, gradient_variance=0.0, heterogeneity=0.0, initial_distance_squared=0.0)
+    Args:
+        iterations: T.
+        split: Deepest split, ℓ = max ℓ_k.
+        layers: L.
+        devices: K.
+        iterations_per_round: E.
+        smoothness: β.
+        strong_convexity: μ.
+        gradient_squared: Z².
+        gradient_variance: σ².
+        heterogeneity: Γ.
+        initial_distance_squared: Δ₁.
+
+    >>> paper_convergence_expression(
+    ...     iterations=0,
+    ...     split=1,
+    ...     layers=1,
+    ...     devices=2,
+    ...     iterations_per_round=1,
+    ...     smoothness=1.0,
+    ...     strong_convexity=1.0,
+    ...     gradient_squared=1.0,
+    ...     gradient_variance=0.0,
+    ...     heterogeneity=0.0,
+    ...     initial_distance_squared=0.0,
+    ... )
     0.25
     """
     require_integer("iterations", iterations, low=0)
@@ -78,9 +108,12 @@ def paper_convergence_expression(
     distance2 = require_number("initial_distance_squared", initial_distance_squared, low=0)
     if mu > beta:
         raise InvalidValue(f"strong_convexity must be at most smoothness, got {mu:g} > {beta:g}")
-    E, K, L, ell = iterations_per_round, devices, layers, split
+    E = iterations_per_round
+    K = devices
+    L = layers
+    ell = split
     alpha = beta / mu
     gamma = max(8 * alpha, E)
-    spread = (ell + (L - ell) / K) * (Z_squared + sigma2)
-    P = 2 * (E - 1) ** 2 * L * Z_squared + 6 * beta * Gamma + spread
+    averaging = (ell + (L - ell) / K) * (Z_squared + sigma2)
+    P = 2 * (E - 1) ** 2 * L * Z_squared + 6 * beta * Gamma + averaging
     return alpha / (gamma + iterations) * (2 * P / mu + mu * (gamma + 1) / 2 * distance2)

@@ -1,4 +1,4 @@
-"""Figure: what one figure of the paper declares."""
+"""The declaration of one figure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from matplotlib.figure import Figure as Canvas
 
 from airsplit.paper.sweeps import Progress, Scale
 
+# Numbers and settings of a figure, ready for JSON. Drawing reads nothing else.
 Data = dict[str, Any]
-"""A figure's numbers and settings, ready for JSON; a drawing reads nothing else."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its number in the paper (12 and above are ours), how its numbers are made, and how they are drawn.
+    """A figure of the paper, or one of ours.
 
-    trains   whether its numbers come from trainings, which at the scale of the paper take a GPU
+    Attributes:
+        number: Number in the paper; 12 and above are ours.
+        title: Title in the table of figures.
+        compute: Computes the numbers.
+        draw: Draws them.
+        trains: Whether the numbers come from training, which needs a GPU at the paper's scale.
     """
 
     number: int
@@ -29,5 +34,5 @@ class Figure:
 
     @property
     def stem(self) -> str:
-        """What its files are called: fig03, fig12."""
+        """Name of the figure's files, as fig03."""
         return f"fig{self.number:02d}"

@@ -1,4 +1,4 @@
-"""Figure 3: work and output size of each AlexNet layer.  Carries C1 and C2."""
+"""Figure 3: work and output size of each AlexNet layer.  For claims C1 and C2."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KINDS = {
 }
 
 
-def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing random, nothing slow
-    """The profile, layer by layer."""
+def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - neither random nor slow
+    """Return the profile, layer by layer."""
     profile = load_shipped_profile("alexnet")
     return {
         "settings": {
@@ -40,9 +40,9 @@ def compute(scale: Scale, progress: Progress) -> Data:  # noqa: ARG001 - nothing
 
 
 def draw(data: Data) -> Canvas:
-    """Two rows of points, one kind of marker for each kind of layer.
+    """Draw two rows of points, with a marker for each kind of layer.
 
-    The axes are logarithmic, where a bar's length would depend on where the axis happens to begin.
+    Points, not bars: on a logarithmic axis, the length of a bar depends on where the axis starts.
     """
     figure, axes = style.make_figure(2, 1, 3.5, sharex=True)
     kinds = [kind_of(name) for name in data["layers"]]
@@ -70,7 +70,7 @@ def draw(data: Data) -> Canvas:
 
 
 def kind_of(layer: str) -> str:
-    """conv2 is a conv."""
+    """Return the kind of a layer, as conv for conv2."""
     return layer.rstrip("0123456789")
 
 

@@ -1,4 +1,4 @@
-"""Figure 6: split point against device speed for several L̂.  Carries C6."""
+"""Figure 6: split point against device speed for several L̂.  For claim C6."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from airsplit.paper.sweeps import (
     Progress,
     Scale,
     band,
+    describe_settings,
+    make_planner,
     over_fleets,
-    picked,
-    planner,
-    settings,
+    select,
 )
 from airsplit.planning.arguments import make_problem
 from airsplit.plots import style
@@ -41,32 +41,38 @@ COLORS = (palette.INK, palette.RED, palette.GREEN, palette.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """All devices of a fleet at one speed; a curve for each model, method and L̂.
+    """Compute a curve for each model, method and L̂, with all devices of a fleet at one speed.
 
-    The paper gives the speed as a frequency, at one MAC a cycle.
+    The paper states the speed as a frequency, at one MAC per cycle.
     """
     panels: list[dict[str, Any]] = []
     for model in LIMITS:
         progress(f"{model}, {len(LIMITS[model])} limits")
-        panels += _panels(model, scale.fleets)
+        panels += _compute_panels(model, scale.fleets)
     profiles = {model: load_shipped_profile(model) for model in LIMITS}
-    own = {"batch_size": BATCH_SIZE, "mean_distance_m": DISTANCE_M, "methods": METHODS}
+    settings = describe_settings(
+        scale.fleets,
+        profiles,
+        batch_size=BATCH_SIZE,
+        mean_distance_m=DISTANCE_M,
+        methods=METHODS,
+    )
     return {
-        "settings": settings(scale.fleets, profiles, **own),
+        "settings": settings,
         "macs_per_second": MACS_PER_SECOND,
         "panels": panels,
     }
 
 
-def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
+def _compute_panels(model: str, fleets: int) -> list[dict[str, Any]]:
     profile = load_shipped_profile(model)
-    splits = {limit: _splits(profile, limit, fleets) for limit in LIMITS[model]}
+    splits = {limit: _plan_splits(profile, limit, fleets) for limit in LIMITS[model]}
     return [
         {
             "model": model,
             "method": method,
             "curves": [
-                _curve(profile, limit, splits[limit][method], splits[None][method])
+                _summarize(profile, limit, splits[limit][method], splits[None][method])
                 for limit in LIMITS[model]
             ],
         }
@@ -74,17 +80,24 @@ def _panels(model: str, fleets: int) -> list[dict[str, Any]]:
     ]
 
 
-def _splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, Ints]:
-    """Speeds × fleets × devices, of each method."""
-    plan = planner(profile, METHODS, limit)
-    points = [over_fleets(fleets, DISTANCE_M, 1 / speed, plan) for speed in MACS_PER_SECOND]
-    return {m: np.array([[p.splits for p in row] for row in picked(points, m)]) for m in METHODS}
+def _plan_splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, Ints]:
+    """Return the splits of each method, as speeds × fleets × devices."""
+    plan_fleet = make_planner(profile, METHODS, limit)
+    points = [over_fleets(fleets, DISTANCE_M, 1 / speed, plan_fleet) for speed in MACS_PER_SECOND]
+    return {
+        method: np.array([[plan.splits for plan in row] for row in select(points, method)])
+        for method in METHODS
+    }
 
 
-def _curve(profile: Profile, limit: int | None, splits: Ints, free: Ints) -> dict[str, Any]:
-    """One L̂.  If it changed nothing until it binds, `mean_split_over_all` would equal `unlimited_capped_over_all`.
+def _summarize(
+    profile: Profile, limit: int | None, splits: Ints, unlimited: Ints
+) -> dict[str, Any]:
+    """Summarize the splits under one L̂.
 
-    `differs_before_limit` is the share of devices that are short of the limit, yet split elsewhere than without it.
+    If L̂ changed nothing before it binds, `mean_split_over_all` would equal
+    `unlimited_capped_over_all`. `differs_before_limit` is the fraction of devices that split
+    before the limit, but elsewhere than without it.
     """
     reach = reachable_split(profile, limit)
     return {
@@ -92,13 +105,13 @@ def _curve(profile: Profile, limit: int | None, splits: Ints, free: Ints) -> dic
         "reachable_split": reach,
         "mean_split": band(splits.mean(axis=2)),
         "mean_split_over_all": splits.mean(axis=(1, 2)),
-        "unlimited_capped_over_all": np.minimum(free, reach).mean(axis=(1, 2)),
-        "differs_before_limit": ((splits < reach) & (splits != free)).mean(axis=(1, 2)),
+        "unlimited_capped_over_all": np.minimum(unlimited, reach).mean(axis=(1, 2)),
+        "differs_before_limit": ((splits < reach) & (splits != unlimited)).mean(axis=(1, 2)),
     }
 
 
 def reachable_split(profile: Profile, limit: int | None) -> int:
-    """The deepest split within a limit that is ever worth taking.
+    """Return the deepest split within a limit that can be optimal.
 
     >>> reachable_split(load_shipped_profile("vgg16"), 6)  # layer 6 sends more than layer 5
     5
@@ -108,7 +121,7 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
 
 
 def draw(data: Data) -> Canvas:
-    """Models side by side, the paper's algorithm above the exact optimum."""
+    """Draw models side by side, the paper's algorithm above the exact optimum."""
     figure, axes = style.make_figure(2, 2, 4.6, sharex=True, sharey="col")
     billions = [speed / 1e9 for speed in data["macs_per_second"]]
     for panel, cell in zip(data["panels"], axes.T.ravel(), strict=True):
@@ -130,19 +143,21 @@ def draw(data: Data) -> Canvas:
         ),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=2, columnspacing=1)
-    given = data["settings"]
+    settings = data["settings"]
     style.add_caption(
         figure,
-        f"All devices of one speed at {given['mean_distance_m']} m, batch {given['batch_size']}, "
-        f"mean split over {given['devices']} devices of {given['fleets']} fleets. Where solid and dotted differ, L̂ changes plans before "
-        f"it binds. No limit: any split that leaves a parameter to be averaged.{_short_of_limit(data)}",
+        f"All devices of one speed at {settings['mean_distance_m']} m, "
+        f"batch {settings['batch_size']}, mean split over {settings['devices']} devices of "
+        f"{settings['fleets']} fleets. Where solid and dotted differ, L̂ changes plans before it "
+        "binds. No limit: any split that leaves a parameter to be averaged."
+        + _describe_unreachable_limits(data),
     )
     return figure
 
 
-def _short_of_limit(data: Data) -> str:
-    """Name the limits that no plan ever reaches."""
-    found = {
+def _describe_unreachable_limits(data: Data) -> str:
+    """Return a sentence for each limit that no plan reaches."""
+    unreachable = {
         (style.MODEL_NAMES[panel["model"]], curve["max_split"], curve["reachable_split"])
         for panel in data["panels"]
         for curve in panel["curves"]
@@ -150,7 +165,7 @@ def _short_of_limit(data: Data) -> str:
     }
     return "".join(
         f" {model} with L̂ = {limit} stops at {reach}, where less is sent."
-        for model, limit, reach in sorted(found)
+        for model, limit, reach in sorted(unreachable)
     )
 
 

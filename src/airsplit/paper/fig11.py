@@ -1,4 +1,4 @@
-"""Figure 11: latency of a round against the split point, all devices cut there.  Carries C12."""
+"""Figure 11: latency of a round against the split point, all devices cut there.  For claim C12."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from matplotlib.figure import Figure as Canvas
 from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, split_round
-from airsplit.paper.sweeps import UNIFORM_PACE, Progress, Scale, band, over_fleets, settings
+from airsplit.paper.sweeps import (
+    UNIFORM_PACE,
+    Progress,
+    Scale,
+    band,
+    describe_settings,
+    over_fleets,
+)
 from airsplit.planning.round_time import Round
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
@@ -22,30 +29,33 @@ COLORS = (palette.BLUE, palette.GREEN, palette.RED)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """For each model and distance the latency at every split; at the last one nothing is averaged."""
+    """Compute the latency at each split, for each model and distance.
+
+    At the last split nothing is averaged.
+    """
     profiles = {model: load_shipped_profile(model) for model in MODELS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(profile)} splits")
-        curves = [_curve(profile, distance, scale.fleets) for distance in DISTANCES_M]
+        curves = [_time_splits(profile, distance, scale.fleets) for distance in DISTANCES_M]
         models.append({"model": model, "layers": profile.names, "curves": curves})
-    own = {
-        "samples": SAMPLES,
-        "batch_size": BATCH_SIZE,
-        "iterations_per_round": ITERATIONS,
-        "method": "fixed",
-    }
-    return {
-        "settings": settings(scale.fleets, profiles, seconds_per_mac=UNIFORM_PACE, **own),
-        "models": models,
-    }
+    settings = describe_settings(
+        scale.fleets,
+        profiles,
+        seconds_per_mac=UNIFORM_PACE,
+        samples=SAMPLES,
+        batch_size=BATCH_SIZE,
+        iterations_per_round=ITERATIONS,
+        method="fixed",
+    )
+    return {"settings": settings, "models": models}
 
 
-def _curve(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
-    def at_every_split(fleet: Fleet) -> list[Round]:
+def _time_splits(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
+    def time_splits(fleet: Fleet) -> list[Round]:
         return [split_round(profile, fleet, split) for split in range(1, len(profile) + 1)]
 
-    rounds = over_fleets(fleets, distance_m, UNIFORM_PACE, at_every_split)
+    rounds = over_fleets(fleets, distance_m, UNIFORM_PACE, time_splits)
     by_split = list(zip(*rounds, strict=True))
     return {
         "mean_distance_m": distance_m,
@@ -55,17 +65,18 @@ def _curve(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
 
 
 def draw(data: Data) -> Canvas:
-    """One model above the other."""
+    """Draw one model above the other."""
     figure, axes = style.make_figure(len(data["models"]), 1, 5.0)
     for cell, entry in zip(axes[:, 0], data["models"], strict=True):
         _draw_model(cell, entry)
     axes[0, 0].legend(loc="upper right", title="mean distance", title_fontsize=6.5)
-    given = data["settings"]
+    settings = data["settings"]
     style.add_caption(
         figure,
-        f"All devices cut at one split, optimal shares; a round is {given['iterations_per_round']} iterations of batch "
-        f"{given['batch_size']}. max E[τ], {style.describe_sample(given)}. Rings: the best split; at the last split nothing is "
-        "averaged.",
+        "All devices cut at one split, optimal shares; a round is "
+        f"{settings['iterations_per_round']} iterations of batch {settings['batch_size']}. "
+        f"max E[τ], {style.describe_sample(settings)}. Rings: the best split; at the last split "
+        "nothing is averaged.",
     )
     return figure
 
@@ -86,18 +97,12 @@ def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
             color=color,
         )
     style.set_log_scale(axes.yaxis)
-    crowded = len(entry["layers"]) > 20
-    shown = [
-        i
-        for i, name in zip(x, entry["layers"], strict=True)
-        if not (crowded and name.startswith("relu"))
-    ]
-    axes.set_xticks(
-        shown,
-        [entry["layers"][i - 1] for i in shown],
-        rotation=90,
-        fontsize=5.5 if crowded else 6.5,
-    )
+    ticks = dict(zip(x, entry["layers"], strict=True))
+    font_size = 6.5
+    if len(ticks) > 20:
+        ticks = {split: name for split, name in ticks.items() if not name.startswith("relu")}
+        font_size = 5.5
+    axes.set_xticks(list(ticks), list(ticks.values()), rotation=90, fontsize=font_size)
     axes.set_xlim(0.4, len(entry["layers"]) + 0.6)
     axes.set_ylabel("latency of a round [s]")
     axes.set_title(style.MODEL_NAMES[entry["model"]], loc="left")

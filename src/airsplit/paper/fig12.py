@@ -15,10 +15,10 @@ from airsplit.paper.sweeps import (
     Progress,
     Scale,
     band,
+    describe_settings,
+    make_planner,
     over_fleets,
-    picked,
-    planner,
-    settings,
+    select,
 )
 from airsplit.plots import style
 from airsplit.system.profile import Profile, load_shipped_profile
@@ -33,21 +33,31 @@ COLORS = (palette.BLUE, palette.GREEN, palette.RED, palette.INK)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """For each model and L̂: best and last plan of the alternation over the optimum, and how many fleets cycle."""
+    """Compute, for each model and L̂, how far the alternation is from the optimum.
+
+    The best and the last plan that it visits, and the fraction of fleets on which it cycles.
+    """
     profiles = {model: load_shipped_profile(model) for model in LIMITS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(DISTANCES_M)} distances")
-        curves = [_curve(profile, limit, scale.fleets) for limit in LIMITS[model]]
+        curves = [_compare_with_optimum(profile, limit, scale.fleets) for limit in LIMITS[model]]
         models.append({"model": model, "curves": curves})
-    own = {"batch_size": BATCH_SIZE, "seconds_per_mac": UNIFORM_PACE, "methods": ("paper", "exact")}
-    given = settings(scale.fleets, profiles, **own)
-    return {"settings": given, "mean_distances_m": DISTANCES_M, "models": models}
+    settings = describe_settings(
+        scale.fleets,
+        profiles,
+        batch_size=BATCH_SIZE,
+        seconds_per_mac=UNIFORM_PACE,
+        methods=("paper", "exact"),
+    )
+    return {"settings": settings, "mean_distances_m": DISTANCES_M, "models": models}
 
 
-def _curve(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
-    plan = planner(profile, ("paper",), limit)
-    points = picked([over_fleets(fleets, d, UNIFORM_PACE, plan) for d in DISTANCES_M], "paper")
+def _compare_with_optimum(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
+    plan_fleet = make_planner(profile, ("paper",), limit)
+    points = select(
+        [over_fleets(fleets, d, UNIFORM_PACE, plan_fleet) for d in DISTANCES_M], "paper"
+    )
     best = np.array([[p.objective_s / p.lower_bound_s for p in row] for row in points])
     last = np.array([[p.history[-1] / p.lower_bound_s for p in row] for row in points])
     return {
@@ -63,7 +73,7 @@ def _curve(profile: Profile, limit: int | None, fleets: int) -> dict[str, Any]:
 
 
 def draw(data: Data) -> Canvas:
-    """The ratio above, the share of fleets that cycle below; models side by side."""
+    """Draw the ratio above and the fraction of fleets that cycle below; models side by side."""
     figure, axes = style.make_figure(2, len(data["models"]), 4.0, sharex=True, sharey="row")
     x = data["mean_distances_m"]
     for (above, below), entry in zip(axes.T, data["models"], strict=True):
@@ -80,10 +90,11 @@ def draw(data: Data) -> Canvas:
         below.set_xlabel("mean distance [m]")
     axes[0, 0].set_ylabel("max E[τ], paper ÷ exact")
     axes[1, 0].set_ylabel("fleets that cycle [%]")
-    given = data["settings"]
+    settings = data["settings"]
     style.add_caption(
         figure,
-        f"The best plan that the paper's alternation visits, over the optimum. Batch {given['batch_size']}, {style.describe_sample(given)}.",
+        "The best plan that the paper's alternation visits, over the optimum. "
+        f"Batch {settings['batch_size']}, {style.describe_sample(settings)}.",
     )
     return figure
 

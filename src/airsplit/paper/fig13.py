@@ -15,10 +15,10 @@ from airsplit.paper.sweeps import (
     Progress,
     Scale,
     band,
+    describe_settings,
+    make_planner,
     over_fleets,
-    picked,
-    planner,
-    settings,
+    select,
 )
 from airsplit.plots import style
 from airsplit.system.profile import load_shipped_profile
@@ -35,28 +35,36 @@ METHOD_NAMES = {"paper": "the paper's algorithm", "exact": "exact", "expected-ma
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """For each model and L̂: E[max] of every method over the best bound that any of them has, which holds for all."""
-    panels = [_panel(model, limit, scale.certified_fleets, progress) for model, limit in CASES]
+    """Compute, for each model and L̂, E[max] of each method over the best bound of any of them.
+
+    That bound holds for all methods.
+    """
+    panels = [
+        _compare_methods(model, limit, scale.certified_fleets, progress) for model, limit in CASES
+    ]
     profiles = {model: load_shipped_profile(model) for model in dict(CASES)}
-    own = {
-        "batch_size": BATCH_SIZE,
-        "seconds_per_mac": UNIFORM_PACE,
-        "methods": tuple(METHODS),
-        "certify": True,
-    }
-    given = settings(scale.certified_fleets, profiles, **own)
-    return {"settings": given, "mean_distances_m": DISTANCES_M, "panels": panels}
+    settings = describe_settings(
+        scale.certified_fleets,
+        profiles,
+        batch_size=BATCH_SIZE,
+        seconds_per_mac=UNIFORM_PACE,
+        methods=tuple(METHODS),
+        certify=True,
+    )
+    return {"settings": settings, "mean_distances_m": DISTANCES_M, "panels": panels}
 
 
-def _panel(model: str, limit: int | None, fleets: int, progress: Progress) -> dict[str, Any]:
-    plan = planner(load_shipped_profile(model), METHODS, limit)
+def _compare_methods(
+    model: str, limit: int | None, fleets: int, progress: Progress
+) -> dict[str, Any]:
+    plan_fleet = make_planner(load_shipped_profile(model), METHODS, limit)
     points = []
     for distance in DISTANCES_M:
         progress(f"{model}, L̂ = {limit or 'none'}, {distance} m")
-        points.append(over_fleets(fleets, distance, UNIFORM_PACE, plan))
-    bound = np.array([[p.lower_bound_s for p in row] for row in picked(points, "expected-max")])
+        points.append(over_fleets(fleets, distance, UNIFORM_PACE, plan_fleet))
+    bound = np.array([[p.lower_bound_s for p in row] for row in select(points, "expected-max")])
     expected = {
-        m: np.array([[p.expected_latency_s for p in row] for row in picked(points, m)])
+        m: np.array([[p.expected_latency_s for p in row] for row in select(points, m)])
         for m in METHODS
     }
     return {
@@ -72,7 +80,7 @@ def _panel(model: str, limit: int | None, fleets: int, progress: Progress) -> di
 
 
 def draw(data: Data) -> Canvas:
-    """A panel for each model and L̂."""
+    """Draw a panel for each model and L̂."""
     figure, axes = style.make_figure(2, 2, 4.0, sharex=True, sharey="row")
     for cell, panel in zip(axes.ravel(), data["panels"], strict=True):
         for (method, color), width in zip(
@@ -90,7 +98,9 @@ def draw(data: Data) -> Canvas:
                 linewidth=width,
                 label=METHOD_NAMES[method],
             )
-        limit = "no limit" if panel["max_split"] is None else f"L̂ = {panel['max_split']}"
+        limit = "no limit"
+        if panel["max_split"] is not None:
+            limit = f"L̂ = {panel['max_split']}"
         cell.set_title(f"{style.MODEL_NAMES[panel['model']]}, {limit}")
         style.set_log_scale(cell.xaxis, data["mean_distances_m"])
     for cell in axes[1]:
@@ -98,10 +108,10 @@ def draw(data: Data) -> Canvas:
     quantity = "E[max τ], the mean time until the last device is done,\nabove its lower bound [%]"
     figure.supylabel(quantity, fontsize=style.RC_PARAMS["axes.labelsize"])
     style.add_shared_legend(figure, axes[0, 0], len(METHODS))
-    given = data["settings"]
+    settings = data["settings"]
     note = "Zero is the certified lower bound on E[max τ]: no plan with fixed shares is below it."
     style.add_caption(
-        figure, f"{note} Batch {given['batch_size']}, {style.describe_sample(given)}."
+        figure, f"{note} Batch {settings['batch_size']}, {style.describe_sample(settings)}."
     )
     return figure
 

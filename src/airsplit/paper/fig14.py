@@ -1,7 +1,8 @@
-"""Figure 14 (ours): latency against accuracy as the limit on the split is swept: the guide to L̂ that the theorem is not.
+"""Figure 14 (ours): latency against accuracy as the limit on the split is swept.
 
-Accuracy depends on the splits only through the deepest one, below which nothing is averaged: one training for each serves all distances,
-and the virtual clock says when its rounds end.
+This is how to choose L̂; the paper's theorem is not. Accuracy depends on the splits only through the
+deepest one, up to which nothing is averaged. So one training for each deepest split serves all
+distances, and the virtual clock says when its rounds end.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from matplotlib.ticker import FuncFormatter
 from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.models.profiling import profile_scenario
-from airsplit.paper.accuracies import DEVICES, Case, Study, round_ends, study_of
+from airsplit.paper.claim_text import describe_length, describe_tests
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.jobs import FRONTS_EVERY, PARTITIONS
+from airsplit.paper.studies import DEVICES, Case, Study, find_round_ends, get_study
 from airsplit.paper.sweeps import Progress, Scale
-from airsplit.paper.wording import length_of_training, tested_text
 from airsplit.planning.methods import plan
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 
 DISTANCES_M = (400.0, 800.0)
+# Ways to train: title, color, and arguments of their case.
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sfl": ("SFL", palette.BLUE, {"algorithm": "sfl"}),
     "averaged": (
@@ -37,15 +39,21 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "splitfed": ("SplitFed V1", palette.PURPLE, {"algorithm": "splitfed-v1"}),
     "fedavg": ("FedAvg", palette.ORANGE, {"algorithm": "fedavg"}),
 }
-"""Ways to train: title, color, and what they are."""
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """For each distance, limit and way to train: how long a round takes, the accuracy at the end, and the time to each target."""
-    study = study_of(scale)
+    """Compute the time of a round, the final accuracy, and the time to each target.
+
+    For each distance, limit and way to train.
+    """
+    study = get_study(scale)
     sweep = study.sweep
-    plans = {(d, limit): _deepest(study, d, limit) for d in DISTANCES_M for limit in sweep.limits}
-    asked = [
+    plans = {
+        (d, limit): _find_deepest_split(study, d, limit)
+        for d in DISTANCES_M
+        for limit in sweep.limits
+    }
+    keys = [
         (dataset, part, way, distance, limit)
         for dataset in sweep.datasets
         for part in PARTITIONS
@@ -56,42 +64,46 @@ def compute(scale: Scale, progress: Progress) -> Data:
             way == "averaged" and plans[distance, limit] not in (sweep.splits[0], sweep.splits[-1])
         )
     ]
-    cases = {key: _case(*key[:3], plans[key[3:]]) for key in asked}
-    found = study.trained(cases.values(), progress)
-    ends = dict[tuple[object, ...], Floats]()
+    cases = {key: _make_case(*key[:3], plans[key[3:]]) for key in keys}
+    trials = study.train(cases.values(), progress)
+    round_ends: dict[tuple[object, ...], Floats] = {}
     points = []
     for (dataset, part, way, distance, limit), case in cases.items():
-        timed = (dataset, way, distance, limit)  # the clock does not know who holds which samples
-        if timed not in ends:
+        # The clock does not depend on the partition.
+        clock_key = (dataset, way, distance, limit)
+        if clock_key not in round_ends:
             progress(f"the clock of {WAYS[way][0]} on {dataset}, {distance:g} m, L̂ = {limit}")
-            ends[timed] = _ends(study, case, distance, limit)
-        where = {
+            planned = study.scenario(case).replace(**_plan_settings(distance, limit))
+            round_ends[clock_key] = find_round_ends(planned)
+        point = {
             "dataset": dataset,
             "partition": part,
             "way": way,
             "mean_distance_m": distance,
             "max_split": limit,
+            "deepest_split": plans[distance, limit],
         }
         points.append(
-            where
-            | {"deepest_split": plans[distance, limit]}
-            | _timed(found[case], ends[timed], sweep.targets[dataset])
+            point | _summarize(trials[case], round_ends[clock_key], sweep.targets[dataset])
         )
-    given = study.settings() | {
+    settings = study.settings() | {
         "devices": DEVICES,
         "max_splits": list(sweep.limits),
         "targets": dict(sweep.targets),
     }
-    return {"settings": given, "points": points}
+    return {"settings": settings, "points": points}
 
 
-def _case(dataset: str, part: str, way: str, split: int) -> Case:
-    """What is trained; where all layers are averaged after each round, the split changes the clock only."""
+def _make_case(dataset: str, part: str, way: str, split: int) -> Case:
+    """Return the case to train.
+
+    If all layers are averaged after each round, the split changes only the clock.
+    """
     case = Case(dataset, devices=DEVICES, partition=part, **WAYS[way][2])
     return replace(case, split=split) if case.algorithm == "sfl" else case
 
 
-def _planned(distance_m: float, limit: int) -> dict[str, Any]:
+def _plan_settings(distance_m: float, limit: int) -> dict[str, Any]:
     return {
         "fleet.mean_distance_m": distance_m,
         "plan.method": "exact",
@@ -100,23 +112,17 @@ def _planned(distance_m: float, limit: int) -> dict[str, Any]:
     }
 
 
-def _deepest(study: Study, distance_m: float, limit: int) -> int:
-    """The deepest split of the exact plan."""
-    given = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(
-        **_planned(distance_m, limit)
+def _find_deepest_split(study: Study, distance_m: float, limit: int) -> int:
+    """Return the deepest split of the exact plan."""
+    scenario = study.scenario(Case(study.sweep.datasets[0], devices=DEVICES)).replace(
+        **_plan_settings(distance_m, limit)
     )
-    return int(
-        plan(profile_scenario(given), given.make_fleet(), **given.plan_arguments()).splits.max()
-    )
+    exact = plan(profile_scenario(scenario), scenario.make_fleet(), **scenario.plan_arguments())
+    return int(exact.splits.max())
 
 
-def _ends(study: Study, case: Case, distance_m: float, limit: int) -> Floats:
-    """When the rounds of a way to train end, with the exact plan."""
-    return round_ends(study.scenario(case).replace(**_planned(distance_m, limit)))
-
-
-def _timed(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str, Any]:
-    """Accuracy at the end, and for each target when it is reached first; None where a seed never reaches it."""
+def _summarize(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str, Any]:
+    """Return the final accuracy, and the time to each target; None if a seed never reaches it."""
     rounds, _, accuracies = trials.curve()
     times = ends[np.minimum(rounds.astype(int), len(ends)) - 1]
     reached = [
@@ -128,17 +134,20 @@ def _timed(trials: Trials, ends: Floats, targets: tuple[float, ...]) -> dict[str
         "test_accuracy": trials.last("test_accuracy"),
         "own_accuracy": trials.last("own_accuracy"),
         "time_to_s": [
-            None if None in each else float(np.mean([time for time in each if time is not None]))
-            for each in reached
+            None if None in times_s else float(np.mean([t for t in times_s if t is not None]))
+            for times_s in reached
         ],
     }
 
 
 def draw(data: Data) -> Canvas:
-    """For each data set a row of accuracies, and one of times to the highest target that is reached; columns: partitions and distances."""
-    given = data["settings"]
+    """Draw, for each data set, a row of accuracies and a row of times to a target.
+
+    The target is the highest that is reached. Columns are partitions and distances.
+    """
+    settings = data["settings"]
     columns = [(part, distance) for part in PARTITIONS for distance in DISTANCES_M]
-    datasets = given["datasets"]
+    datasets = settings["datasets"]
     figure, axes = style.make_figure(
         2 * len(datasets),
         len(columns),
@@ -148,7 +157,9 @@ def draw(data: Data) -> Canvas:
         sharey="row",
     )
     for row, dataset in enumerate(datasets):
-        which = _highest_reached([point for point in data["points"] if point["dataset"] == dataset])
+        which = _find_highest_target(
+            [point for point in data["points"] if point["dataset"] == dataset]
+        )
         for at, (part, distance) in enumerate(columns):
             points = [
                 p
@@ -162,7 +173,7 @@ def draw(data: Data) -> Canvas:
                     below,
                     [p for p in points if p["way"] == way],
                     way,
-                    given["max_splits"],
+                    settings["max_splits"],
                     which,
                 )
             above.set_title(
@@ -171,31 +182,37 @@ def draw(data: Data) -> Canvas:
             )
             above.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
             style.set_log_scale(below.yaxis)
-        target = given["targets"][dataset][which]
+        target = settings["targets"][dataset][which]
         axes[2 * row, 0].set_ylabel("accuracy at\nthe end [%]")
         axes[2 * row + 1, 0].set_ylabel(f"time to\n{100 * target:g} % [s]")
     for cell in axes[-1]:
         cell.set_xlabel("L̂")
         cell.set_xticks(
-            range(len(given["max_splits"])), [str(limit) for limit in given["max_splits"]]
+            range(len(settings["max_splits"])), [str(limit) for limit in settings["max_splits"]]
         )
-        cell.set_xlim(-0.3, len(given["max_splits"]) - 0.7)
+        cell.set_xlim(-0.3, len(settings["max_splits"]) - 0.7)
     style.add_shared_legend(figure, axes[0, 0], len(WAYS))
     style.add_caption(
         figure,
-        f"Exact plans with splits up to L̂, {given['devices']} devices, alexnet32 at width {given['arguments']['width']}, "
-        f"{length_of_training(given)}, batch {given['batch_size']}. {_seeds_text(data)} No mark below: not every seed reaches the target. "
-        f"{tested_text(given)} FedAvg does not depend on L̂.",
+        f"Exact plans with splits up to L̂, {settings['devices']} devices, alexnet32 at width "
+        f"{settings['arguments']['width']}, {describe_length(settings)}, batch "
+        f"{settings['batch_size']}. {_describe_seeds(data)} No mark below: not every seed reaches "
+        f"the target. {describe_tests(settings)} FedAvg does not depend on L̂.",
     )
     return figure
 
 
-def _seeds_text(data: Data) -> str:
-    """Return of how many seeds the marks are: what only this figure shows may have fewer than the rest.
+def _describe_seeds(data: Data) -> str:
+    """Return the number of seeds of the marks: trainings for this figure alone have fewer.
 
-    >>> points = [{"way": "sfl", "deepest_split": split, "partition": "iid", "test_accuracy": [0.9] * n} for split, n in ((4, 3), (8, 1))]
-    >>> _seeds_text({"points": points}), _seeds_text({"points": points[1:]})
-    ('Means and ranges (bars) of 3 seeds for SFL at ℓ = 4; one seed elsewhere.', 'One seed.')
+    >>> def point(split, seeds):
+    ...     accuracies = [0.9] * seeds
+    ...     where = {"way": "sfl", "deepest_split": split, "partition": "iid"}
+    ...     return where | {"test_accuracy": accuracies}
+    >>> _describe_seeds({"points": [point(4, 3), point(8, 1)]})
+    'Means and ranges (bars) of 3 seeds for SFL at ℓ = 4; one seed elsewhere.'
+    >>> _describe_seeds({"points": [point(8, 1)]})
+    'One seed.'
     """
     counts = {len(point["test_accuracy"]) for point in data["points"]}
     if counts == {1}:
@@ -203,36 +220,38 @@ def _seeds_text(data: Data) -> str:
     if len(counts) == 1:
         return f"Means and ranges (bars) of {counts.pop()} seeds."
     several = sorted(counts - {1}, reverse=True)
-    named = "; ".join(
-        f"{count} seeds for {_with_seeds(data['points'], count)}" for count in several
+    groups = "; ".join(
+        f"{count} seeds for {_name_marks(data['points'], count)}" for count in several
     )
-    return f"Means and ranges (bars) of {named}" + ("; one seed elsewhere." if 1 in counts else ".")
+    rest = "; one seed elsewhere" if 1 in counts else ""
+    return f"Means and ranges (bars) of {groups}{rest}."
 
 
-def _with_seeds(points: list[dict[str, Any]], count: int) -> str:
-    """Return which marks have so many seeds, by way to train, and by split or partition where those of a way differ."""
+def _name_marks(points: list[dict[str, Any]], count: int) -> str:
+    """Name the marks with a number of seeds, by split or partition if those of a way differ."""
     names = []
     for way, (title, _, _) in WAYS.items():
-        whole = [point for point in points if point["way"] == way]
-        chosen = [point for point in whole if len(point["test_accuracy"]) == count]
-        if not chosen:
+        of_way = [point for point in points if point["way"] == way]
+        selected = [point for point in of_way if len(point["test_accuracy"]) == count]
+        if not selected:
             continue
-        splits, parts = ({point[key] for point in chosen} for key in ("deepest_split", "partition"))
-        if len(chosen) == len(whole):
+        splits = sorted({point["deepest_split"] for point in selected})
+        partitions = sorted({point["partition"] for point in selected})
+        if len(selected) == len(of_way):
             names.append(title)
-        elif len(chosen) == sum(point["partition"] in parts for point in whole):
-            names.append(
-                f"{title} with {' and '.join(style.PARTITION_NAMES[part] for part in sorted(parts))} data"
-            )
+        elif len(selected) == sum(point["partition"] in partitions for point in of_way):
+            kinds = " and ".join(style.PARTITION_NAMES[partition] for partition in partitions)
+            names.append(f"{title} with {kinds} data")
         else:
-            names.append(f"{title} at ℓ = {', '.join(map(str, sorted(splits)))}")
+            names.append(f"{title} at ℓ = {', '.join(map(str, splits))}")
     return " and ".join(names)
 
 
-def _highest_reached(points: list[dict[str, Any]]) -> int:
-    """Which of the targets is the highest that some way to train reaches; the highest of all where none is.
+def _find_highest_target(points: list[dict[str, Any]]) -> int:
+    """Return the index of the highest target that some way reaches; of the last if none is.
 
-    >>> _highest_reached([{"time_to_s": [3.0, None]}, {"time_to_s": [None, None]}]), _highest_reached([{"time_to_s": [None, None]}])
+    >>> never = {"time_to_s": [None, None]}
+    >>> _find_highest_target([{"time_to_s": [3.0, None]}, never]), _find_highest_target([never])
     (0, 1)
     """
     targets = range(len(points[0]["time_to_s"]))

@@ -1,6 +1,7 @@
-"""Jobs: the trainings behind the figures of accuracy at the scale of the paper, and the file in which those that are done are kept.
+"""Jobs: the trainings behind the figures of accuracy at the paper's scale, and their file.
 
-Eight at a time they take about half an hour of an H200, so each is appended to the file as it ends, and never done twice.
+Eight in parallel take about half an hour of an H200, so each is appended to the file when it ends,
+and never repeated.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
 SEARCHED_SEED = 100
 EVALUATIONS = 12
+# Rounds after which SFL averages fronts in figure 14.
 FRONTS_EVERY = 10
-"""Rounds after which SFL averages fronts, in figure 14."""
+# Accuracy of an untrained model on ten classes.
 GUESSING = 0.1
-"""The accuracy of an untrained model on ten classes."""
-GUESSED: dict[str, Any] = {
+GUESSING_FIELDS: dict[str, Any] = {
     "test_accuracy": GUESSING,
     "test_accuracy_spread": 0.0,
     "test_accuracy_worst": GUESSING,
     "own_accuracy": GUESSING,
 }
-KEPT = (
+# Fields of a record that are kept.
+KEPT_FIELDS = (
     "round",
     "virtual_time_s",
     "latency_s",
@@ -58,9 +60,11 @@ KEPT = (
 
 @dataclass(frozen=True)
 class Job:
-    """One training of alexnet32 at width 1.  Every device is cut at `split`; all the training set is dealt to the devices.
+    """One training of alexnet32 at width 1 on a whole training set.
 
-    epochs   how often each device goes through its samples
+    Attributes:
+        epochs: Passes of each device over its samples.
+        split: Split of all devices.
     """
 
     dataset: str
@@ -80,8 +84,9 @@ class Job:
         return max(1, round(self.epochs * batches / self.iterations_per_round))
 
     def scenario(self, device: str = "cpu") -> Scenario:
-        """As `airsplit run` takes it."""
-        searching = self.seed == SEARCHED_SEED
+        """Return the job's scenario, for `airsplit run`."""
+        is_search = self.seed == SEARCHED_SEED
+        evaluations = EVALUATIONS // 2 if is_search else EVALUATIONS
         changes: dict[str, Any] = {
             "model.arguments": {"width": 1.0},
             "fleet.devices": self.devices,
@@ -96,12 +101,10 @@ class Job:
             "training.batch_size": BATCH_SIZE,
             "training.learning_rate": self.learning_rate,
             "training.momentum": 0.9,
-            "training.evaluate_every": max(
-                1, self.rounds // (EVALUATIONS // 2 if searching else EVALUATIONS)
-            ),
+            "training.evaluate_every": max(1, self.rounds // evaluations),
             "training.evaluate_devices": 10,
             "training.evaluate_samples": 2000,
-            "training.evaluate_all_at_end": not searching,
+            "training.evaluate_all_at_end": not is_search,
             "training.seed": self.seed,
             "training.precision": "bf16",
             "training.device": device,
@@ -110,38 +113,35 @@ class Job:
 
 
 class Done:
-    """The trainings that are done, one a line."""
+    """Finished trainings, one per line of a file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._found: dict[Job, tuple[RoundRecord, ...]] = {}
-        self._diverged = set[Job]()
+        self._records: dict[Job, tuple[RoundRecord, ...]] = {}
+        self._diverged: set[Job] = set()
         if file.exists():
-            for number, line in enumerate(
-                read_text(file, what="trainings", limit_bytes=1 << 28).splitlines(), start=1
-            ):
-                self._read(number, line)
+            text = read_text(file, what="trainings", limit_bytes=1 << 28)
+            for number, line in enumerate(text.splitlines(), start=1):
+                self._parse(number, line)
 
-    def _read(self, number: int, line: str) -> None:
+    def _parse(self, number: int, line: str) -> None:
         try:
             data = parse_json(line, "a training")
             self._keep(Job(**data["job"]), data)
         except (FileProblem, ValueError, TypeError, KeyError) as error:
-            why = (
-                f"must be one training as JSON, got {show(line)} ({type(error).__name__}: {error})"
-            )
             raise FileProblem(
-                f"trainings {str(self.file)!r}, line {number} {why}; delete that line"
+                f"trainings {str(self.file)!r}, line {number} must be one training as JSON, got "
+                f"{show(line)} ({type(error).__name__}: {error}); delete that line"
             ) from None
 
     def __contains__(self, job: Job) -> bool:
-        return job in self._found
+        return job in self._records
 
     def __getitem__(self, job: Job) -> tuple[RoundRecord, ...]:
-        return self._found[job]
+        return self._records[job]
 
     def add(self, job: Job, result: Mapping[str, Any]) -> None:
-        """Write one down; it is on the disk when this returns."""
+        """Append a training to the file, and flush it to disk."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"job": asdict(job)} | dict(result), allow_nan=False) + "\n")
@@ -150,18 +150,21 @@ class Done:
         self._keep(job, result)
 
     def _keep(self, job: Job, result: Mapping[str, Any]) -> None:
-        self._found[job] = tuple(RoundRecord(**record) for record in result["records"])
+        self._records[job] = tuple(RoundRecord(**record) for record in result["records"])
         if "diverged" in result:
             self._diverged.add(job)
 
     def trials(self, jobs: Sequence[Job]) -> Trials:
-        """The runs of jobs that differ in their seed only; one that diverged is as good as guessing wherever the others are evaluated."""
+        """Return the runs of jobs that differ only in their seed.
+
+        A training that diverged counts as guessing wherever the others were evaluated.
+        """
         longest = max((self[job] for job in jobs), key=len)
-        guessed = tuple(replace(record, train_loss=None, **GUESSED) for record in longest)
-        return Trials(tuple(guessed if job in self._diverged else self[job] for job in jobs))
+        guessing = tuple(replace(record, train_loss=None, **GUESSING_FIELDS) for record in longest)
+        return Trials(tuple(guessing if job in self._diverged else self[job] for job in jobs))
 
 
-def trained(
+def train_missing(
     jobs: Iterable[Job],
     done: Done,
     *,
@@ -171,46 +174,48 @@ def trained(
     at_a_time: int = 1,
     until: float | None = None,
 ) -> Iterator[str]:
-    """Train what is missing, several at a time, and say what is done.
+    """Train missing jobs, several in parallel; yield lines of progress.
 
-    A training that fails ends no other.  Once the others are done it is tried again, alone, which gives it all the memory; what
-    fails again is raised at the very end.
+    A training that fails does not end the others. When they are done it is retried alone, with all
+    the memory. If it fails again, that is raised at the end.
 
-    until   the moment, as of time.monotonic, after which no more are begun
+    Args:
+        until: Time of time.monotonic after which no more trainings start.
     """
     missing = [job for job in dict.fromkeys(jobs) if job not in done]
     work = partial(_train, device=device, compiled=compiled, data=data, until=until)
     if not missing:
         return
-    failed = yield from _attempted(work, missing, done, at_a_time)
+    failed = yield from _attempt(work, missing, done, at_a_time)
     if failed:
-        yield f"{len(failed)} failed; each is tried again, alone"
-        again = yield from _attempted(work, list(failed), done, 1, apart=at_a_time > 1)
+        yield f"{len(failed)} failed; each is retried alone"
+        again = yield from _attempt(work, list(failed), done, 1, apart=at_a_time > 1)
         failed = {job: again.get(job, why) for job, why in failed.items() if job not in done}
     left = [job for job in missing if job not in done and job not in failed]
     if left:
-        yield f"{len(left)} of {len(missing)} were not begun: time is up"
+        yield f"{len(left)} of {len(missing)} were not started: time is up"
     if failed:
         raise FailedTrainings(failed, len(missing))
 
 
 class FailedTrainings(AirsplitError):
-    """Trainings failed, alone as well; all others are kept.
+    """Trainings failed, also alone. All others are kept.
 
-    reasons  why, for each of them
+    Attributes:
+        reasons: The reason of each failed training.
     """
 
     def __init__(self, reasons: Mapping[Job, str], of: int) -> None:
         self.reasons = reasons
-        each = "; ".join(f"{job}: {why}" for job, why in reasons.items())
-        super().__init__(f"{len(reasons)} of {of} trainings failed, the others are kept; {each}")
+        lines = "; ".join(f"{job}: {why}" for job, why in reasons.items())
+        super().__init__(f"{len(reasons)} of {of} trainings failed, the others are kept; {lines}")
 
 
+# The results of a training; None if it was not started.
 Results = dict[str, Any] | None
-"""What a training gives; None if it was not begun."""
 
 
-def _attempted(
+def _attempt(
     work: Callable[[Job], Results],
     jobs: Sequence[Job],
     done: Done,
@@ -218,22 +223,25 @@ def _attempted(
     *,
     apart: bool = False,
 ) -> Generator[str, None, dict[Job, str]]:
-    """Train these, write down what they give, and say so; return the reasons of those that failed."""
-    failed, told = dict[Job, str](), set[int]()
+    """Train jobs and keep their results; yield progress, return the reasons of failures."""
+    failed: dict[Job, str] = {}
+    reported: set[int] = set()
     for outcomes in attempt_all(work, jobs, jobs=at_a_time, apart=apart):
-        for number in sorted(outcomes.keys() - told):
-            told.add(number)
-            job, outcome = jobs[number], outcomes[number]
+        for number in sorted(outcomes.keys() - reported):
+            reported.add(number)
+            job = jobs[number]
+            outcome = outcomes[number]
+            count = f"{len(reported)} of {len(jobs)}"
             if isinstance(outcome, Failure):
                 failed[job] = str(outcome)
-                yield f"{len(told)} of {len(jobs)}: {job} failed: {outcome}"
+                yield f"{count}: {job} failed: {outcome}"
             elif outcome is not None:
                 done.add(job, outcome)
-                yield f"{len(told)} of {len(jobs)}: {job} took {outcome['seconds']:.0f} s, {_ending(outcome)}"
+                yield f"{count}: {job} took {outcome['seconds']:.0f} s, {_describe_end(outcome)}"
     return failed
 
 
-def _ending(result: Mapping[str, Any]) -> str:
+def _describe_end(result: Mapping[str, Any]) -> str:
     if "diverged" in result:
         return f"diverged: {result['diverged']}"
     return f"accuracy {result['records'][-1]['test_accuracy']:.4f}"
@@ -242,7 +250,8 @@ def _ending(result: Mapping[str, Any]) -> str:
 def _train(
     job: Job, *, device: str, compiled: bool, data: str | None, until: float | None
 ) -> Results:
-    from airsplit.training.coordinator import Training  # torch: only where something is trained
+    # Imports torch, which figures without training do not need.
+    from airsplit.training.coordinator import Training
 
     if until is not None and time.monotonic() > until:
         return None
@@ -250,35 +259,30 @@ def _train(
     scenario = job.scenario(device)
     if compiled:
         scenario = scenario.replace(**{"training.compile": True})
-    records, went = list[dict[str, Any]](), dict[str, Any]()
+    divergence: dict[str, Any] = {}
     try:
-        for record in Training(scenario, data=data).rounds():
-            if record.test_accuracy is not None:
-                records.append({name: getattr(record, name) for name in KEPT})
+        records = [
+            {name: getattr(record, name) for name in KEPT_FIELDS}
+            for record in Training(scenario, data=data).rounds()
+            if record.test_accuracy is not None
+        ]
     except Diverged as error:
-        records, went = [_nothing()], {"diverged": str(error)}
-    return (
-        {"records": records, "seconds": round(time.perf_counter() - start, 1)}
-        | went
-        | _machine(device)
-    )
+        first_round = {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None}
+        records = [first_round | GUESSING_FIELDS]
+        divergence = {"diverged": str(error)}
+    seconds = round(time.perf_counter() - start, 1)
+    return {"records": records, "seconds": seconds} | divergence | _describe_machine(device)
 
 
-def _nothing() -> dict[str, Any]:
-    """The record of a training that went wrong: as good as guessing."""
-    return {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None} | GUESSED
-
-
-def _machine(device: str) -> dict[str, Any]:
+def _describe_machine(device: str) -> dict[str, Any]:
     import torch
 
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     return {"machine": name, "torch": torch.__version__}
 
 
-# ---- which there are -----------------------------------------------------------------------------------------------------------
+# Learning rate and iterations per round of each data set and algorithm.
 Tuned = Mapping[tuple[str, str], tuple[float, int]]
-"""Learning rate and iterations a round, for each data set and algorithm."""
 
 DATASETS = ("mnist", "cifar10")
 DEVICES = (5, 20, 100)
@@ -286,35 +290,38 @@ SPLITS = (4, 10, 15)
 SEEDS = (0, 1, 2)
 
 
-def with_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
-    """Three seeds for 20 devices, one elsewhere."""
-    return [
-        replace(job, seed=seed)
-        for seed in (seeds if job.devices == SEARCHED_DEVICES else seeds[:1])
-    ]
+def add_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
+    """Return the job with each seed: three for 20 devices, one otherwise."""
+    if job.devices != SEARCHED_DEVICES:
+        seeds = seeds[:1]
+    return [replace(job, seed=seed) for seed in seeds]
 
 
-def with_done_seeds(job: Job, done: Done) -> list[Job]:
-    """The first seed, and the next ones as far as they are done: so the n-th of any two curves are of the same seed."""
-    further = [replace(job, seed=seed) for seed in SEEDS[1:]]
-    return [replace(job, seed=SEEDS[0]), *takewhile(lambda each: each in done, further)]
+def add_finished_seeds(job: Job, done: Done) -> list[Job]:
+    """Return the job with the first seed, and with the next ones until one is not done.
+
+    So the n-th runs of any two curves have the same seed.
+    """
+    others = [replace(job, seed=seed) for seed in SEEDS[1:]]
+    return [replace(job, seed=SEEDS[0]), *takewhile(done.__contains__, others)]
 
 
+# Result of the search for 20 devices: `python benchmarks/accuracy.py search`, kept in
+# benchmarks/results/accuracy/search.jsonl.
 TUNED: Tuned = {
     ("mnist", "sfl"): (0.002, 1),
     ("mnist", "fedavg"): (0.001, 100),
     ("cifar10", "sfl"): (0.002, 1),
     ("cifar10", "fedavg"): (0.001, 100),
 }
-"""What the search found for 20 devices: `python benchmarks/accuracy.py search`, benchmarks/results/accuracy/search.jsonl."""
 
 
-def job_of(
+def make_job(
     tuned: Tuned, dataset: str, algorithm: str, *, devices: int = SEARCHED_DEVICES, **others: Any
 ) -> Job:
-    """A job with the learning rate and iterations that were found for it.
+    """Return a job with its tuned learning rate and iterations.
 
-    More iterations than one are as many passes over a device's samples as in the search, however many samples it has.
+    More than one iteration is scaled to as many passes over a device's samples as in the search.
     """
     rate, iterations = tuned[dataset, algorithm]
     if iterations > 1:
@@ -322,8 +329,11 @@ def job_of(
     return Job(dataset, algorithm, rate, iterations, EPOCHS[dataset], devices=devices, **others)
 
 
-def searched(dataset: str, algorithm: str) -> list[Job]:
-    """The small search for learning rate and iterations a round: as many tries for each algorithm, with a seed of their own."""
+def search_jobs(dataset: str, algorithm: str) -> list[Job]:
+    """Return the search for learning rate and iterations per round.
+
+    It has as many tries for each algorithm, and a seed of its own.
+    """
     grid = [
         (rate, iterations) for iterations in (1, 10, 100) for rate in (0.001, 0.002, 0.005, 0.01)
     ]
@@ -333,55 +343,61 @@ def searched(dataset: str, algorithm: str) -> list[Job]:
     ]
 
 
-def best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
-    """What the search found: the highest accuracy by the virtual time at which the first of the tries has seen all samples."""
-    jobs = searched(dataset, algorithm)
+def find_best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
+    """Return the learning rate and iterations with the highest accuracy by a common time.
+
+    That is the virtual time at which the first of the tries ends.
+    """
+    jobs = search_jobs(dataset, algorithm)
     missing = [job for job in jobs if job not in done]
     if missing:
-        left = f"{len(missing)} of its {len(jobs)} trainings are missing in {str(done.file)!r}"
         raise FileProblem(
-            f"the search for {algorithm} on {dataset} must be complete, but {left}; go on with it first"
+            f"the search for {algorithm} on {dataset} must be complete, but {len(missing)} of its "
+            f"{len(jobs)} trainings are missing in {str(done.file)!r}; continue it first"
         )
-    ended = min(done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0)
-    reached = {job: Trials((done[job],)).accuracy_by(ended, GUESSING)[0] for job in jobs}
-    chosen = max(jobs, key=lambda job: reached[job])
-    return chosen.learning_rate, chosen.iterations_per_round
+    first_end_s = min(
+        done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0
+    )
+    accuracies = {job: Trials((done[job],)).accuracy_by(first_end_s, GUESSING)[0] for job in jobs}
+    winner = max(jobs, key=lambda job: accuracies[job])
+    return winner.learning_rate, winner.iterations_per_round
 
 
-def of_figures(dataset: str, tuned: Tuned) -> list[Job]:
-    """All that the figures show of a data set, what is needed most first."""
-    several = [
-        *of_figure_9(dataset, tuned),
-        *of_figure_10(dataset, tuned),
-        *of_figure_14(dataset, tuned),
+def figure_jobs(dataset: str, tuned: Tuned) -> list[Job]:
+    """Return all jobs of a data set, the most needed first."""
+    jobs = [
+        *figure_9_jobs(dataset, tuned),
+        *figure_10_jobs(dataset, tuned),
+        *figure_14_jobs(dataset, tuned),
     ]
-    return sorted(dict.fromkeys(several), key=lambda job: job.seed)
+    return sorted(dict.fromkeys(jobs), key=lambda job: job.seed)
 
 
-def of_figure_9(dataset: str, tuned: Tuned) -> list[Job]:
-    """SFL and FedAvg for several numbers of devices."""
+def figure_9_jobs(dataset: str, tuned: Tuned) -> list[Job]:
+    """Return SFL and FedAvg for several numbers of devices."""
     return [
-        seeded
+        job
         for devices in DEVICES
         for algorithm in ("sfl", "fedavg")
-        for seeded in with_seeds(job_of(tuned, dataset, algorithm, devices=devices))
+        for job in add_seeds(make_job(tuned, dataset, algorithm, devices=devices))
     ]
 
 
-def of_figure_10(dataset: str, tuned: Tuned) -> list[Job]:
-    """SFL at several splits, with both partitions."""
+def figure_10_jobs(dataset: str, tuned: Tuned) -> list[Job]:
+    """Return SFL at several splits, with both partitions."""
     return [
-        seeded
+        job
         for partition in PARTITIONS
         for split in SPLITS
-        for seeded in with_seeds(job_of(tuned, dataset, "sfl", split=split, partition=partition))
+        for job in add_seeds(make_job(tuned, dataset, "sfl", split=split, partition=partition))
     ]
 
 
-def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
-    """Besides: SFL at another split and with fronts that are averaged, all layers averaged (SplitFed), and FedAvg; one seed.
+def figure_14_jobs(dataset: str, tuned: Tuned) -> list[Job]:
+    """Return what figure 14 needs besides, with one seed.
 
-    SplitFed V1 averages all layers after every round: it trains as FedAvg does with as many iterations.
+    SFL at another split and with averaged fronts, FedAvg, and SplitFed V1. The latter averages all
+    layers after each round, so it trains as FedAvg does with the iterations of SFL.
     """
     kinds: list[dict[str, Any]] = [
         {"algorithm": "sfl", "split": 8},
@@ -389,13 +405,12 @@ def of_figure_14(dataset: str, tuned: Tuned) -> list[Job]:
         {"algorithm": "sfl", "split": 15, "average_fronts_every": FRONTS_EVERY},
         {"algorithm": "fedavg"},
     ]
-    found = [
-        job_of(tuned, dataset, **kind, partition=partition)
+    jobs = [
+        make_job(tuned, dataset, **kind, partition=partition)
         for partition in PARTITIONS
         for kind in kinds
     ]
-    everything_averaged = {(dataset, "fedavg"): tuned[dataset, "sfl"]}
-    return found + [
-        job_of(everything_averaged, dataset, "fedavg", partition=partition)
-        for partition in PARTITIONS
+    splitfed = {(dataset, "fedavg"): tuned[dataset, "sfl"]}
+    return jobs + [
+        make_job(splitfed, dataset, "fedavg", partition=partition) for partition in PARTITIONS
     ]

@@ -1,6 +1,6 @@
-"""Random fleets, what is done with each of them, and what is said of all: medians and 10–90 % bands.
+"""Sweeps over random fleets, and their statistics: medians and 10–90 % bands.
 
-Under Exp(1) fading E[1/rate] is infinite, so that a mean latency over random fleets does not exist.
+With Exp(1) fading E[1/rate] is infinite, so a mean latency over random fleets does not exist.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scale:
-    """How many random fleets a figure is drawn from; `certified_fleets` where each needs a certificate of E[max].
+    """Effort spent on a figure.
 
-    trainings   the file with the trainings behind the figures of accuracy at the scale of the paper
-    data        the folder with data sets; None: the usual one
+    Attributes:
+        name: "smoke" or "paper".
+        fleets: Random fleets behind a figure of latency.
+        certified_fleets: The same if each needs a certified bound on E[max].
+        trainings: File with the trainings behind the figures of accuracy at the paper's scale.
+        data: Folder with data sets; None for the default.
     """
 
     name: str
@@ -49,36 +53,36 @@ SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 
 
 
 def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet], T]) -> list[T]:
-    """What `work` makes of each of the fleets with seeds 0 … count - 1, all devices at one distance."""
-    sampled = (
+    """Apply `work` to the fleets with seeds 0 … count - 1, all devices at one distance."""
+    fleets = (
         Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace)
         for seed in range(count)
     )
-    return [work(fleet) for fleet in sampled]
+    return [work(fleet) for fleet in fleets]
 
 
-def planner(
+def make_planner(
     profile: Profile, methods: Iterable[str], max_split: int | None
 ) -> Callable[[Fleet], dict[str, Plan]]:
-    """A function that plans a fleet with several methods."""
-    chosen = tuple(methods)
+    """Return a function that plans a fleet with several methods."""
+    names = tuple(methods)
 
-    def plans(fleet: Fleet) -> dict[str, Plan]:
+    def plan_fleet(fleet: Fleet) -> dict[str, Plan]:
         return {
             method: plan(profile, fleet, method=method, max_split=max_split, batch_size=BATCH_SIZE)
-            for method in chosen
+            for method in names
         }
 
-    return plans
+    return plan_fleet
 
 
-def picked(points: Sequence[Sequence[Mapping[str, T]]], key: str) -> list[list[T]]:
-    """One method's results out of points × fleets of several."""
+def select(points: Sequence[Sequence[Mapping[str, T]]], key: str) -> list[list[T]]:
+    """Return one method's results of points × fleets × methods."""
     return [[results[key] for results in fleets] for fleets in points]
 
 
 def band(values: ArrayLike) -> dict[str, list[float]]:
-    """Median and 10–90 % band over fleets, the last axis, at each point.
+    """Return median and 10–90 % band over fleets (the last axis) at each point.
 
     >>> band([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
     {'median': [2.0, 5.0], 'p10': [1.2, 5.0], 'p90': [2.8, 5.0]}
@@ -87,9 +91,9 @@ def band(values: ArrayLike) -> dict[str, list[float]]:
     return {"median": median.tolist(), "p10": p10.tolist(), "p90": p90.tolist()}
 
 
-def settings(fleets: int, profiles: Mapping[str, Profile], **own: Any) -> dict[str, Any]:
-    """What a figure's numbers depend on: this package, the models, the fleets, and the figure's own settings."""
-    return {
+def describe_settings(fleets: int, profiles: Mapping[str, Profile], **extra: Any) -> dict[str, Any]:
+    """Return everything that a figure's numbers depend on, plus the figure's own settings."""
+    common = {
         "airsplit_version": VERSION,
         "models": {model: profile.fingerprint for model, profile in profiles.items()},
         "devices": DEVICES,
@@ -102,11 +106,14 @@ def settings(fleets: int, profiles: Mapping[str, Profile], **own: Any) -> dict[s
         "cell": {k: v for k, v in asdict(Cell()).items() if v is not None},
         "element_bits": 32,
         "statistic": "median and 10-90 % band over fleets",
-    } | own
+    }
+    return common | extra
 
 
 def tidy(value: Any) -> Any:
-    """Plain JSON values, numbers to nine significant digits: beyond them lies the rounding of the machine.
+    """Convert to plain JSON values, with numbers rounded to nine significant digits.
+
+    Further digits are rounding errors that differ between machines.
 
     >>> tidy({"x": np.array([1 / 3]), "n": np.int64(4)})
     {'x': [0.333333333], 'n': 4}
@@ -117,4 +124,6 @@ def tidy(value: Any) -> Any:
         return {str(key): tidy(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [tidy(entry) for entry in value]
-    return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    return value

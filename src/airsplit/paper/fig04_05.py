@@ -1,4 +1,7 @@
-"""What figures 4 and 5 share: split and latency against the mean distance, for several paces."""
+"""Figures 4 and 5: split point and expected latency against the mean distance, for several paces.
+
+Figure 4 is AlexNet with L̂ = 8, figure 5 is VGG16 with L̂ = 6. For claims C3, C4 and C5.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from airsplit.core import palette
 from airsplit.core.arrays import Floats
-from airsplit.paper import wording
+from airsplit.paper import claim_text
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
     BATCH_SIZE,
@@ -22,10 +25,10 @@ from airsplit.paper.sweeps import (
     Progress,
     Scale,
     band,
+    describe_settings,
+    make_planner,
     over_fleets,
-    picked,
-    planner,
-    settings,
+    select,
 )
 from airsplit.planning.plan import Plan
 from airsplit.plots import style
@@ -39,36 +42,44 @@ COLORS = (palette.BLUE, palette.GREEN, palette.RED, palette.INK)
 
 
 def distance_figure(number: int, model: str, max_split: int) -> Figure:
-    """Split point and latency of one model against the mean distance."""
+    """Declare the figure of one model."""
     title = f"Split point and latency against distance, {style.MODEL_NAMES[model]}, L̂ = {max_split}"
     return Figure(number, title, partial(compute, model, max_split), draw)
 
 
 def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Data:
-    """One curve for each pace and method."""
+    """Compute a curve for each pace and method."""
     profile = load_shipped_profile(model)
-    plan = planner(profile, METHODS, max_split)
+    plan_fleet = make_planner(profile, METHODS, max_split)
     curves = []
     for pace in PACES:
         progress(f"{model}, a = {style.format_pace(pace)}")
-        points = [over_fleets(scale.fleets, d, pace, plan) for d in DISTANCES_M]
-        a = np.array(
-            over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac)
-        )
+        points = [over_fleets(scale.fleets, d, pace, plan_fleet) for d in DISTANCES_M]
+        # Paces are drawn apart from distances, so those of any distance will do.
+        paces = over_fleets(scale.fleets, DISTANCES_M[0], pace, lambda fleet: fleet.seconds_per_mac)
         curves += [
-            {"seconds_per_mac": pace, "method": m} | summary(picked(points, m), a) for m in METHODS
+            {"seconds_per_mac": pace, "method": method}
+            | summarize(select(points, method), np.array(paces))
+            for method in METHODS
         ]
-    own = {"model": model, "max_split": max_split, "batch_size": BATCH_SIZE, "methods": METHODS}
+    settings = describe_settings(
+        scale.fleets,
+        {model: profile},
+        model=model,
+        max_split=max_split,
+        batch_size=BATCH_SIZE,
+        methods=METHODS,
+    )
     return {
-        "settings": settings(scale.fleets, {model: profile}, **own),
+        "settings": settings,
         "names": profile.names[:max_split],
         "mean_distances_m": DISTANCES_M,
         "curves": curves,
     }
 
 
-def summary(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]:
-    """What is said of one method's plans at each distance; a fleet's mean split is that over its devices."""
+def summarize(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]:
+    """Summarize one method's plans at each distance. A fleet's split is the mean over its devices."""
     splits = np.array([[plan.splits for plan in fleets] for fleets in points])
     slow_first = np.take_along_axis(splits, np.argsort(-seconds_per_mac, axis=1)[None], axis=2)
     quarter = splits.shape[2] // 4
@@ -87,7 +98,7 @@ def summary(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]
 
 
 def draw(data: Data) -> Canvas:
-    """The split above, the latency below."""
+    """Draw the split above and the latency below."""
     figure, axes = style.make_figure(2, 1, 4.4, sharex=True)
     above, below = axes[:, 0]
     differs = _draw_curves(above, data, "mean_split", style.nested_line_widths(len(COLORS)))
@@ -98,7 +109,7 @@ def draw(data: Data) -> Canvas:
     above.set_ylim(0.6, count + 0.4)
     above.set_ylabel("split after layer")
     differs |= _draw_curves(below, data, "mean_latency_s", [1.3] * len(COLORS))
-    for color, entry in _colored(data, "exact"):
+    for color, entry in _curves_with_colors(data, "exact"):
         below.plot(
             data["mean_distances_m"],
             entry["expected_latency_s"]["median"],
@@ -114,20 +125,23 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def _colored(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
-    return list(zip(COLORS, [c for c in data["curves"] if c["method"] == method], strict=True))
+def _curves_with_colors(data: Data, method: str) -> list[tuple[str, dict[str, Any]]]:
+    curves = [curve for curve in data["curves"] if curve["method"] == method]
+    return list(zip(COLORS, curves, strict=True))
 
 
 def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> bool:
-    """Draw the exact optimum as lines, with a band for mixed fleets only; return whether the paper's algorithm differs.
+    """Draw the exact optimum as lines, and rings where the paper's algorithm differs.
 
-    Where it does, there is a ring.
+    Only mixed fleets get a band. Return whether there is a ring.
     """
     x = data["mean_distances_m"]
     differs = False
-    pairs = zip(_colored(data, "exact"), _colored(data, "paper"), widths, strict=True)
+    pairs = zip(
+        _curves_with_colors(data, "exact"), _curves_with_colors(data, "paper"), widths, strict=True
+    )
     for (color, exact), (_, paper), width in pairs:
-        if wording.is_mixed(exact):
+        if claim_text.is_mixed(exact):
             style.plot_median(axes, x, exact[key], color, linewidth=width)
         else:
             axes.plot(x, exact[key]["median"], color=color, linewidth=width)
@@ -138,10 +152,10 @@ def _draw_curves(axes: Axes, data: Data, key: str, widths: Sequence[float]) -> b
 
 
 def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> None:
-    """The colors above the panels, for both; the kinds of line where they are drawn."""
+    """Explain colors above the panels, and kinds of line in the lower panel."""
     paces = [
         Line2D([], [], color=color, label=f"a = {style.format_pace(entry['seconds_per_mac'])}")
-        for color, entry in _colored(data, "exact")
+        for color, entry in _curves_with_colors(data, "exact")
     ]
     figure.legend(handles=paces, loc="outside upper center", ncols=2, columnspacing=2)
     kinds = [
@@ -156,15 +170,19 @@ def _legends(figure: Canvas, below: Axes, data: Data, *, with_rings: bool) -> No
 
 
 def _caption(figure: Canvas, data: Data, *, with_rings: bool) -> None:
-    given = data["settings"]
+    settings = data["settings"]
     if with_rings:
         paper = "rings: the paper's algorithm, where its median differs by more than 0.1 %"
     else:
         paper = "the paper's algorithm has the same medians within 0.1 %"
     style.add_caption(
         figure,
-        f"{style.MODEL_NAMES[given['model']]}, L̂ = {given['max_split']}, batch {given['batch_size']}, "
-        f"{style.describe_sample(given)}. "
+        f"{style.MODEL_NAMES[settings['model']]}, L̂ = {settings['max_split']}, batch {settings['batch_size']}, "
+        f"{style.describe_sample(settings)}. "
         f"Lines: plans that minimize max E[τ] (exact); {paper}. Dotted: the same plans. "
         "Bands: uniform a only. Split: mean over a fleet's devices.",
     )
+
+
+FIGURE_4 = distance_figure(4, "alexnet", max_split=8)
+FIGURE_5 = distance_figure(5, "vgg16", max_split=6)

@@ -1,4 +1,7 @@
-"""What figures 7 and 8 share: a round of split federated learning against one of FedAvg.  They carry C7 and C8."""
+"""Figures 7 and 8: a round of split federated learning against one of FedAvg.
+
+Figure 7 varies the channel, figure 8 the computing speed. For claims C7 and C8.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,43 @@ from matplotlib.ticker import FuncFormatter
 
 from airsplit.core import palette
 from airsplit.paper.declaration import Data, Figure
-from airsplit.paper.rounds import BATCH_SIZE, ITERATIONS, SAMPLES, fedavg_round, sfl_round
-from airsplit.paper.sweeps import Pace, Progress, Scale, band, over_fleets, picked, settings
+from airsplit.paper.rounds import (
+    BATCH_SIZE,
+    ITERATIONS,
+    SAMPLES,
+    SCHEMES,
+    fedavg_round,
+    sfl_round,
+)
+from airsplit.paper.sweeps import (
+    UNIFORM_PACE,
+    Pace,
+    Progress,
+    Scale,
+    band,
+    describe_settings,
+    over_fleets,
+    select,
+)
 from airsplit.planning.round_time import Round
 from airsplit.plots import style
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, load_shipped_profile
 
 LIMITS = {"alexnet": 8, "vgg16": 6, "vgg16-3x32x32": 6}
-SCHEMES = {"sfl": ("SFL", palette.BLUE), "fedavg": ("FedAvg", palette.ORANGE)}
+DISTANCES_M = (50, 100, 200, 300, 400)
+PACES_NS = (0.2, 0.4, 0.6, 0.8, 1.0)
+DISTANCE_OF_FIGURE_8_M = 200
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What varies: the name with its unit, its values, and the distance and pace of the fleets at each."""
+    """A varied quantity, and the distance and pace of the fleets at each of its values.
+
+    Attributes:
+        name: Name with unit, as in the JSON.
+        label: Label of the axis.
+    """
 
     name: str
     label: str
@@ -38,43 +64,47 @@ class Conditions:
 
 
 def comparison_figure(number: int, title: str, conditions: Conditions) -> Figure:
-    """Compute and transmit time of both schemes under these conditions."""
+    """Declare a figure of compute and transmit time under these conditions."""
     return Figure(number, title, partial(compute, conditions), partial(draw, conditions.label))
 
 
 def compute(conditions: Conditions, scale: Scale, progress: Progress) -> Data:
-    """Both schemes on the same fleets, so that their ratio is taken fleet by fleet."""
+    """Compute both schemes on the same fleets, so that ratios are taken fleet by fleet."""
     profiles = {model: load_shipped_profile(model) for model in LIMITS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(conditions.values)} conditions")
-        entry = _model(profile, LIMITS[model], conditions, scale.fleets)
+        entry = _compare_schemes(profile, LIMITS[model], conditions, scale.fleets)
         models.append({"model": model, "max_split": LIMITS[model]} | entry)
-    own = {
-        "samples": SAMPLES,
-        "batch_size": BATCH_SIZE,
-        "iterations_per_round": ITERATIONS,
-        "method": "exact",
-    }
-    varied = {"mean_distances_m": conditions.distances_m, "seconds_per_mac": conditions.paces}
-    given = settings(scale.fleets, profiles, **own, **varied)
+    settings = describe_settings(
+        scale.fleets,
+        profiles,
+        samples=SAMPLES,
+        batch_size=BATCH_SIZE,
+        iterations_per_round=ITERATIONS,
+        method="exact",
+        mean_distances_m=conditions.distances_m,
+        seconds_per_mac=conditions.paces,
+    )
     return {
-        "settings": given,
+        "settings": settings,
         "condition": conditions.name,
         "values": conditions.values,
         "models": models,
     }
 
 
-def _model(profile: Profile, limit: int, conditions: Conditions, fleets: int) -> dict[str, Any]:
-    def both(fleet: Fleet) -> dict[str, Round]:
+def _compare_schemes(
+    profile: Profile, limit: int, conditions: Conditions, fleets: int
+) -> dict[str, Any]:
+    def time_rounds(fleet: Fleet) -> dict[str, Round]:
         return {"sfl": sfl_round(profile, fleet, limit), "fedavg": fedavg_round(profile, fleet)}
 
     points = [
-        over_fleets(fleets, d, a, both)
+        over_fleets(fleets, d, a, time_rounds)
         for d, a in zip(conditions.distances_m, conditions.paces, strict=True)
     ]
-    sfl, fedavg = (_columns(picked(points, scheme)) for scheme in SCHEMES)
+    sfl, fedavg = (_columns(select(points, scheme)) for scheme in SCHEMES)
     return {
         "sfl": {key: band(values) for key, values in sfl.items()},
         "fedavg": {key: band(values) for key, values in fedavg.items()},
@@ -87,7 +117,7 @@ def _model(profile: Profile, limit: int, conditions: Conditions, fleets: int) ->
 
 
 def _columns(points: list[list[Round]]) -> dict[str, Any]:
-    """Conditions × fleets of each number of a round."""
+    """Return each field of a round as conditions × fleets."""
     rows = [[asdict(round_) for round_ in fleets] for fleets in points]
     return {
         key: np.array([[entry[key] for entry in fleets] for fleets in rows]) for key in rows[0][0]
@@ -95,7 +125,7 @@ def _columns(points: list[list[Round]]) -> dict[str, Any]:
 
 
 def draw(label: str, data: Data) -> Canvas:
-    """A row for each model: the time of a round to the left, the air time that it needs to the right."""
+    """Draw a row for each model: time of a round on the left, its air time on the right."""
     figure, axes = style.make_figure(len(data["models"]), 2, 5.6, sharex=True)
     for (times, air), entry in zip(axes, data["models"], strict=True):
         _draw_times(times, entry, len(data["values"]))
@@ -110,12 +140,11 @@ def draw(label: str, data: Data) -> Canvas:
 
 
 def _draw_times(axes: Axes, entry: dict[str, Any], count: int) -> None:
-    """Compute and transmit time stacked, the median of the total as a mark with its band."""
+    """Stack compute and transmit time; mark the median of the total with its band."""
     for shift, (scheme, (_, color)) in zip((-0.2, 0.2), SCHEMES.items(), strict=True):
         x = np.arange(count) + shift
-        compute_s, transmit_s = (
-            np.array(entry[scheme][key]["median"]) for key in ("compute_s", "transmit_s")
-        )
+        compute_s = np.array(entry[scheme]["compute_s"]["median"])
+        transmit_s = np.array(entry[scheme]["transmit_s"]["median"])
         axes.bar(x, compute_s, width=0.36, color=color)
         axes.bar(x, transmit_s, width=0.36, bottom=compute_s, color=color, alpha=0.45, linewidth=0)
         _whiskers(axes, x, entry[scheme]["total_s"], palette.INK, marker="_")
@@ -149,13 +178,39 @@ def _legend(figure: Canvas) -> None:
 
 
 def _caption(figure: Canvas, data: Data) -> None:
-    given = data["settings"]
+    settings = data["settings"]
     limits = ", ".join(f"{entry['max_split']}" for entry in data["models"])
+    sample = style.describe_sample(settings).capitalize()
     style.add_caption(
         figure,
-        f"A round is one pass over {given['samples']:,} samples: {given['iterations_per_round']} iterations of batch "
-        f"{given['batch_size']} (SFL, exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its "
-        f"own optimal shares). {style.describe_sample(given).capitalize()}. Marks: the total (medians of its parts need not add "
+        f"A round is one pass over {settings['samples']:,} samples: "
+        f"{settings['iterations_per_round']} iterations of batch {settings['batch_size']} (SFL, "
+        f"exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its own "
+        f"optimal shares). {sample}. Marks: the total (medians of its parts need not add "
         "up to it). All devices finish together, so those with time to spare send slowly on purpose: a long transmit time "
         "(light) is not a cost. What sending costs is air time (right), in seconds of the whole band.",
     )
+
+
+FIGURE_7 = comparison_figure(
+    7,
+    "SFL against FedAvg under different channel conditions",
+    Conditions(
+        "mean_distance_m",
+        "mean distance [m]",
+        DISTANCES_M,
+        DISTANCES_M,
+        (UNIFORM_PACE,) * len(DISTANCES_M),
+    ),
+)
+FIGURE_8 = comparison_figure(
+    8,
+    f"SFL against FedAvg under different computing conditions, at {DISTANCE_OF_FIGURE_8_M} m",
+    Conditions(
+        "nanoseconds_per_mac",
+        f"a [ns/MAC], at {DISTANCE_OF_FIGURE_8_M} m",
+        PACES_NS,
+        (DISTANCE_OF_FIGURE_8_M,) * len(PACES_NS),
+        tuple(1e-9 * pace for pace in PACES_NS),
+    ),
+)
