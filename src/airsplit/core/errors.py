@@ -71,6 +71,7 @@ def show(value: object) -> str:
 
 def unknown_name(field: str, value: object, known: Collection[str]) -> UnknownName:
     """Return an error that suggests the nearest known name and lists all of them."""
+    # Names are short: the default cutoff of 0.6 would allow only one wrong letter of four.
     matches = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
     hint = f"; did you mean {matches[0]!r}?" if matches else "."
     return UnknownName(

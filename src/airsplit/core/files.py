@@ -56,6 +56,7 @@ def parse_table(text: str, where: str) -> list[list[str]]:
     [['a', 'b'], ['1', '2']]
     """
     try:
+        # strict: a quote that is never closed, as in a truncated file, must not pass.
         rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         raise FileProblem(f"{where} is not CSV: {error}; was it cut short?") from None
@@ -181,6 +182,7 @@ def replace_file(file: Path, target: Path, mode: int = 0o644) -> None:
     try:
         # The content must be on the disk before the name points to it, and then the name.
         _sync(file)
+        # Temporary files are created for their owner only.
         file.chmod(mode)
         file.replace(target)
         _sync(target.parent)

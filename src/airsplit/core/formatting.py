@@ -63,6 +63,7 @@ def format_digits(value: float) -> str:
     """
     if value == 0:
         return "0"
+    # Round before taking the logarithm: 999.6 becomes 1,000 and needs no decimals.
     magnitude = math.floor(math.log10(abs(float(f"{value:.3g}"))) + _LOG_TOLERANCE)
     return f"{value:,.{max(0, 2 - magnitude)}f}"
 
@@ -84,6 +85,7 @@ def format_percent_bound(fraction: float) -> str:
     >>> format_percent_bound(0.000301), format_percent_bound(1e-13), format_percent_bound(1.5)
     ('0.031 %', '0.0001 %', '150 %')
     """
+    # Never print 0 %: floating point proves no bound that well.
     value = max(100 * fraction, 1e-4)
     step = 10.0 ** (math.floor(math.log10(value) + _LOG_TOLERANCE) - 1)
     # Without the tolerance, a bound of exactly 0.31 could be printed as 0.32.
@@ -101,6 +103,7 @@ def format_bar(fraction: float, width: int = 20) -> str:
     >>> format_bar(0.5, 4), format_bar(0.0, 4), format_bar(0.28, 4)
     ('██', '', '█▏')
     """
+    # Unicode has blocks of one to seven eighths; the space stands for none, and is stripped.
     eighths = round(fraction * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 

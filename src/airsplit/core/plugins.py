@@ -210,6 +210,7 @@ def user_code(
     except passing:
         raise
     except UserCodeError as error:
+        # The cause is the user's exception, not the error that this one replaces.
         raise UserCodeError(f"{prefix}{error}") from error.__cause__
     except AirsplitError:
         raise
@@ -221,6 +222,7 @@ def user_code(
 
 def locate_in_user_code(error: BaseException) -> str:
     """Return "file:line" of the deepest frame in user code; "" if there is none."""
+    # A module with a syntax error never runs, so no frame of the traceback is in it.
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _format_place(error.filename, error.lineno or 1)
 
@@ -245,6 +247,7 @@ def locate_in_user_code(error: BaseException) -> str:
     if user_places:
         return _format_place(*user_places[-1])
 
+    # A replayed graph has no frames of the user's code; its interpreter left a note instead.
     for note in getattr(error, "__notes__", ()):
         if note.startswith(_CALL_NOTE):
             return str(note.removeprefix(_CALL_NOTE))

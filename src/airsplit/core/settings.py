@@ -33,7 +33,7 @@ CODE_PATH = '"package.module:name"'
 
 @dataclass(frozen=True)
 class Rule:
-    """What the value of a setting must be.
+    """A rule for the value of a setting.
 
     Attributes:
         words: The rule as the documentation prints it.

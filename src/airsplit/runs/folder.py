@@ -186,6 +186,7 @@ class RunFolder:
         try:
             with self.rounds_file.open("a", encoding="utf-8") as stream:
                 stream.write(record.to_json() + "\n")
+                # A checkpoint of this round may follow, and must not outlive the record.
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:

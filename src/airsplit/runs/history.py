@@ -83,6 +83,7 @@ class History:
         self.names = _check_plan(self.plan, f"plan of the run {str(folder.plan_file)!r}")
         self.divergence: Divergence | None = None
 
+        # Kept to read what is added later.
         self._folder = folder
         self._where = f"records of the run {str(folder.rounds_file)!r}"
         self._reader = RecordReader(folder.rounds_file)

@@ -9,6 +9,7 @@ from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import TIMES, has_energy
 from airsplit.scenario.scenario import Scenario
 
+# The fields of a record that only evaluated rounds have.
 SCORES = (
     "test_accuracy",
     "test_accuracy_spread",
