@@ -10,7 +10,7 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.scenario_plans import COMPARED_METHODS
-from airsplit.scenario.presets import list_presets, preset
+from airsplit.scenario.presets import list_presets, read_preset
 from airsplit.scenario.settings import ALGORITHMS
 
 COMMANDS = ("profile", "plan", "run", "compare", "export", "report", "data", "presets", "figures")
@@ -83,7 +83,7 @@ def test_presets_lists_them_with_a_line_each(run):
 
 
 def test_presets_prints_one_as_toml_word_for_word(run):
-    assert run("presets", "paper-alexnet") == (0, preset("paper-alexnet"), "")
+    assert run("presets", "paper-alexnet") == (0, read_preset("paper-alexnet"), "")
 
 
 def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):

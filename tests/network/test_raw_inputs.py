@@ -123,8 +123,7 @@ def test_a_plan_of_the_scenario_keeps_raw_inputs() -> None:
     fleet = scenario().make_fleet()
     assert plan(profile, fleet, **scenario().plan_arguments()).splits.min() >= 4
     assert (
-        scenario().resolved(profile).plan.max_split
-        == profile.names[profile.default_max_split() - 1]
+        scenario().resolve(profile).plan.max_split == profile.names[profile.default_max_split() - 1]
     )
 
 

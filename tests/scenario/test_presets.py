@@ -7,7 +7,7 @@ import pytest
 import airsplit as air
 from airsplit.models.profiling import get_profile
 from airsplit.models.zoo.registry import find_shipped_name, get_input_spec
-from airsplit.scenario.presets import describe, list_presets, preset
+from airsplit.scenario.presets import describe_preset, list_presets, read_preset
 from airsplit.scenario.scenario import Scenario
 from airsplit.system.profile import list_shipped_profiles
 
@@ -20,21 +20,21 @@ def test_the_promised_presets_exist():
 
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_loads_and_is_the_same_from_its_text(name):
-    assert Scenario.load(name) == Scenario.from_toml(preset(name))
+    assert Scenario.load(name) == Scenario.from_toml(read_preset(name))
 
 
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_begins_with_its_one_line_description(name):
-    assert preset(name).startswith(f"# {describe(name)}\n")
-    assert "\n" not in describe(name)
-    assert len(describe(name)) <= 110
+    assert read_preset(name).startswith(f"# {describe_preset(name)}\n")
+    assert "\n" not in describe_preset(name)
+    assert len(describe_preset(name)) <= 110
 
 
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
-    assert preset(name).isascii()
-    assert preset(name).endswith("\n")
-    assert "\n\n\n" not in preset(name)
+    assert read_preset(name).isascii()
+    assert read_preset(name).endswith("\n")
+    assert "\n\n\n" not in read_preset(name)
 
 
 @pytest.mark.parametrize("name", list_presets())
@@ -63,7 +63,7 @@ def test_the_demo_is_for_the_built_in_digits():
 
 
 def test_the_papers_numbers_are_written_out():
-    table = tomllib.loads(preset("paper-alexnet"))
+    table = tomllib.loads(read_preset("paper-alexnet"))
     assert table["fleet"] | {"seed": 0} == {
         "devices": 20,
         "mean_distance_m": 200.0,
@@ -75,7 +75,7 @@ def test_the_papers_numbers_are_written_out():
     }
     assert table["cell"] == {"bandwidth_hz": 20e6, "noise_dbm": -114.0}
     assert table["plan"] == {"method": "exact", "max_split": 8}
-    assert tomllib.loads(preset("paper-vgg16"))["plan"]["max_split"] == 6
+    assert tomllib.loads(read_preset("paper-vgg16"))["plan"]["max_split"] == 6
 
 
 def test_without_a_limit_the_deepest_split_still_averages_something():
@@ -95,4 +95,4 @@ def test_the_physical_preset_switches_everything_on():
 
 def test_an_unknown_preset_offers_the_nearest():
     with pytest.raises(air.UnknownName, match="did you mean 'paper-alexnet'"):
-        preset("paper-alexne")
+        read_preset("paper-alexne")

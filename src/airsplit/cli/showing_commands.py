@@ -28,18 +28,18 @@ def presets(
       airsplit presets
       airsplit presets demo > my.toml
     """
-    from airsplit.scenario.presets import describe, list_presets, preset
+    from airsplit.scenario.presets import describe_preset, list_presets, read_preset
 
     if name is not None:
         # Reject an unknown name before anything is printed.
-        describe(name)
+        describe_preset(name)
         if as_json:
             print(format_json(load_scenario(name, None, []).model_dump()))
         else:
-            print(preset(name), end="")
+            print(read_preset(name), end="")
         return
 
-    descriptions = {preset_name: describe(preset_name) for preset_name in list_presets()}
+    descriptions = {preset_name: describe_preset(preset_name) for preset_name in list_presets()}
     if as_json:
         entries = [{"name": key, "description": text} for key, text in descriptions.items()]
         print(format_json(entries))

@@ -148,15 +148,15 @@ def list_presets() -> list[str]:
     return sorted(_PRESETS)
 
 
-def describe(name: str) -> str:
+def describe_preset(name: str) -> str:
     """One line about a preset."""
     return _PRESETS[require_choice("preset", name, _PRESETS)][0]
 
 
-def preset(name: str) -> str:
+def read_preset(name: str) -> str:
     """The scenario of that name as TOML, with its description on top.
 
-    >>> print(preset("paper-vgg16").splitlines()[0])
+    >>> print(read_preset("paper-vgg16").splitlines()[0])
     # The paper's VGG16: 20 devices at 200 m, 20 MHz, splits up to 6
     """
-    return f"# {describe(name)}\n{_PRESETS[name][1]}"
+    return f"# {describe_preset(name)}\n{_PRESETS[name][1]}"

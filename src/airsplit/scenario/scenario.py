@@ -73,7 +73,7 @@ class Scenario(Section):
         """
         name = os.fspath(path_or_preset)
         if name in presets.list_presets():
-            return cls.from_toml(presets.preset(name))
+            return cls.from_toml(presets.read_preset(name))
 
         file = Path(name)
         # If the path cannot even be looked up, reading it says why.
@@ -141,7 +141,7 @@ class Scenario(Section):
         _resolve_paths(tables, Path())
         return Scenario(**tables)
 
-    def resolved(self, profile: Profile) -> Scenario:
+    def resolve(self, profile: Profile) -> Scenario:
         """Return the scenario with splits by their names, and the model's fingerprint."""
         max_split = self.plan.max_split
         if max_split is None:

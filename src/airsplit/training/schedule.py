@@ -56,7 +56,7 @@ class Schedule:
 
     def __init__(self, scenario: Scenario, profile: Profile, fleet: Fleet | None = None) -> None:
         self.scenario, self.profile, self.settings = (
-            scenario.resolved(profile),
+            scenario.resolve(profile),
             profile,
             scenario.training,
         )

@@ -81,7 +81,7 @@ class Server:
         _require_networkable(scenario, devices)
         self.settings, self.network = scenario.training, scenario.network
         self.replica, self.profile = replica_of(scenario)
-        self.scenario = scenario.resolved(self.profile)
+        self.scenario = scenario.resolve(self.profile)
         require_memory(self.scenario, self.replica, self.profile, devices)
         self.round, self.time_s = 0, 0.0
         self.forecast: Forecast | None = None
