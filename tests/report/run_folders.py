@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.runs.comparison import Comparison
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.record import RoundRecord
+from airsplit.runs.seeds import Trials
 from airsplit.scenario.scenario import Scenario
 
 SCENARIO = """
@@ -117,4 +119,20 @@ def a_long_run(folder: Path, rounds: int, devices: int) -> Path:
     ]
     return a_run(
         folder, records, a_scenario(devices, training__rounds=rounds), a_plan(devices), devices
+    )
+
+
+def a_comparison(slower: float = 3.0, **record: object) -> Comparison:
+    """Return SFL, and FedAvg as accurate but slower, with two seeds each."""
+    runs = {
+        algorithm: Trials(
+            tuple(
+                tuple(a_record(n, virtual_time_s=times * n, **record) for n in range(1, 5))
+                for _ in range(2)
+            )
+        )
+        for algorithm, times in (("sfl", 1.0), ("fedavg", slower))
+    }
+    return Comparison(
+        a_scenario(), (0, 1), 0.4, runs, {algorithm: {} for algorithm in runs}, has_energy=False
     )
