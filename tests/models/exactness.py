@@ -1,4 +1,4 @@
-"""The oracle for cuts: a split step, done as the network does it, against the unsplit model."""
+"""An oracle for cuts: compare a split step, as the network does it, with the unsplit model."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import airsplit as air
 from airsplit.core.errors import InvalidValue
 from airsplit.models.cut import Back, Front, cut_in_halves
 from airsplit.models.inputs import make_example_inputs
-from airsplit.models.profiling import profile
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.tensors import list_tensors
 
 Gradients = dict[str, Tensor | None]
 
 
-def look_at(model: nn.Module, *inputs: Tensor) -> ModelSplits:
+def find_model_splits(model: nn.Module, *inputs: Tensor) -> ModelSplits:
     return find_splits(model, make_example_inputs(model, None, inputs))
 
 
@@ -27,47 +27,57 @@ def assert_exact(
     modes: tuple[bool, ...] = (False, True),
     differs_in_training: bool = False,
 ) -> ModelSplits:
-    """At every split and in both modes: outputs, gradients, statistics and random draws are those of the unsplit model."""
-    found = look_at(model, *inputs)
-    table, before = found.profile(), buffers_of(model)
+    """Assert that the model is the same at every split as without a cut.
+
+    Outputs, gradients, statistics and random draws are compared in both modes.
+
+    Args:
+        differs_in_training: Whether the model sends other tensors in training mode than the
+            profile says, which is that of evaluation mode.
+    """
+    splits = find_model_splits(model, *inputs)
+    profile = splits.profile()
+    before = copy_buffers(model)
     for training in modes:
-        put_back(model, before)
+        restore_buffers(model, before)
         model.train(training)
-        output, weights, gradients = whole_step(model, inputs)
-        after = buffers_of(model)
-        for split in range(1, len(table) + 1):
-            name = table.names[split - 1]
-            put_back(model, before)
-            front, back = cut_in_halves(found, split)
-            assert_apart(model, front, back, int(table.parameters[:split].sum()))
-            sent, received = split_step(front, back, inputs, weights)
+        output, weights, gradients = run_unsplit_step(model, inputs)
+        after = copy_buffers(model)
+        for split in range(1, len(profile) + 1):
+            name = profile.names[split - 1]
+            restore_buffers(model, before)
+            front, back = cut_in_halves(splits, split)
+            assert_apart(model, front, back, int(profile.parameters[:split].sum()))
+            sent, split_output = run_split_step(front, back, inputs, weights)
             elements = sum(tensor.numel() for tensor in sent)
             if not (training and differs_in_training):
-                assert elements == len(inputs[0]) * table.activation_elements[split - 1], name
-            assert_same(list_tensors(received), list_tensors(output), name)
+                assert elements == len(inputs[0]) * profile.activation_elements[split - 1], name
+            assert_same(list_tensors(split_output), list_tensors(output), name)
             assert_same_gradients(gradients_of(model), gradients, name)
             assert_same(model.buffers(), after, name)
-    return found
+    return splits
 
 
-def assert_refused(model: nn.Module, message: str) -> None:
-    """A model for samples of eight numbers that cannot be followed is told so in one line."""
+def assert_rejected(model: nn.Module, message: str) -> None:
+    """Assert that a model for samples of eight numbers is rejected in one line."""
     with pytest.raises(InvalidValue, match=message) as caught:
-        profile(model, (8,))
+        air.profile(model, (8,))
     assert "\n" not in str(caught.value)
 
 
-def buffers_of(model: nn.Module) -> list[Tensor]:
+def copy_buffers(model: nn.Module) -> list[Tensor]:
     return [buffer.clone() for buffer in model.buffers()]
 
 
-def put_back(model: nn.Module, buffers: list[Tensor]) -> None:
+def restore_buffers(model: nn.Module, buffers: list[Tensor]) -> None:
     for buffer, value in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(value)
 
 
-def whole_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, list[Tensor], Gradients]:
-    """Output, the weights of its elements in the loss, and the gradients of the unsplit model."""
+def run_unsplit_step(
+    model: nn.Module, inputs: tuple[Tensor, ...]
+) -> tuple[Any, list[Tensor], Gradients]:
+    """Return output, random weights of its elements in the loss, and gradients."""
     model.zero_grad()
     torch.manual_seed(5)
     output = model(*inputs)
@@ -76,10 +86,13 @@ def whole_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, list[
     return output, weights, gradients_of(model)
 
 
-def split_step(
+def run_split_step(
     front: Front, back: Back, inputs: tuple[Tensor, ...], weights: list[Tensor]
 ) -> tuple[tuple[Tensor, ...], Any]:
-    """The device's forward pass, the server's step on what it received, and the device's backward pass; what was sent, the output."""
+    """Run the device's forward pass, the server's step, and the device's backward pass.
+
+    Returns what the device sent, and the output.
+    """
     front.zero_grad()
     back.zero_grad()
     torch.manual_seed(5)
@@ -90,10 +103,11 @@ def split_step(
     if loss.requires_grad:
         loss.backward()
     returned = [
-        (tensor, copy_.grad)
-        for tensor, copy_ in zip(sent, received, strict=True)
-        if copy_.grad is not None
+        (tensor, copied.grad)
+        for tensor, copied in zip(sent, received, strict=True)
+        if copied.grad is not None
     ]
+    # Nothing comes back to a front without parameters.
     if returned:
         torch.autograd.backward(
             [tensor for tensor, _ in returned], [gradient for _, gradient in returned]
@@ -117,31 +131,34 @@ def gradients_of(model: nn.Module) -> Gradients:
 def assert_apart(
     model: nn.Module, front: nn.Module, back: nn.Module, parameters_in_front: int
 ) -> None:
-    """Every parameter is on one side, under the model's name, and is the model's own."""
-    of_front, of_back = ({id(p) for p in half.parameters()} for half in (front, back))
-    assert not of_front & of_back
-    assert of_front | of_back == {id(p) for p in model.parameters()}
+    """Assert that each parameter is the model's own, on one side, under its name."""
+    front_ids = {id(p) for p in front.parameters()}
+    back_ids = {id(p) for p in back.parameters()}
+    assert not front_ids & back_ids
+    assert front_ids | back_ids == {id(p) for p in model.parameters()}
     assert sum(p.numel() for p in front.parameters()) == parameters_in_front
     assert front.state_dict().keys() | back.state_dict().keys() == model.state_dict().keys()
 
 
-def assert_same(found: Iterable[Tensor], wanted: Iterable[Tensor], name: str) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, msg=lambda text: f"{name}: {text}")
+def assert_same(actual: Iterable[Tensor], expected: Iterable[Tensor], name: str) -> None:
+    for tensor, expected_tensor in zip(actual, expected, strict=True):
+        torch.testing.assert_close(tensor, expected_tensor, msg=lambda text: f"{name}: {text}")
 
 
-def assert_same_gradients(found: Gradients, wanted: Gradients, name: str) -> None:
-    assert {key for key, value in found.items() if value is not None} == {
-        key for key, value in wanted.items() if value is not None
-    }, name
+def assert_same_gradients(actual: Gradients, expected: Gradients, name: str) -> None:
+    def names_with_gradient(gradients: Gradients) -> set[str]:
+        return {key for key, gradient in gradients.items() if gradient is not None}
+
+    assert names_with_gradient(actual) == names_with_gradient(expected), name
     largest = max(
-        (float(value.abs().max()) for value in wanted.values() if value is not None), default=0.0
+        (float(value.abs().max()) for value in expected.values() if value is not None), default=0.0
     )
-    for key, value in wanted.items():
-        if value is not None and not torch.equal(found[key], value):  # type: ignore[arg-type]
+    for key, value in expected.items():
+        if value is not None and not torch.equal(actual[key], value):  # type: ignore[arg-type]
+            # Small next to the largest of all gradients, a gradient may be cancelled noise.
             size = float(value.abs().max())
             torch.testing.assert_close(
-                found[key],
+                actual[key],
                 value,
                 rtol=1e-4,
                 atol=1e-5 * size + 1e-6 * largest,

@@ -1,5 +1,6 @@
-"""Models that are hard to cut: what they do between two layers is not a layer."""
+"""Models that are hard to cut, because not everything they do is a layer."""
 
+import functools
 from collections import namedtuple
 from typing import Any
 
@@ -14,7 +15,8 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 3)
 
 
 class InPlaceShortcut(Net):
@@ -32,7 +34,7 @@ class DropoutByHand(Net):
 
 
 class AuxiliaryHead(Net):
-    """Returns more while it trains."""
+    """Returns more in training mode."""
 
     def forward(self, x: Tensor) -> Any:
         h = self.first(x)
@@ -52,7 +54,7 @@ class NoGradients(Net):
         return self.second(h * gate + h.detach())
 
 
-class Straight(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.sign()
@@ -64,7 +66,7 @@ class Straight(torch.autograd.Function):
 
 class CustomGradient(Net):
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(Straight.apply(self.first(x)))
+        return self.second(StraightThrough.apply(self.first(x)))
 
 
 class FilledByParts(Net):
@@ -76,7 +78,7 @@ class FilledByParts(Net):
 
 
 class Counting(Net):
-    """State that forward changes, directly and through a view."""
+    """Buffers that forward changes, directly and through a view."""
 
     count: Tensor
     history: Tensor
@@ -93,13 +95,14 @@ class Counting(Net):
 
 
 class Masked(nn.Module):
-    """Token ids, a mask that is filled in place, positions, and a parameter that is looked at in part."""
+    """Token ids, a mask that is filled in place, positions, and a parameter used in part."""
 
     triangle: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.head = nn.Embedding(11, 8), nn.Linear(8, 3)
+        self.tokens = nn.Embedding(11, 8)
+        self.head = nn.Linear(8, 3)
         self.positions = nn.Parameter(torch.randn(1, 9, 8))
         self.register_buffer("triangle", torch.ones(6, 6).tril())
 
@@ -113,7 +116,8 @@ class Masked(nn.Module):
 class TwoInputs(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.image, self.text = nn.Linear(8, 6), nn.Embedding(5, 6)
+        self.image = nn.Linear(8, 6)
+        self.text = nn.Embedding(5, 6)
 
     def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         return self.image(x).relu(), self.text(ids).mean(1)
@@ -144,7 +148,9 @@ class Frozen(nn.Sequential):
 class LoopOverTime(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.cell, self.head, self.dropout = nn.GRUCell(8, 6), nn.Linear(6, 3), nn.Dropout(0.3)
+        self.cell = nn.GRUCell(8, 6)
+        self.head = nn.Linear(6, 3)
+        self.dropout = nn.Dropout(0.3)
 
     def forward(self, x: Tensor) -> Tensor:
         h = x.new_zeros(x.shape[0], 6)
@@ -154,7 +160,7 @@ class LoopOverTime(nn.Module):
 
 
 class SwapsAxes(Net):
-    """The batch is not the first axis of what crosses, and not alone on its own."""
+    """Sends a tensor whose batch is not its first axis, or shares an axis with time."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x.transpose(0, 1)).reshape(-1, 8).tanh()
@@ -173,6 +179,24 @@ class NamedResult(Net):
     def forward(self, x: Tensor) -> Pair:
         h = self.first(x)
         return Pair(self.second(h), h.var(1, keepdim=True))
+
+
+@functools.lru_cache
+def triangle(size: int) -> Tensor:
+    return torch.ones(size, size).tril()
+
+
+class Caching(Net):
+    """Caches tensors: in a function, and in a dictionary of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if 8 not in self.kept:
+            self.kept[8] = torch.arange(8.0)
+        return self.second(self.first(x) @ triangle(8) + self.kept[8])
 
 
 HARD: dict[type[nn.Module], tuple[Tensor, ...]] = {

@@ -1,4 +1,4 @@
-"""Cut models against the unsplit ones: every split of the built-in networks, and models that are hard to cut."""
+"""Halves of models compute exactly what the unsplit models do."""
 
 import copy
 import weakref
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 import airsplit as air
 from airsplit.core.errors import InvalidValue, UnknownName
 from airsplit.models.zoo.registry import build_registered_model
-from models.exactness import assert_exact, look_at, whole_step
+from models.exactness import assert_exact, find_model_splits, run_unsplit_step
 from models.hard_models import HARD, AuxiliaryHead, Counting, DropoutByHand, SwapsAxes
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_and_one_seed() -> Any:
+def fix_threads_and_seed() -> Any:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -28,11 +28,8 @@ def _one_thread_and_one_seed() -> Any:
     torch.set_num_threads(threads)
 
 
-# ---- the built-in networks, at every split ----
-
-
 @pytest.mark.parametrize(
-    ("name", "shape", "arguments", "splits"),
+    ("name", "shape", "arguments", "count"),
     [
         ("alexnet", (3, 67, 67), {"classes": 10}, 20),
         ("alexnet32", (1, 32, 32), {"width": 0.05}, 20),
@@ -40,27 +37,27 @@ def _one_thread_and_one_seed() -> Any:
     ],
 )
 def test_every_split_of_a_chain_is_exact(
-    name: str, shape: tuple[int, ...], arguments: dict[str, Any], splits: int
+    name: str, shape: tuple[int, ...], arguments: dict[str, Any], count: int
 ) -> None:
     model = build_registered_model(name, shape, **arguments)
-    found = assert_exact(
-        model, torch.randn(2, *shape), modes=(True,)
-    )  # neither dropout nor statistics: one mode is enough
-    assert len(found.splits) == splits
+    # They have neither dropout nor statistics: one mode is enough.
+    splits = assert_exact(model, torch.randn(2, *shape), modes=(True,))
+    assert len(splits.splits) == count
 
 
 def test_every_split_of_a_residual_network_is_exact() -> None:
-    found = assert_exact(
+    splits = assert_exact(
         build_registered_model("resnet20", (3, 16, 16), layers=8, width=4),
         torch.randn(3, 3, 16, 16),
     )
-    profile = found.profile()
-    assert {len(found.evaluation.crossing_slots(row.evaluation)) for row in found.splits} == {1, 2}
-    # inside a block the shortcut crosses too
-    inside, behind = (
-        profile.activation_elements[profile.split_of(f"stage1.0.{name}") - 1]
-        for name in ("conv1", "relu2")
-    )
+    profile = splits.profile()
+    # Inside a block the shortcut crosses, too.
+    assert {len(splits.evaluation.crossing_slots(split.evaluation)) for split in splits.splits} == {
+        1,
+        2,
+    }
+    inside = profile.activation_elements[profile.split_of("stage1.0.conv1") - 1]
+    behind = profile.activation_elements[profile.split_of("stage1.0.relu2") - 1]
     assert (inside, behind) == (2 * 4 * 16 * 16, 4 * 16 * 16)
 
 
@@ -75,25 +72,24 @@ def test_every_split_of_a_residual_network_is_exact() -> None:
 def test_every_split_of_a_transformer_is_exact(name: str, arguments: dict[str, Any]) -> None:
     model = build_registered_model(name, **arguments)
     x = torch.randn(3, 3, 32, 32) if name == "vit" else torch.randint(0, 256, (3, 64))
-    found = assert_exact(model, x)
-    assert (len(found.splits) == 1) == arguments.get("tied", False)
+    splits = assert_exact(model, x)
+    assert (len(splits.splits) == 1) == arguments.get("tied", False)
 
 
-def test_tied_embeddings_leave_no_cut_between_them() -> None:
-    found = look_at(build_registered_model("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64))
-    assert [row.name for row in found.splits] == ["head"]
-    assert {refusal.reason for refusal in found.illegal_splits} == {
+def test_no_split_is_between_tied_embeddings() -> None:
+    splits = find_model_splits(
+        build_registered_model("gpt", tied=True), torch.zeros(1, 64, dtype=torch.int64)
+    )
+    assert [split.name for split in splits.splits] == ["head"]
+    assert {split.reason for split in splits.illegal_splits} == {
         "tokens.weight is used on both sides, by tokens and by head"
     }
 
 
-# ---- models that are hard to cut ----
-
-
 @pytest.mark.parametrize("kind", HARD, ids=lambda kind: kind.__name__)
 def test_a_hard_model_is_cut_exactly(kind: type[nn.Module]) -> None:
-    found = assert_exact(kind(), *HARD[kind], differs_in_training=kind is AuxiliaryHead)
-    assert len(found.splits) >= 2
+    splits = assert_exact(kind(), *HARD[kind], differs_in_training=kind is AuxiliaryHead)
+    assert len(splits.splits) >= 2
 
 
 @pytest.mark.parametrize(
@@ -116,20 +112,17 @@ def test_a_hard_model_is_cut_exactly(kind: type[nn.Module]) -> None:
     ],
     ids=["encoder", "lstm", "statistics", "weight norm"],
 )
-def test_layers_of_torch_are_cut_between_not_through(model: nn.Module) -> None:
-    found = assert_exact(model, torch.randn(3, 4, 8))
-    assert len(found.splits) >= 2
+def test_layers_of_torch_are_never_divided(model: nn.Module) -> None:
+    splits = assert_exact(model, torch.randn(3, 4, 8))
+    assert len(splits.splits) >= 2
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_halves_take_any_batch(batch: int) -> None:
+def test_halves_take_any_batch_size(batch: int) -> None:
     model, x = SwapsAxes(), torch.randn(batch, 5, 8)
     for split in range(1, 4):
         front, back = air.cut(model, split, input_shape=(5, 8))
         assert torch.equal(back(*front(x)), model(x))
-
-
-# ---- what the halves are ----
 
 
 def small() -> nn.Sequential:
@@ -144,7 +137,7 @@ def small() -> nn.Sequential:
     )
 
 
-def test_weights_are_shared_and_keep_their_names() -> None:
+def test_halves_share_the_weights_of_the_model_under_their_names() -> None:
     model = small()
     front, back = air.cut(model, "norm", input_shape=(3, 8, 8))
     assert list(front.state_dict()) == [
@@ -158,7 +151,7 @@ def test_weights_are_shared_and_keep_their_names() -> None:
     assert torch.equal(back(*front(x)), model(x))
 
 
-def test_a_split_is_known_by_its_number_too() -> None:
+def test_a_split_may_be_given_by_name_or_number() -> None:
     model, x = small(), torch.randn(2, 3, 8, 8)
     by_name, by_number = (air.cut(model, split, input_shape=(3, 8, 8))[0] for split in ("act", 3))
     assert (
@@ -176,8 +169,9 @@ def test_at_the_last_split_the_back_is_the_identity() -> None:
     assert not list(back.parameters())
 
 
-def test_what_the_sender_holds_is_never_changed() -> None:
-    model = small()  # the activation works in place
+def test_a_back_does_not_change_the_tensors_it_is_given() -> None:
+    # The activation behind the cut works in place.
+    model = small()
     front, back = air.cut(model, "norm", input_shape=(3, 8, 8))
     (sent,) = front(torch.randn(2, 3, 8, 8))
     before = sent.detach().clone()
@@ -185,7 +179,7 @@ def test_what_the_sender_holds_is_never_changed() -> None:
     assert torch.equal(sent, before)
 
 
-def test_halves_have_a_mode_of_their_own_and_start_in_the_models() -> None:
+def test_halves_begin_in_the_mode_of_the_model_and_change_it_alone() -> None:
     model = DropoutByHand().eval()
     front, back = air.cut(model, 1, input_shape=(8,))
     assert not front.training
@@ -196,7 +190,7 @@ def test_halves_have_a_mode_of_their_own_and_start_in_the_models() -> None:
     assert not torch.equal(back(*front(x)), model(x))
 
 
-def test_halves_move_between_types_and_can_be_copied() -> None:
+def test_halves_can_be_copied_and_cast() -> None:
     model = Counting()
     front, back = air.cut(model, 1, input_shape=(8,))
     other, x = copy.deepcopy(front), torch.randn(2, 8)
@@ -215,7 +209,7 @@ def test_halves_work_under_functional_call() -> None:
     assert not torch.func.functional_call(front, zeros, (x,))[0].any()
 
 
-def test_models_that_are_built_in_need_no_shape() -> None:
+def test_built_in_models_need_no_shape() -> None:
     front, back = air.cut(build_registered_model("alexnet32", width=0.05), "pool1")
     assert back(*front(torch.randn(1, 3, 32, 32))).shape == (1, 10)
 
@@ -229,14 +223,12 @@ def test_models_that_are_built_in_need_no_shape() -> None:
         (1.5, InvalidValue, "split must be a whole number"),
     ],
 )
-def test_a_split_that_is_not_there_is_refused(
-    split: Any, error: type[Exception], message: str
-) -> None:
+def test_an_unknown_split_is_rejected(split: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         air.cut(small(), split, input_shape=(3, 8, 8))
 
 
-def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
+def test_halves_reject_shapes_that_they_were_not_cut_for() -> None:
     front, back = air.cut(
         build_registered_model("gpt", layers=1, width=16, heads=2), "blocks.0.add"
     )
@@ -248,12 +240,13 @@ def test_halves_take_the_sizes_that_they_were_cut_for() -> None:
         back(torch.zeros(2, 64))
 
 
-def test_halves_let_go_of_what_is_spent() -> None:
-    alive, most = weakref.WeakSet[Tensor](), []
+def test_halves_free_tensors_after_their_last_use() -> None:
+    alive = weakref.WeakSet[Tensor]()
+    counts = []
 
-    def count(module: nn.Module, given: Any, result: Tensor) -> None:
+    def count(module: nn.Module, args: Any, result: Tensor) -> None:
         alive.add(result)
-        most.append(len(alive))
+        counts.append(len(alive))
 
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
     front, back = air.cut(model, 7, input_shape=(4,))
@@ -261,11 +254,11 @@ def test_halves_let_go_of_what_is_spent() -> None:
         layer.register_forward_hook(count)
     with torch.no_grad():
         back(*front(torch.zeros(2, 4)))
-    assert len(most) == 8
-    assert max(most) == 2
+    assert len(counts) == 8
+    assert max(counts) == 2
 
 
-def test_a_name_is_no_module_to_cut() -> None:
+def test_the_name_of_a_model_cannot_be_cut() -> None:
     with pytest.raises(
         InvalidValue,
         match=r"must be a torch\.nn\.Module here, got the name 'alexnet'; build it first",
@@ -273,15 +266,13 @@ def test_a_name_is_no_module_to_cut() -> None:
         air.cut("alexnet", 4)  # type: ignore[arg-type]
 
 
-def test_halves_say_how_many_tensors_they_take() -> None:
+def test_halves_reject_another_number_of_tensors() -> None:
     _, back = air.cut(build_registered_model("resnet20", layers=8, width=4), "stage1.0.conv1")
     with pytest.raises(
         InvalidValue, match=r"back must be given 2 tensors, got Tensor; write back\(\*tensors\)"
     ):
         back(torch.zeros(1, 4, 32, 32))
 
-
-# ---- any graph ----
 
 INSTRUCTIONS = (
     "linear",
@@ -301,7 +292,7 @@ INSTRUCTIONS = (
 
 
 class Program(nn.Module):
-    """A model drawn at random: each instruction takes one or two of the tensors made so far."""
+    """A random model: each instruction takes one or two of the tensors made so far."""
 
     def __init__(self, program: list[tuple[str, int, int]]) -> None:
         super().__init__()
@@ -362,10 +353,9 @@ def test_any_graph_is_cut_exactly(program: list[tuple[str, int, int]]) -> None:
     model, x = Program(program), torch.randn(3, 4)
     try:
         for training in (True, False):
-            whole_step(model.train(training), (x,))
-    except (
-        RuntimeError
-    ) as error:  # a tensor that autograd needs was changed in place: no model of anybody's
+            run_unsplit_step(model.train(training), (x,))
+    except RuntimeError as error:
+        # A tensor that autograd needs was changed in place: nobody could train this model.
         assume("inplace" not in str(error))
         raise
     assert_exact(model, x)

@@ -1,4 +1,4 @@
-"""Which inputs of a model cross a cut as they are: what the profile says, against what the halves really send."""
+"""The inputs that cuts send unchanged: those of the profile against those that fronts send."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ WIDTH, BATCH = 6, 3
 FLEET = Fleet(seconds_per_mac=[1e-9, 3e-9], fluctuation=1e9, full_band_rate_bps=[1e6, 2e6])
 
 
-# ---- random models -------------------------------------------------------------------------------------------------------
 class RandomTwoInputs(nn.Module):
-    """A random program over two inputs: branches, residuals, moves and concatenations; its last layer reads all of its ends."""
+    """A random program over two inputs, with branches, residuals, moves and concatenations.
+
+    Its last layer reads all tensors that nothing else reads.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -60,41 +62,42 @@ class RandomTwoInputs(nn.Module):
         return self.head(torch.cat([made[number] for number in self.ends], 1))
 
 
-def sent_as_they_are(found: ModelSplits, inputs: dict[str, Tensor]) -> list[set[str]]:
-    """Run every front, and look for the numbers of each input among those that it sends."""
+def find_sent_inputs(splits: ModelSplits, inputs: dict[str, Tensor]) -> list[set[str]]:
+    """Run every front, and find the inputs whose numbers are among those that it sends."""
     numbers = {name: set(tensor.double().flatten().tolist()) for name, tensor in inputs.items()}
-    really = []
-    for split in range(1, len(found.splits) + 1):
-        front, _ = cut_in_halves(found, split)
+    sent_inputs = []
+    for split in range(1, len(splits.splits) + 1):
+        front, _ = cut_in_halves(splits, split)
         sent = {
             number
             for tensor in front(*inputs.values())
             for number in tensor.double().flatten().tolist()
         }
-        really.append({name for name in inputs if not sent.isdisjoint(numbers[name])})
-    return really
+        sent_inputs.append({name for name in inputs if not sent.isdisjoint(numbers[name])})
+    return sent_inputs
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing is averaged")
 @pytest.mark.parametrize("seed", range(20))
-def test_a_profile_names_the_inputs_whose_numbers_the_front_sends_and_no_plan_sends_them(
+def test_a_profile_names_the_inputs_that_fronts_send_and_no_plan_sends_them(
     seed: int,
 ) -> None:
     torch.manual_seed(seed)
     inputs = {name: torch.randn(BATCH, WIDTH) for name in ("image", "context")}
-    outlined = find_splits(RandomTwoInputs(seed), tuple(inputs.values()))
-    found, really = outlined.profile(), sent_as_they_are(outlined, inputs)
-    assert [set(names) for names in found.raw_inputs] == really
-    assert not any(found.other_inputs)
+    splits = find_splits(RandomTwoInputs(seed), tuple(inputs.values()))
+    profiled = splits.profile()
+    sent_inputs = find_sent_inputs(splits, inputs)
+    assert [set(names) for names in profiled.raw_inputs] == sent_inputs
+    assert not any(profiled.other_inputs)
 
     for method in METHODS:
         if method != "fixed":
-            taken = plan(found, FLEET, method=method, max_split=len(found)).splits
-            assert not any(really[split - 1] for split in taken)
-    for split, names in enumerate(really, 1):
+            planned = plan(profiled, FLEET, method=method, max_split=len(profiled)).splits
+            assert not any(sent_inputs[split - 1] for split in planned)
+    for split, names in enumerate(sent_inputs, 1):
         if names:
             with pytest.raises(AirsplitError, match=min(names)):
-                plan(found, FLEET, method="fixed", split=split, max_split=len(found))
+                plan(profiled, FLEET, method="fixed", split=split, max_split=len(profiled))
 
 
 def test_the_random_models_have_splits_of_every_kind() -> None:
@@ -108,9 +111,8 @@ def test_the_random_models_have_splits_of_every_kind() -> None:
     assert seen == {(), ("image",), ("context",), ("image", "context")}
 
 
-# ---- where the line is ---------------------------------------------------------------------------------------------------
 class Beside(nn.Module):
-    """One input goes through layers while something is made of the other, which the last layer needs."""
+    """One input goes through two layers; something made of the other crosses beside them."""
 
     def __init__(self, make: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -133,8 +135,8 @@ def crossing_behind_the_first_layer(
 def raw_behind_the_first_layer(
     make: Callable[[Tensor], Tensor], context: Tensor | None = None
 ) -> tuple[str, ...]:
-    found = crossing_behind_the_first_layer(make, context)
-    return tuple(found.raw_inputs[found.names.index("first")])
+    profiled = crossing_behind_the_first_layer(make, context)
+    return tuple(profiled.raw_inputs[profiled.names.index("first")])
 
 
 def written_into_zeros(x: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ def written_through_a_view(x: Tensor) -> Tensor:
 
 
 class Through(torch.autograd.Function):
-    """What is given, with its gradient reversed."""
+    """The identity, with its gradient reversed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -208,7 +210,7 @@ COMPUTED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_what_is_only_moved_is_raw(name: str) -> None:
+def test_numbers_that_are_only_moved_are_raw(name: str) -> None:
     assert raw_behind_the_first_layer(MOVED[name]) == ("context",)
 
 
@@ -217,13 +219,13 @@ def scripted(x: Tensor) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-def test_what_torchscript_moves_is_raw() -> None:
+def test_numbers_that_torchscript_moves_are_raw() -> None:
     function = torch.jit.script(scripted)
     assert raw_behind_the_first_layer(lambda x: function(x)) == ("context",)
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_what_is_computed_is_not_raw(name: str) -> None:
+def test_computed_numbers_are_not_raw(name: str) -> None:
     assert raw_behind_the_first_layer(COMPUTED[name]) == ()
 
 
@@ -233,7 +235,6 @@ def test_complex_numbers_are_raw_data() -> None:
     ) == ("context",)
 
 
-# ---- integers, masks and labels ------------------------------------------------------------------------------------------
 class Text(nn.Module):
     """Token ids, position ids that index a table by hand, a mask, and lengths."""
 
@@ -253,23 +254,21 @@ class Text(nn.Module):
         return self.head(h[torch.arange(len(h)), lengths])
 
 
-def test_integers_are_raw_data_where_a_table_is_looked_up() -> None:
+def test_integers_that_look_up_a_table_are_raw_data() -> None:
     ids, mask = torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5, dtype=torch.bool)
-    found = profile(
+    profiled = profile(
         Text(), inputs=(torch.empty(1, 8), ids, ids, mask, torch.zeros(1, dtype=torch.int64))
     )
-    behind = found.names.index("first")
-    assert found.raw_inputs[behind] == ("ids", "position_ids")
-    assert found.other_inputs[behind] == (
-        "mask",
-        "lengths",
-    )  # lengths look up the data, not a table
-    assert set(found.raw_inputs[found.names.index("head")]) == set()
-    assert found.permitted_splits(["ids", "position_ids"])[behind]
-    assert not found.permitted_splits(["position_ids"])[behind]
+    behind = profiled.names.index("first")
+    assert profiled.raw_inputs[behind] == ("ids", "position_ids")
+    # Lengths look up the data, not a table.
+    assert profiled.other_inputs[behind] == ("mask", "lengths")
+    assert set(profiled.raw_inputs[profiled.names.index("head")]) == set()
+    assert profiled.permitted_splits(["ids", "position_ids"])[behind]
+    assert not profiled.permitted_splits(["position_ids"])[behind]
 
 
-def test_tokens_that_are_shifted_before_they_are_looked_up_are_raw_data() -> None:
+def test_tokens_that_are_shifted_before_a_lookup_are_raw_data() -> None:
     class Shifted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -285,12 +284,12 @@ def test_tokens_that_are_shifted_before_they_are_looked_up_are_raw_data() -> Non
             shifted[:, 1:] = ids[:, :-1]
             return self.head(h + self.tokens(shifted))
 
-    found = profile(Shifted(), inputs=(torch.empty(1, 8), torch.zeros(1, 5, dtype=torch.int64)))
-    assert found.raw_inputs[0] == ("ids",)
-    assert not any(found.other_inputs)
+    profiled = profile(Shifted(), inputs=(torch.empty(1, 8), torch.zeros(1, 5, dtype=torch.int64)))
+    assert profiled.raw_inputs[0] == ("ids",)
+    assert not any(profiled.other_inputs)
 
 
-def test_a_loop_over_time_sends_the_steps_to_come() -> None:
+def test_a_loop_over_time_sends_the_remaining_steps() -> None:
     class Loop(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -313,21 +312,21 @@ def test_an_input_that_the_model_returns_crosses_every_cut() -> None:
         def forward(self, x: Tensor) -> Any:
             return super().forward(x), x
 
-    found = profile(Returned(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (4,))
-    assert found.raw_inputs == (("x",),) * 3
+    profiled = profile(Returned(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (4,))
+    assert profiled.raw_inputs == (("x",),) * 3
     with pytest.raises(
         AirsplitError, match="every split within the limits, 1 to 2, would send the input 'x'"
     ):
-        plan(found, FLEET)
+        plan(profiled, FLEET)
 
 
-def test_layers_before_any_parameter_send_the_data_itself() -> None:
-    found = profile(nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Linear(3, 2)), (3, 4))
-    assert found.raw_inputs == (("input",), (), ())
-    assert plan(found, FLEET).splits.tolist() == [2, 2]
+def test_layers_before_any_parameter_send_raw_data() -> None:
+    profiled = profile(nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Linear(3, 2)), (3, 4))
+    assert profiled.raw_inputs == (("input",), (), ())
+    assert plan(profiled, FLEET).splits.tolist() == [2, 2]
 
 
-def test_what_is_sent_only_while_training_counts() -> None:
+def test_inputs_that_are_sent_only_in_training_count() -> None:
     class Auxiliary(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -340,7 +339,7 @@ def test_what_is_sent_only_while_training_counts() -> None:
     assert profile(Auxiliary(), (4,)).raw_inputs == (("x",), ())
 
 
-def test_inputs_without_names_have_numbers() -> None:
+def test_inputs_without_names_are_numbered() -> None:
     class Any2(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -349,6 +348,6 @@ def test_inputs_without_names_have_numbers() -> None:
         def forward(self, *inputs: Tensor) -> Tensor:
             return self.second(torch.cat([self.first(inputs[0]), inputs[1]], 1))
 
-    found = profile(Any2(), inputs=(torch.empty(1, 4), torch.empty(1, 4)))
-    assert found.input_names == ("input_1", "input_2")
-    assert found.raw_inputs == (("input_2",), ())
+    profiled = profile(Any2(), inputs=(torch.empty(1, 4), torch.empty(1, 4)))
+    assert profiled.input_names == ("input_1", "input_2")
+    assert profiled.raw_inputs == (("input_2",), ())

@@ -1,4 +1,4 @@
-"""Work, gradients and kept tensors against what torch does when the model really runs."""
+"""Operations, gradients and saved tensors against those of a real pass on the CPU."""
 
 from typing import Any
 
@@ -28,33 +28,34 @@ def sample(name: str) -> Tensor:
     return torch.randint(0, 256, (2, 64)) if name == "gpt" else torch.randn(2, 3, 32, 32)
 
 
-def counted(step: Any) -> int:
+def count_macs(step: Any) -> int:
     with FlopCounterMode(display=False) as counter:
         step()
-    return int(counter.get_total_flops()) // 4  # two samples, two operations a MAC
+    # Two samples, two operations a MAC.
+    return int(counter.get_total_flops()) // 4
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_products_are_those_of_a_real_pass_forward_and_backward(name: str) -> None:
+def test_matmul_macs_are_those_of_a_real_pass_forward_and_backward(name: str) -> None:
     model = build_registered_model(name, **BUILT_IN[name])
-    profile, x = air.profile(model), sample(name)
-    with torch.nn.attention.sdpa_kernel(
-        torch.nn.attention.SDPBackend.MATH
-    ):  # the counter does not know the fused kernel of the CPU
-        forward = counted(lambda: model(x))
-        both = counted(lambda: model(x).sum().backward())
+    profile = air.profile(model)
+    x = sample(name)
+    # torch's counter does not know the fused kernel of the CPU.
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        forward = count_macs(lambda: model(x))
+        both = count_macs(lambda: model(x).sum().backward())
     assert profile.matmul_macs[-1] == forward
-    light = profile.macs[-1] - profile.matmul_macs[-1]
-    assert both - forward <= profile.backward_macs[-1] <= both - forward + light
+    elementwise = profile.macs[-1] - profile.matmul_macs[-1]
+    assert both - forward <= profile.backward_macs[-1] <= both - forward + elementwise
 
 
-def test_backward_work_by_hand() -> None:
+def test_backward_macs_equal_those_worked_by_hand() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
-    # the first layer needs no gradient of the data; the last needs one of its input and one of its weights
+    # The first layer needs the gradient of its weights only, the last also that of its input.
     assert air.profile(model, (10,)).backward_macs.tolist() == [200, 220, 420]
 
 
-def test_frozen_layers_cost_nothing_backward_and_nothing_comes_back_to_them() -> None:
+def test_frozen_layers_cost_nothing_backward_and_get_no_gradients() -> None:
     model = nn.Sequential(
         nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 5)
     )
@@ -67,63 +68,66 @@ def test_frozen_layers_cost_nothing_backward_and_nothing_comes_back_to_them() ->
     assert profile.stored_elements.tolist() == [10, 10, 30, 50, 50]
 
 
-def test_ids_that_cross_have_no_gradient() -> None:
+def test_token_ids_that_cross_have_no_gradient() -> None:
     class Late(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tokens, self.types = nn.Embedding(9, 4), nn.Embedding(2, 4)
+            self.tokens = nn.Embedding(9, 4)
+            self.types = nn.Embedding(2, 4)
 
         def forward(self, ids: Tensor, types: Tensor) -> Tensor:
             return self.tokens(ids) + self.types(types)
 
-    profile = air.profile(
-        Late(), inputs=(torch.zeros(1, 6, dtype=torch.int64), torch.zeros(1, 6, dtype=torch.int64))
-    )
+    ids = torch.zeros(1, 6, dtype=torch.int64)
+    profile = air.profile(Late(), inputs=(ids, ids))
     assert profile.activation_elements.tolist() == [6 * 4 + 6, 2 * 6 * 4, 6 * 4]
     assert profile.gradient_elements.tolist() == [6 * 4, 2 * 6 * 4, 6 * 4]
 
 
-def really_kept(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
-    """What autograd keeps in a training pass, in elements per sample, with the inputs; the model's own tensors are not counted."""
+def count_saved_elements(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
+    """Return the elements per sample of the inputs, and of what autograd saves in a training pass.
+
+    The model's own tensors do not count.
+    """
     own = {
         tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
     }
-    kept = {
+    saved = {
         tensor.untyped_storage().data_ptr(): tensor.numel() * float32_equivalents(tensor.dtype)
         for tensor in inputs
     }
+    # Another tensor could get the memory of one that is gone.
     alive = []
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage().data_ptr()
         if storage not in own and tensor.dim() > 0:
-            kept[storage] = max(
-                kept.get(storage, 0), tensor.numel() * float32_equivalents(tensor.dtype)
-            )
+            size = tensor.numel() * float32_equivalents(tensor.dtype)
+            saved[storage] = max(saved.get(storage, 0), size)
             alive.append(tensor)
         return tensor
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    with saved_tensors_hooks(save, lambda tensor: tensor):
         alive.append(model.train()(*inputs))
-    return int(sum(kept.values())) // len(inputs[0])
+    return int(sum(saved.values())) // len(inputs[0])
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_kept_tensors_are_those_that_autograd_keeps(name: str) -> None:
+def test_saved_tensors_are_those_that_autograd_saves(name: str) -> None:
     model = build_registered_model(name, **BUILT_IN[name])
-    assert air.profile(model).stored_elements[-1] == pytest.approx(
-        really_kept(model, (sample(name),)), rel=0.07
-    )  # attention's result may be laid out otherwise
+    saved = count_saved_elements(model, (sample(name),))
+    # Not equal: the layout of the result of attention depends on the kernel.
+    assert air.profile(model).stored_elements[-1] == pytest.approx(saved, rel=0.07)
 
 
 PLAIN = [kind for kind in HARD if kind not in (Checkpointed, CustomGradient, Masked)]
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
-def test_kept_tensors_of_hard_models(kind: type[nn.Module]) -> None:
+def test_saved_tensors_of_hard_models_are_about_those_of_autograd(kind: type[nn.Module]) -> None:
     profile: Profile = air.profile(kind(), inputs=HARD[kind])
     assert profile.stored_elements[-1] == pytest.approx(
-        really_kept(kind(), HARD[kind]), rel=0.15, abs=4
+        count_saved_elements(kind(), HARD[kind]), rel=0.15, abs=4
     )
 
 
@@ -141,19 +145,21 @@ def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.M
     assert len(measured) <= 2 * first + 4
 
 
-def test_which_parameters_are_frozen_matters_not_only_how_many() -> None:
+def test_backward_macs_depend_on_which_parameters_are_frozen() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
     model[1].weight.requires_grad_(False)
     model[2].bias.requires_grad_(False)
-    # the first needs its weights' gradient, the second its input's, the last both
+    # The first layer needs the gradient of its weights, the second of its input, the last both.
     assert air.profile(model, (8,)).backward_macs.tolist() == [64, 128, 256]
 
 
-def test_nothing_comes_back_through_what_is_detached() -> None:
+def test_detached_tensors_get_no_gradient() -> None:
     class Detached(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
+            self.first = nn.Linear(8, 8)
+            self.second = nn.Linear(8, 8)
+            self.third = nn.Linear(8, 8)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.third(self.second(self.first(x)).detach())
@@ -166,15 +172,19 @@ def test_nothing_comes_back_through_what_is_detached() -> None:
 
 
 @pytest.mark.parametrize("copies", [42, 43, 44])
-def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like(
+def test_saved_tensors_are_not_those_measured_with_the_large_batch(
     copies: int,
 ) -> None:
-    """With 43 copies a batch of 3 has as many rows as the large batch, which is measured without gradients, has without copies."""
+    """With 43 copies a batch of 3 has as many rows as the large batch of 129 has without copies.
+
+    The large batch is measured without gradients, so its measurements must not be reused.
+    """
 
     class CopiesInTraining(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 2)
+            self.first = nn.Linear(8, 8)
+            self.last = nn.Linear(8, 2)
 
         def forward(self, x: Tensor) -> Tensor:
             h = torch.tanh(self.first(x))
@@ -182,32 +192,28 @@ def test_what_training_keeps_does_not_depend_on_what_the_large_batch_looked_like
                 h = h + torch.tanh(h.repeat(copies, 1)).view(-1, copies, 8).sum(1)
             return self.last(h)
 
-    # the data, the first tanh, that of the copies, and what the last layer is given
+    # The data, the first tanh, that of the copies, and the input of the last layer.
     assert air.profile(CopiesInTraining(), (8,)).stored_elements[-1] == 8 + 8 + 8 * copies + 8
 
 
-def test_attention_keeps_what_its_dropout_needs_however_that_is_given() -> None:
+def test_attention_with_dropout_saves_its_scores_however_dropout_is_given() -> None:
     class Attending(nn.Module):
-        def __init__(self, *given: Any, **named: Any) -> None:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__()
-            self.first, self.last, self.given, self.named = (
-                nn.Linear(8, 8),
-                nn.Linear(8, 2),
-                given,
-                named,
-            )
+            self.first = nn.Linear(8, 8)
+            self.last = nn.Linear(8, 2)
+            self.args = args
+            self.kwargs = kwargs
 
         def forward(self, x: Tensor) -> Tensor:
             h = self.first(x)
             return self.last(
-                nn.functional.scaled_dot_product_attention(h, h, h, *self.given, **self.named)
+                nn.functional.scaled_dot_product_attention(h, h, h, *self.args, **self.kwargs)
             )
 
-    by_place, by_name, without = (
-        air.profile(model, (6, 8))
-        for model in (Attending(None, 0.5), Attending(dropout_p=0.5), Attending())
-    )
-    assert by_place == by_name
-    assert (
-        by_place.stored_elements[-1] > without.stored_elements[-1] + 6 * 6
-    )  # all scores, and not one number a query
+    by_position = air.profile(Attending(None, 0.5), (6, 8))
+    by_name = air.profile(Attending(dropout_p=0.5), (6, 8))
+    without = air.profile(Attending(), (6, 8))
+    assert by_position == by_name
+    # All scores, and not one number a query.
+    assert by_position.stored_elements[-1] > without.stored_elements[-1] + 6 * 6

@@ -1,9 +1,6 @@
-"""What a model may do besides calling layers: it is followed exactly, or refused in one line; never lost."""
+"""Models that do more than call layers are traced exactly, or rejected in one line."""
 
-import functools
 import random
-import sys
-import threading
 import warnings
 from typing import Any
 
@@ -15,22 +12,17 @@ from torch import Tensor, nn
 
 import airsplit as air
 from airsplit.core.errors import InvalidValue
-from airsplit.models.tracing.isolation import FunctionCaches
-from models.exactness import assert_exact, assert_refused
-from models.hard_models import Net
+from models.exactness import assert_exact, assert_rejected
+from models.hard_models import Caching, Net
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 
 
-# ---- followed ----
-
-
-def scripted(what: Any) -> Any:
+def scripted(function_or_module: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # torch would rather have it compiled; models still come scripted
-        return torch.jit.script(what)
+        # torch recommends torch.compile instead, but users still have scripted models.
+        warnings.simplefilter("ignore")
+        return torch.jit.script(function_or_module)
 
 
 def _swish(x: Tensor) -> Tensor:
@@ -40,31 +32,13 @@ def _swish(x: Tensor) -> Tensor:
 swish = scripted(_swish)
 
 
-@functools.lru_cache
-def triangle(size: int) -> Tensor:
-    return torch.ones(size, size).tril()
-
-
 class Scripted(Net):
     def forward(self, x: Tensor) -> Tensor:
         return self.second(swish(self.first(x)))
 
 
-class Remembering(Net):
-    """Results that are kept for the next time: by a function, and in a dictionary of the model's own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[int, Tensor] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        if 8 not in self.kept:
-            self.kept[8] = torch.arange(8.0)
-        return self.second(self.first(x) @ triangle(8) + self.kept[8])
-
-
 class DroppedPositions(Net):
-    """A layer that draws lots, on something that is not data, used twice."""
+    """A random layer whose result, on a constant, is used twice."""
 
     where: Tensor
 
@@ -92,14 +66,14 @@ class FilledThroughAView(Net):
 
 
 class KeepsFeatures(Net):
-    """Hooks take a layer's output out for later."""
+    """A hook keeps a layer's output for later."""
 
     def __init__(self) -> None:
         super().__init__()
         self.features: list[Tensor] = []
         self.first.register_forward_hook(self.keep)
 
-    def keep(self, module: nn.Module, given: Any, result: Tensor) -> None:
+    def keep(self, module: nn.Module, args: Any, result: Tensor) -> None:
         self.features.append(result)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,7 +114,7 @@ class PooledTwice(nn.Module):
 
 
 class OwnNames(nn.Module):
-    """Modules with names that a half might have for itself."""
+    """Modules with names that a half might use for its own attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,8 +124,8 @@ class OwnNames(nn.Module):
         return self.run(self.side(x))
 
 
-class Turned(Net):
-    """What crosses does not lie in memory as it is looked at."""
+class SendsTransposed(Net):
+    """Sends a tensor that is not contiguous, and calls view() on it."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x.view(-1, 1, 8).expand(-1, 8, 8)).transpose(1, 2)
@@ -160,7 +134,7 @@ class Turned(Net):
 
 
 class ByKeyword(Net):
-    """Tensors of which only the shape or type is used, given by name."""
+    """Tensors of which only shape or type is used, given by name."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x) + torch.ones_like(input=x)
@@ -178,9 +152,9 @@ class PaddedText(nn.Module):
 
 
 IDS = torch.tensor([[1, 2, 3, 0], [4, 5, 6, 7], [8, 1, 0, 0]])
-FOLLOWED: dict[str, tuple[nn.Module, Tensor]] = {
+TRACEABLE: dict[str, tuple[nn.Module, Tensor]] = {
     "scripted function": (Scripted(), X),
-    "caches": (Remembering(), X),
+    "caches": (Caching(), X),
     "random layer": (DroppedPositions(), X),
     "other weights": (OtherWeights(), X),
     "filled through a view": (FilledThroughAView(), X),
@@ -188,7 +162,7 @@ FOLLOWED: dict[str, tuple[nn.Module, Tensor]] = {
     "distribution": (Sampling(), X),
     "pyramid": (PooledTwice(), torch.randn(3, 1, 8, 8)),
     "own names": (OwnNames(), X),
-    "turned": (Turned(), X),
+    "turned": (SendsTransposed(), X),
     "by keyword": (ByKeyword(), X),
     "padding": (PaddedText(), IDS),
     "scripted module": (
@@ -204,24 +178,16 @@ FOLLOWED: dict[str, tuple[nn.Module, Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("what", FOLLOWED)
+@pytest.mark.parametrize("name", TRACEABLE)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-def test_it_is_followed_exactly(what: str) -> None:
-    model, x = FOLLOWED[what]
+def test_a_model_is_traced_exactly(name: str) -> None:
+    model, x = TRACEABLE[name]
     torch.set_num_threads(1)
     assert_exact(model, x)
 
 
-def test_what_is_remembered_while_looking_is_forgotten() -> None:
-    triangle.cache_clear()
-    model = Remembering()
-    air.profile(model, (8,))
-    assert model.kept == {}
-    assert triangle(8).device.type == "cpu"
-
-
-def test_what_is_only_left_for_others_to_look_at_is_no_state() -> None:
+def test_an_attribute_that_no_later_pass_reads_is_not_state() -> None:
     class Shows(Net):
         def forward(self, x: Tensor) -> Tensor:
             self.features = self.first(x)
@@ -230,99 +196,6 @@ def test_what_is_only_left_for_others_to_look_at_is_no_state() -> None:
     model = Shows()
     assert_exact(model, X)
     assert air.profile(model, (8,)).names == ("first", "second")
-
-
-def test_buffers_and_lots_of_the_user_stay_as_they_are() -> None:
-    class Branching(Net):
-        count: Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.count += 1
-            return self.second(x if self.count > 0 else self.first(x))
-
-    model, lots = Branching(), (random.getstate(), torch.get_rng_state())
-    with pytest.raises(InvalidValue, match="depends on the values"):
-        air.profile(model, (8,))
-    assert model.count.item() == 0
-    assert random.getstate() == lots[0]
-    assert torch.equal(torch.get_rng_state(), lots[1])
-
-
-def test_other_threads_run_their_models_undisturbed() -> None:
-    other, wrong, stop = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), [], threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            try:
-                assert other(torch.ones(1, 4)).shape == (1, 4)
-                air.profile(other, (4,))
-            except Exception as error:  # collected for the assertion below
-                wrong.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        assert len(air.profile(OwnNames(), (8,))) == 2
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-@pytest.mark.timeout(
-    60, method="signal"
-)  # by default the limit has a thread of its own, and here only one may run
-def test_random_numbers_that_another_thread_drew_are_not_the_models() -> None:
-    class DrawsAtFirst(Net):
-        times = 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            type(self).times += 1
-            if type(self).times <= 2:
-                random.random()  # noqa: S311 - as if another thread had, in that moment
-            return self.second(self.first(x))
-
-    with pytest.raises(InvalidValue, match="draws random numbers"):
-        air.profile(DrawsAtFirst(), (8,))
-    DrawsAtFirst.times, stop = 0, threading.Event()
-    other = threading.Thread(target=stop.wait)
-    other.start()
-    try:
-        assert len(air.profile(DrawsAtFirst(), (8,))) == 2
-    finally:
-        stop.set()
-        other.join()
-
-
-def test_looking_for_caches_does_not_disturb_tuples_that_other_threads_are_making() -> None:
-    wrong, stop, interval = [], threading.Event(), sys.getswitchinterval()
-
-    def work() -> None:
-        while not stop.is_set():
-            try:
-                tuple(number for number in range(50))
-            except SystemError as error:  # collected for the assertion below
-                wrong.append(error)
-
-    sys.setswitchinterval(1e-5)
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for _ in range(30):
-            FunctionCaches()
-    finally:
-        stop.set()
-        thread.join()
-        sys.setswitchinterval(interval)
-    assert not wrong
-
-
-# ---- modes ----
 
 
 class FrozenStatistics(Net):
@@ -341,7 +214,7 @@ class FrozenStatistics(Net):
         return self.second(self.norm(self.first(x)))
 
 
-def test_what_a_model_keeps_frozen_stays_frozen_in_its_halves() -> None:
+def test_batch_normalization_that_a_model_freezes_is_frozen_in_its_halves() -> None:
     model = FrozenStatistics()
     front, back = air.cut(model, "norm", input_shape=(8,))
     front.train()
@@ -351,7 +224,7 @@ def test_what_a_model_keeps_frozen_stays_frozen_in_its_halves() -> None:
     assert torch.equal(back(*front(X)), model.train()(X))
 
 
-def test_parts_may_be_in_another_mode() -> None:
+def test_submodules_may_be_in_another_mode_than_the_model() -> None:
     class Drops(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return F.dropout(x, 0.5, self.training)
@@ -362,16 +235,13 @@ def test_parts_may_be_in_another_mode() -> None:
     assert torch.equal(back(*front(X)), model(X))
 
 
-# ---- refused ----
-
-
-class Halves(Net):
+class SplitsTheBatch(Net):
     def forward(self, x: Tensor) -> Tensor:
         h, n = self.first(x), x.shape[0] // 2
         return self.second(torch.cat([2 * h[:n], h[n:]]))
 
 
-class Portions(Net):
+class SplitsLargeBatches(Net):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.second(part) for part in self.first(x).split(64)])
 
@@ -399,7 +269,7 @@ class ReplacesABuffer(Net):
         return self.second(h - self.mean)
 
 
-class CarriesOn(Net):
+class KeepsState(Net):
     """State in a plain attribute."""
 
     def __init__(self) -> None:
@@ -412,7 +282,7 @@ class CarriesOn(Net):
         return self.second(h)
 
 
-class Casts(Net):
+class EntersAutocast(Net):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return self.second(self.first(x))
@@ -433,17 +303,17 @@ class GivesAFunction(Net):
         return self.second(Adjoint.apply(lambda h: h * self.first.bias, self.first(x)))
 
 
-class PythonsLots(Net):
+class DrawsInPython(Net):
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x) if random.random() < 2 else x)  # noqa: S311
 
 
-class NumpysLots(Net):
+class DrawsInNumpy(Net):
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x) if np.random.rand() < 2 else x)  # noqa: NPY002
 
 
-class Reverses(Net):
+class HooksATensor(Net):
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x)
         if h.requires_grad:
@@ -456,17 +326,77 @@ class ReturnsAParameter(Net):
         return self.second(x), self.first.weight
 
 
+class Branches(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            x = x + 1
+        return self.second(x)
+
+
+class PicksByData(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x)[x[:, 0] > 0]
+
+
+class TakesANumber(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x) * x.max().item()
+
+
+class BranchesAtRandom(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x if torch.rand([]) < 0.5 else self.first(x))
+
+
+class LoopsOverSamples(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.second(sample) for sample in x])
+
+
+class MultipliesByOneOverBatch(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x) * (1.0 / x.shape[0])
+
+
+class SquaresTheBatch(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x) / (len(x) * x.shape[0])
+
+
+class Fails(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(x[{"a": 1}["b"]])
+
+
+class MakesALayer(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(nn.BatchNorm1d(8, device=x.device)(x))
+
+
+class ReturnsNoTensor(Net):
+    def forward(self, x: Tensor) -> Any:
+        self.second(x)
+        return {"done": True}
+
+
+DEPENDS_ON_DATA = r"depends on the values of its data at test_tracer.py:\d+"
+DEPENDS_ON_BATCH = r"a number that depends on the batch size at test_tracer.py:\d+"
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         (
-            Halves,
-            r"a number that depends on the batch size at test_tracer.py:\d+ .*64 for a batch of 129, not 1",
+            SplitsTheBatch,
+            DEPENDS_ON_BATCH + r" .*64 for a batch of 129, not 1",
         ),
-        (Portions, r"other things for a batch of 2 than for one of 129, at test_tracer.py:\d+"),
+        (
+            SplitsLargeBatches,
+            r"other things for a batch of 2 than for one of 129, at test_tracer.py:\d+",
+        ),
         (
             AtMostFour,
-            r"a number that depends on the batch size at test_tracer.py:\d+ .*4 for a batch of 129",
+            DEPENDS_ON_BATCH + r" .*4 for a batch of 129",
         ),
         (
             ReturnsTheBatch,
@@ -476,23 +406,54 @@ class ReturnsAParameter(Net):
             ReplacesABuffer,
             r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_",
         ),
-        (CarriesOn, "keeps last from one forward pass for the next.*keep it in a buffer"),
-        (Casts, r"enters torch.autocast at test_tracer.py:\d+ .*run the halves under it"),
+        (KeepsState, "keeps last from one forward pass for the next.*keep it in a buffer"),
+        (EntersAutocast, r"enters torch.autocast at test_tracer.py:\d+ .*run the halves under it"),
         (
             GivesAFunction,
             r"gives a module or a function of its own to a function at test_tracer.py:\d+",
         ),
-        (PythonsLots, "draws random numbers of Python or numpy"),
-        (NumpysLots, "draws random numbers of Python or numpy"),
-        (Reverses, r"hangs a hook on a tensor at test_tracer.py:\d+"),
+        (DrawsInPython, "draws random numbers of Python or numpy"),
+        (DrawsInNumpy, "draws random numbers of Python or numpy"),
+        (HooksATensor, r"hangs a hook on a tensor at test_tracer.py:\d+"),
         (ReturnsAParameter, "returns its parameter first.weight itself"),
+        (
+            Branches,
+            DEPENDS_ON_DATA + r" \(if x.sum\(\) > 0:\).*use torch.where",
+        ),
+        (
+            PicksByData,
+            DEPENDS_ON_DATA + r" \(return self.second\(x\)\[x\[:, 0\] > 0\]\)",
+        ),
+        (
+            TakesANumber,
+            DEPENDS_ON_DATA + r" \(return self.second\(x\) \* x.max",
+        ),
+        (BranchesAtRandom, r"at test_tracer.py:\d+ .*it draws random numbers"),
+        (
+            LoopsOverSamples,
+            r"other things for a batch of 2 than for one of 3, at test_tracer.py:\d+ "
+            r".*without a loop over its samples",
+        ),
+        (
+            MultipliesByOneOverBatch,
+            DEPENDS_ON_BATCH + r" .* 0\.5 for a batch of 2.*divide a tensor by",
+        ),
+        (
+            SquaresTheBatch,
+            DEPENDS_ON_BATCH + r" .* 16641 for a batch of 129",
+        ),
+        (Fails, r"model fails at test_tracer.py:\d+ .*with KeyError: 'b'"),
+        (MakesALayer, r"at test_tracer.py:\d+ .*(make it in __init__|keep it as a buffer)"),
+        (ReturnsNoTensor, "model must return a tensor, or something with tensors in it, got dict"),
     ],
 )
-def test_it_is_refused_in_one_line(kind: type[nn.Module], message: str) -> None:
-    assert_refused(kind(), message)
+def test_a_model_that_cannot_be_traced_is_rejected_in_one_line(
+    kind: type[nn.Module], message: str
+) -> None:
+    assert_rejected(kind(), message)
 
 
-def test_scripts_with_parameters_are_refused() -> None:
+def test_torchscript_with_parameters_is_rejected() -> None:
     with pytest.raises(
         InvalidValue,
         match="its part 1 is TorchScript with parameters; give the module it was made from",
@@ -500,7 +461,7 @@ def test_scripts_with_parameters_are_refused() -> None:
         air.profile(nn.Sequential(nn.Linear(8, 8), scripted(nn.Linear(8, 8))), (8,))
 
 
-def test_halves_of_a_model_that_names_a_type_keep_to_it() -> None:
+def test_halves_of_a_model_that_names_a_dtype_cannot_be_cast() -> None:
     class Typed(Net):
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.first(x) + torch.ones(8, dtype=x.dtype))
@@ -522,9 +483,36 @@ def test_halves_of_a_model_that_names_a_type_keep_to_it() -> None:
         ((None,), "NoneType"),
     ],
 )
-def test_halves_take_tensors(given: Any, got: str) -> None:
+def test_halves_take_tensors_only(given: Any, got: str) -> None:
     front, _ = air.cut(OwnNames(), 1, input_shape=(8,))
     with pytest.raises(
         InvalidValue, match=rf"front must be given 1 tensors, got {got}; write front\(\*tensors\)"
     ):
         front(*given)
+
+
+def test_a_model_may_branch_on_constants() -> None:
+    class BranchesOnConstants(Net):
+        limit: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("limit", torch.tensor(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.ones(8, 8).tril().sum(1)
+            for _ in range(int(self.limit)):
+                x = self.first(x)
+            return self.second(x) if mask.all() and not torch.rand([]) < 0.0 else x
+
+    assert air.profile(BranchesOnConstants(), (8,)).names == ("first_2", "second")
+
+
+def test_a_model_may_skip_checks_of_its_data_while_it_is_compiled() -> None:
+    class ChecksItsData(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            if not torch.compiler.is_compiling() and bool(x.isnan().any()):
+                raise ValueError("not a number")
+            return self.second(self.first(x))
+
+    assert air.profile(ChecksItsData(), (8,)).names == ("first", "second")

@@ -94,13 +94,19 @@ class CostCounter:
         """Return a call's costs and its result."""
         key = _call_key(call)
         known = self._measurements.get(key)
-        if known is not None:
-            if known.result is None:
-                return known.costs, call.run(*call.args, **call.kwargs)
-            return known.costs, known.create_result()
+        if known is None:
+            measurement, result = self._measure(call)
+            if key is not None:
+                self._measurements[key] = measurement
+            return measurement.costs, result
 
-        # Each write in place raises a tensor's version, also one through a view.
+        if known.result is None:
+            return known.costs, call.run(*call.args, **call.kwargs)
+        return known.costs, known.create_result()
+
+    def _measure(self, call: MetaCall) -> tuple[_Measurement, Any]:
         tensor_args = call.tensor_args
+        # Each write in place raises a tensor's version, also one through a view.
         versions = [tensor._version for tensor in tensor_args]
         arg_storages = {storage_id(tensor) for tensor in tensor_args}
         movement = Movement(tensor_args)
@@ -109,10 +115,7 @@ class CostCounter:
         leaves, spec = tree_flatten(result)
         results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
-        has_changed = any(
-            tensor._version != version
-            for tensor, version in zip(tensor_args, versions, strict=True)
-        )
+        has_changed = versions != [tensor._version for tensor in tensor_args]
         is_view = [storage_id(tensor) in arg_storages for tensor in results]
         if call.layer is None and not has_changed and all(is_view):
             # A view computes nothing, whatever the function is called.
@@ -123,36 +126,28 @@ class CostCounter:
         if self.gradients:
             costs = _measure_gradients(call, forward.macs, elementwise_ops, results)
         else:
-            costs = CallCosts(
-                forward.macs,
-                elementwise_ops,
-                requires_grad=tuple(
-                    call.needs_backward and tensor.is_floating_point() for tensor in results
-                ),
-            )
-        moved_into = tuple(
-            movement.written_sources_of(tensor) - {place}
-            for place, tensor in enumerate(tensor_args)
-        )
+            requires_grad = [
+                call.needs_backward and tensor.is_floating_point() for tensor in results
+            ]
+            costs = CallCosts(forward.macs, elementwise_ops, requires_grad=tuple(requires_grad))
         costs = replace(
             costs,
             is_random=forward.is_random,
             moved=tuple(map(movement.sources_of, results)),
-            moved_into=moved_into,
+            moved_into=tuple(
+                movement.written_sources_of(tensor) - {place}
+                for place, tensor in enumerate(tensor_args)
+            ),
             lookups=frozenset(movement.lookups),
         )
 
-        if key is not None:
-            # New tensors can be created again. Views, and a layer's own tensors, cannot: another
-            # call must return views of its own arguments.
-            own_storages = _storages_of(call.layer)
-            is_own = any(storage_id(tensor) in own_storages for tensor in results)
-            is_new = bool(results) and not has_changed and not any(is_view) and not is_own
-            template = None
-            if is_new:
-                template = (leaves, spec)
-            self._measurements[key] = _Measurement(costs, template)
-        return costs, result
+        # New tensors can be created again. Views, and a layer's own tensors, cannot: another call
+        # must return views of its own arguments.
+        own_storages = _storages_of(call.layer)
+        is_own = any(storage_id(tensor) in own_storages for tensor in results)
+        if results and not has_changed and not any(is_view) and not is_own:
+            return _Measurement(costs, (leaves, spec)), result
+        return _Measurement(costs, None), result
 
 
 class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
