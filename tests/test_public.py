@@ -65,6 +65,13 @@ def test_promised_names_are_public() -> None:
     assert set(dir(airsplit)) >= promised
 
 
+def test_no_room_shares_its_name_with_a_public_name() -> None:
+    # Importing the room would replace the name in the package.
+    rooms = {path.name for path in Path(airsplit.__file__).parent.iterdir() if path.is_dir()}
+    assert "planning" in rooms
+    assert not rooms & set(airsplit.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'airsplit' has no attribute 'plam'"):
         airsplit.plam  # noqa: B018
