@@ -15,7 +15,7 @@ from airsplit.paper.rounds import (
     split_round,
 )
 from airsplit.paper.sweeps import band, over_fleets, tidy
-from airsplit.planning.round_time import round_of
+from airsplit.planning.round_time import allocate_round
 from airsplit.system.profile import load_shipped_profile
 
 ALEXNET = load_shipped_profile("alexnet")
@@ -24,7 +24,7 @@ FLEET = air.Fleet.sample(20, seed=3)
 
 def test_a_round_of_one_device_is_counted_by_hand():
     fleet = air.Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=1e6)
-    done = round_of(fleet, np.array(1e9), np.array(2e6), times=10)
+    done = allocate_round(fleet, np.array(1e9), np.array(2e6), times=10)
     assert done.compute_s == pytest.approx(15)
     assert done.transmit_s == pytest.approx(20)
     assert done.air_time_s == pytest.approx(20)

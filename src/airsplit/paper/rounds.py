@@ -11,7 +11,7 @@ from airsplit.core import palette
 from airsplit.core.arrays import Ints
 from airsplit.planning import round_time as rounds
 from airsplit.planning.methods import plan
-from airsplit.planning.round_time import Round, round_of
+from airsplit.planning.round_time import Round, allocate_round
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
@@ -28,7 +28,7 @@ def split_round(profile: Profile, fleet: Fleet, split: int | Ints) -> Round:
     """Return the time of a round in which each device is cut at its split, counted from one."""
     rows = np.asarray(split) - 1
     bits = profile.activation_elements[rows] * float(BATCH_SIZE * ELEMENT_BITS)
-    return round_of(fleet, profile.macs[rows] * float(BATCH_SIZE), bits, times=ITERATIONS)
+    return allocate_round(fleet, profile.macs[rows] * float(BATCH_SIZE), bits, times=ITERATIONS)
 
 
 def sfl_round(profile: Profile, fleet: Fleet, max_split: int) -> Round:

@@ -1,4 +1,4 @@
-"""Baselines: equal shares, given options, random options, and exhaustive search on tiny problems."""
+"""Baselines: equal shares, given or random options, and exhaustive search on tiny problems."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fixed(problem: Problem) -> tuple[Ints, Floats]:
 
 
 def random(problem: Problem) -> tuple[Ints, Floats]:
-    """Draw an option uniformly from those that each device may take; the best shares for them."""
+    """Draw each device's option uniformly from those it may take; find the best shares for them."""
     allowed = problem.allowed
     count = allowed.sets.sum(axis=1)[allowed.set_of]
     u = generator(problem.seed, "random splits").random(problem.devices)
@@ -69,7 +69,7 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
     best_shares = np.empty(0)
     for combination in itertools.product(*options):
         rows = np.array(combination)
-        for shares in _share_vectors(problem, rows):
+        for shares in _yield_shares(problem, rows):
             value_s = problem.worst_s(rows, shares, problem.risk)
             if value_s < best_s * (1 - TIE):
                 best_s = value_s
@@ -78,7 +78,7 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
     return best_rows, best_shares
 
 
-def _share_vectors(problem: Problem, rows: Ints) -> Iterator[Floats]:
+def _yield_shares(problem: Problem, rows: Ints) -> Iterator[Floats]:
     """Yield the best shares, or every way to hand out the blocks."""
     N = problem.blocks
     if N is None:

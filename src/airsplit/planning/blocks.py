@@ -4,8 +4,8 @@ To finish by τ device k needs ⌈N q_k(τ)⌉ blocks, with q_k(τ) the share th
 divides at will. The number of blocks falls as τ grows, so the least τ with Σ_k ⌈N q_k(τ)⌉ ≤ N is
 found by bisection: about 45 evaluations of q for the accuracy of a double.
 
-E[max_k τ_k] does not fall apart by device. There the optimum of a band that divides at will is rounded
-down, and single blocks go where they lower E[max_k τ_k] most.
+E[max_k τ_k] does not fall apart by device. There the optimum of a band that divides at will is
+rounded down, and single blocks go where they lower E[max_k τ_k] most.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def allocate(
 def bracket_finish(
     needed_shares: Callable[[float], Floats], blocks: int, lower_s: float
 ) -> tuple[float, float]:
-    """Return two times: by the first no allocation in whole blocks finishes, by the second one does.
+    """Return a time by which no allocation in whole blocks finishes, and one by which one does.
 
     They differ by at most one part in 10¹³, or are equal if `lower_s` itself is feasible.
 
@@ -100,7 +100,7 @@ def bracket_finish(
 def share_out_blocks(
     link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, needed: Floats, blocks: int
 ) -> Floats:
-    """Cover the needed shares with blocks, and give each block left to whoever would finish last."""
+    """Cover the needed shares with blocks; give each block left to whoever would finish last."""
     counts = blocks_needed(needed, blocks).astype(np.int64)
     finish_s = busy_s + link.seconds(up_bits, down_bits, counts / blocks)
     queue = [(-float(finish), k) for k, finish in enumerate(finish_s)]
@@ -126,7 +126,8 @@ def round_to_blocks(
     """Return multiples of 1/N near the shares with a low E[max_k τ_k], at least one block each.
 
     Round down, give the blocks left over to where they help most, then exchange single blocks while
-    that lowers the objective. A heuristic: its result is judged by the bound of the continuous band.
+    that lowers the objective. A heuristic: its result is judged by the bound of the continuous
+    band.
 
     Args:
         air_s: Air time of each device at given shares.
@@ -143,7 +144,8 @@ def round_to_blocks(
         """Move a block from the device that misses it least to the one that needs it most."""
         if counts.max() == 1 or len(counts) == 1:
             return None
-        # A device with one block cannot give; its loss is never looked at, but must be finite to compute.
+        # A device with one block cannot give; its loss is never looked at, but must be finite to
+        # compute.
         loss = np.where(counts > 1, -gain(np.maximum(counts, 2), -1), np.inf)
         giver = int(loss.argmin())
         taker = int(gain(counts).argmax())

@@ -1,10 +1,12 @@
 """Branch and bound over options: close the gap between the best plan and the best bound.
 
-A node is a set of plans: those whose options are in its K × R mask. Its bound is proven; the least bound
-of the open nodes bounds every plan. The node with the least bound is divided in two by the options of one
-device, which is valid for any order of the options and works best if neighbors in the table are alike.
+A node is a set of plans: those whose options are in its K × R mask. Its bound is proven; the least
+bound of the open nodes bounds every plan. The node with the least bound is divided in two by the
+options of one device, which is valid for any order of the options and works best if neighbors in
+the table are alike.
 
-The objective is a parameter: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same code.
+The objective is a parameter: E[max_k τ_k] and the quantiles of max_k τ_k are searched by the same
+code.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Certified:
 def branch_and_bound(
     objective: Objective, candidate: Candidate, root: Node, *, target: float, most_nodes: int
 ) -> Certified:
-    """Divide the node with the least bound until the gap is at most `target` or the nodes run out."""
+    """Divide the node with the least bound until the gap is at most `target` or nodes run out."""
     # The running number decides between equal bounds, so that nodes are never compared.
     order = itertools.count()
     queue = [(root.bound_s, next(order), root)]
@@ -127,8 +129,8 @@ def branch_and_bound(
 def divide(node: Node, value_s: float) -> list[Mask]:
     """Drop options that cost more than the best plan, then divide those of one device.
 
-    It is the device that saves most by mixing: one part has its options up to one that it mixes, the
-    other part those behind.
+    It is the device that saves most by mixing: one part has its options up to one that it mixes,
+    the other part those behind.
     """
     allowed = node.allowed & (node.keep_below_s < value_s)
     if not allowed.any(axis=1).all():

@@ -5,11 +5,12 @@ Minimize max_k [κ_k c_ℓ + s_ℓ + t_k(ℓ, b_k)] over an option ℓ_k and a s
 
     q_k(τ) = min_ℓ R_k⁻¹(D_ℓ / (τ - κ_k c_ℓ - s_ℓ)),
 
-so a plan with latency τ exists exactly when Σ_k q_k(τ) ≤ 1, and q_k falls as τ grows. Newton's method
-on 1/Σq, kept in a bracket, comes close to the root; policy iteration ends there: take the options that
-are best at a feasible τ, let algorithm 1 finish them as early as possible, repeat; τ falls and stops at
-the optimum over all options and shares together. (Policy iteration alone is slow if a deep split of a
-slow device is a pole just below τ; Newton alone can cycle, because Σq is not convex.)
+so a plan with latency τ exists exactly when Σ_k q_k(τ) ≤ 1, and q_k falls as τ grows. Newton's
+method on 1/Σq, kept in a bracket, comes close to the root; policy iteration ends there: take the
+options that are best at a feasible τ, let algorithm 1 finish them as early as possible, repeat; τ
+falls and stops at the optimum over all options and shares together. (Policy iteration alone is slow
+if a deep split of a slow device is a pole just below τ; Newton alone can cycle, because Σq is not
+convex.)
 
 A step is one pass over the table, O(K R), and some eight passes suffice. Just below the optimum
 Σ_k q_k > 1, which proves that no plan finishes by then.
@@ -46,9 +47,9 @@ class Solution:
 
 
 def solve(problem: Problem, risk: float) -> Solution:
-    """Return the plan that minimizes max_k (x_k + s β_k) over all allowed options and all shares."""
+    """Return the plan that minimizes max_k (x_k + s β_k) over allowed options and shares."""
     options = problem.options
-    rows, near_s = _approach(problem, risk)
+    rows, near_s = approach(problem, risk)
     history: list[float] = []
     shares = np.empty(0)
     tau = np.inf
@@ -67,7 +68,7 @@ def solve(problem: Problem, risk: float) -> Solution:
             break
         rows = better
 
-    lower_s = _prove_lower(problem, risk, tau)
+    lower_s = prove_lower(problem, risk, tau)
     if problem.blocks is not None:
         rows, shares, lower_s = _solve_blocks(problem, risk, problem.blocks, lower_s)
     return Solution(rows, shares, lower_s, tuple(history))
@@ -93,7 +94,7 @@ def _solve_blocks(
     return rows, shares, low
 
 
-def _approach(problem: Problem, risk: float) -> tuple[Ints, float]:
+def approach(problem: Problem, risk: float) -> tuple[Ints, float]:
     """Return rows that are best at, or next to, the least feasible τ, and about that τ."""
     full_band = np.ones(problem.devices)
     rows = quickest_at_shares(problem, risk, full_band)
@@ -136,7 +137,7 @@ def _newton_step(problem: Problem, rows: Ints, b: Floats, total: float) -> float
 
 
 def needed_shares(problem: Problem, risk: float, tau: float) -> tuple[Floats, Ints]:
-    """Return q_k(τ) and the rows that attain it; infinite for a device that cannot finish by then."""
+    """Return q_k(τ) and the rows that attain it; infinite for a device that cannot make it."""
     rows = _quickest_by(problem, risk, tau)
     return problem.needed_shares(rows, tau - problem.busy_s(rows, risk)), rows
 
@@ -152,7 +153,8 @@ def _quickest_by(problem: Problem, risk: float, tau: float, tie: float = 0.0) ->
     has_one_payload = options.has_one_payload
     best = np.full(problem.devices, -np.inf)
     rows = problem.allowed.first_of(problem.front_rows)
-    # One payload: the score is (τ - busy) / D. Else it is the negative share, whose margin is below one.
+    # One payload: the score is (τ - busy) / D. Else it is the negative share, whose margin is below
+    # one.
     margin = 1 + tie if has_one_payload else 1 - tie
 
     for row in problem.hull_rows:
@@ -172,7 +174,10 @@ def _quickest_by(problem: Problem, risk: float, tau: float, tie: float = 0.0) ->
 
 
 def quickest_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
-    """Return the row with which each device finishes first at given shares; ties: the earlier row."""
+    """Return the row with which each device finishes first at given shares.
+
+    Ties go to the earlier row.
+    """
     options = problem.options
     kappa = problem.pace(risk)
     is_open = problem.allowed.by_all
@@ -189,7 +194,7 @@ def quickest_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
     return rows
 
 
-def _prove_lower(problem: Problem, risk: float, tau: float) -> float:
+def prove_lower(problem: Problem, risk: float, tau: float) -> float:
     """Return a time just below the optimum τ by which no plan finishes, because Σ q_k > 1."""
     margin = 1e-13
     while True:

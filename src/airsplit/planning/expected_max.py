@@ -1,13 +1,14 @@
-r"""The method "expected-max": minimize E[max_k τ_k], or a quantile of max_k τ_k, with a certificate.
+r"""The method "expected-max": minimize E[max_k τ_k] or a quantile of max_k τ_k, with a certificate.
 
 Over an option ℓ_k and a share b_k of each device, Σ_k b_k ≤ 1:
 
     E[max_k τ_k] = ∫ (1 - Π_k F_k(t; ℓ_k, b_k)) dt,
 
-convex in the shares, combinatorial in the options. The plan comes from `search`; the lower bound is the
-largest of Jensen's, max_k E[τ_k] ≤ E[max_k τ_k] with the left side minimized exactly, the price bound and
-the convex relaxation; branch and bound closes the gap between them. For more than MOST_TO_BRANCH devices
-the relaxation, and for more than MOST_TO_REFINE the price bound alone, is what time allows.
+convex in the shares, combinatorial in the options. The plan comes from `search`; the lower bound is
+the largest of Jensen's, max_k E[τ_k] ≤ E[max_k τ_k] with the left side minimized exactly, the price
+bound and the convex relaxation; branch and bound closes the gap between them. For more than
+MOST_TO_BRANCH devices the relaxation, and for more than MOST_TO_REFINE the price bound alone, is
+what time allows.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def minimize_max(problem: Problem) -> ProvenProposal:
     from threadpoolctl import threadpool_limits
 
     search = _search_mean if problem.quantile is None else _search_quantile
-    # The matrices are small: threads save no time, and on a busy machine waiting for each other costs
-    # them tenfold.
+    # The matrices are small: threads save no time, and on a busy machine waiting for each other
+    # costs them tenfold.
     with threadpool_limits(1, user_api="blas"):
         table = CostTable.of(problem)
         rivals = plan_rivals(problem)
@@ -134,8 +135,8 @@ def _search_quantile(
 ) -> tuple[Candidate, Bound, list[float]]:
     """Return the best plan for a quantile of max_k τ_k, a bound, and the values on the way.
 
-    The optimum of the largest device quantile p is below it. That of p^(1/K) is above: if each device
-    keeps a time with probability p^(1/K), all keep it together with probability p.
+    The optimum of the largest device quantile p is below it. That of p^(1/K) is above: if each
+    device keeps a time with probability p^(1/K), all keep it together with probability p.
     """
     assert problem.quantile is not None  # noqa: S101 - the caller looked
     p = problem.quantile

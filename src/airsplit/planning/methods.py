@@ -1,4 +1,8 @@
-"""The planning methods by name, the only registry of them, and `plan`, which runs one."""
+"""The planning methods by name, and `plan`, which runs one.
+
+Every method has one shape, `(problem) -> Proposal`. What it proposes is checked, and its latencies
+and objective are computed here, whoever wrote the method. A bound comes from our own solvers only.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ Method = Callable[[Problem], Proposal]
 
 
 def exact(problem: Problem) -> ProvenProposal:
-    """The global optimum of max_k E[τ_k], or with `device_quantile` of the largest device quantile."""
+    """The global optimum of max_k E[τ_k], or with `device_quantile` the largest device quantile."""
     objective = "largest-mean" if problem.device_quantile is None else "device-quantile"
     unit = "whole resource blocks" if problem.blocks is not None else "all splits and shares"
     return _solve_exactly(problem, objective, f"optimal over {unit}")
@@ -42,23 +46,25 @@ def exact(problem: Problem) -> ProvenProposal:
 
 def paper(problem: Problem) -> Proposal:
     """The paper's algorithms 1 and 2, corrected; the best plan that the alternation visits."""
-    found = alternate(problem)
+    alternation = alternate(problem)
     return Proposal(
-        found.rows + 1,
-        found.shares,
+        alternation.rows + 1,
+        alternation.shares,
         objective="largest-mean",
-        status=_alternation_status(found),
-        history=found.history,
+        status=_describe_alternation(alternation),
+        history=alternation.history,
     )
 
 
-def _alternation_status(found: Alternation) -> str:
-    visited = len(found.history)
-    if found.cycle == 1:
+def _describe_alternation(alternation: Alternation) -> str:
+    """Return how the alternation ended."""
+    visited = len(alternation.history)
+    if alternation.cycle == 1:
         return f"converged after {visited} alternations"
-    if found.cycle is None:
-        return f"neither converged nor cycled within {visited} alternations; the best plan seen is kept"
-    return f"cycles: {found.cycle} plans repeat after {visited} alternations; the best plan seen is kept"
+    best = "the best plan seen is kept"
+    if alternation.cycle is None:
+        return f"neither converged nor cycled within {visited} alternations; {best}"
+    return f"cycles: {alternation.cycle} plans repeat after {visited} alternations; {best}"
 
 
 def equal(problem: Problem) -> Proposal:
@@ -91,6 +97,7 @@ def exhaustive(problem: Problem) -> Proposal:
     return Proposal(rows + 1, shares, objective="largest-mean", status="every combination tried")
 
 
+# The only registry: settings, command line, docs and tests read its keys.
 METHODS: dict[str, Method] = {
     "expected-max": minimize_max,
     "exact": exact,
@@ -106,16 +113,14 @@ DEFAULT_METHOD = "expected-max"
 
 def _solve_exactly(problem: Problem, objective: str, status: str = "") -> ProvenProposal:
     """Return the optimum of the largest mean, or of the largest device quantile."""
-    risk = problem.risk if objective == "device-quantile" else 1.0
-    best = solve(problem, risk)
-    bound = Bound(best.lower_s, "exact search")
+    solution = solve(problem, problem.risk if objective == "device-quantile" else 1.0)
     return ProvenProposal(
-        best.rows + 1,
-        best.shares,
+        solution.rows + 1,
+        solution.shares,
         objective=objective,
         status=status,
-        history=best.history,
-        bound=bound,
+        history=solution.history,
+        bound=Bound(solution.lower_s, "exact search"),
     )
 
 
@@ -124,12 +129,13 @@ def lower_bound(problem: Problem, objective: str) -> Bound:
     if objective in ("largest-mean", "device-quantile"):
         return _solve_exactly(problem, objective).bound
     if objective == "expected-max":
+        # A method by path may aim at the mean although a quantile was asked for.
         problem = dataclasses.replace(problem, quantile=None)
     return minimize_max(problem).bound
 
 
+# Arguments of `plan` that belong to one method.
 METHOD_OF = {"split": "fixed", "quantile": "expected-max", "device_quantile": "exact"}
-"""Options that belong to one method."""
 
 
 def plan(
@@ -174,14 +180,21 @@ def plan(
             list of the inputs that may be sent, such as position ids. See `Profile.raw_inputs`.
         seed: Random seed of the method "random".
 
-    >>> profile = Profile(["a", "b"], layer_macs=[8, 8], matmul_macs=[8, 16], activation_elements=[4, 2], parameters=[1, 1])
+    >>> profile = Profile(["a", "b"], [8, 8], [8, 16], [4, 2], parameters=[1, 1])
     >>> fleet = Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=[128.0, 128.0])
     >>> p = plan(profile, fleet)
     >>> p.splits.tolist(), p.shares.round(6).tolist(), p.objective, round(p.objective_s, 6)
     ([1, 1], [0.5, 0.5], 'mean of the largest', 12.0)
     """
     propose = method_of(method, method_arguments)
-    _require_match(method, split=split, quantile=quantile, device_quantile=device_quantile)
+    given = {"split": split, "quantile": quantile, "device_quantile": device_quantile}
+    for option, owner in foreign_options(method).items():
+        if given[option] is not None:
+            raise InvalidValue(
+                f'{option} belongs to the method "{owner}", but the method is "{method}"; '
+                "change one of them"
+            )
+
     problem = make_problem(
         profile,
         fleet,
@@ -220,14 +233,6 @@ def method_of(name: str, arguments: Mapping[str, Any] | None = None) -> Method:
             f'leave them out for "{name}", got {show(dict(arguments))}'
         )
     return METHODS[name]
-
-
-def _require_match(method: str, **options: Any) -> None:
-    for option, owner in foreign_options(method).items():
-        if options[option] is not None:
-            raise InvalidValue(
-                f'{option} belongs to the method "{owner}", but the method is "{method}"; change one of them'
-            )
 
 
 def foreign_options(method: str) -> dict[str, str]:

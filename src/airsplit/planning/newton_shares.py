@@ -1,13 +1,13 @@
 r"""The shares that minimize E[max_k τ_k] for given options: Newton's method on a convex function.
 
 φ(b) = E[max_k (x_k + t_k(b_k) + β_k X_k)] over Σ_k b_k = 1, with x_k the best-case time without air
-time, t_k the air time and β_k the scale of the fluctuation X_k. With π_k = P(k is last) its gradient
-is π_k t'_k and its Hessian
+time, t_k the air time and β_k the scale of the fluctuation X_k. With π_k = P(k is last) its
+gradient is π_k t'_k and its Hessian
 
     diag(t') H diag(t') + diag(π_k t''_k),      H = diag(M 1) - M,
 
-with M = hazards · hazardsᵀ of rank N, the number of quadrature nodes (see LastDevice). A step solves
-with a K × K matrix, or through the nodes with an N × N one: O(K N min(K, N)).
+with M = hazards · hazardsᵀ of rank N, the number of quadrature nodes (see LastDevice). A step
+solves with a K × K matrix, or through the nodes with an N × N one: O(K N min(K, N)).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from airsplit.system.radio import TransmitTime
 
 Air = Callable[[Floats], TransmitTime]
 
-# Newton's method keeps a table of devices × some 170 nodes; with more devices shares stay as they are.
+# Newton's method keeps a table of devices × some 170 nodes; with more devices shares stay as they
+# are.
 MOST_TO_REFINE = 50_000
 
 # Least fluctuations as fractions of the latency.
@@ -112,8 +113,8 @@ def _newton_step(last_device: LastDevice, t: TransmitTime, b: Floats) -> tuple[F
     price = float(-gradient @ b)
     U = t.slope[:, None] * hazards
     coupling = -t.slope * (hazards @ hazards.sum(axis=0))
-    # The floor keeps a device that is hardly ever last from taking a step out of all proportion. It is
-    # inactive near the optimum.
+    # The floor keeps a device that is hardly ever last from taking a step out of all proportion. It
+    # is inactive near the optimum.
     D = coupling * -t.slope * (1 + 1e-10) + np.maximum(pi * t.curvature, 0.25 * price / b)
 
     # Block elimination of the constraint: H step + gradient + multiplier · 1 = 0 and Σ step = 0.

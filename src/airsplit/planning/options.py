@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class OptionTable:
-    """What each of R options costs in one iteration of a device; every column has R entries.
+    """The cost of each of R options in one iteration of a device; every column has R entries.
 
     Attributes:
         work: MACs on the device: c. The backward pass is included if the clock counts it.
@@ -53,7 +53,7 @@ class OptionTable:
 
     @property
     def shares_out_one_work(self) -> bool:
-        """Whether device and server together do the same work whatever the option, as with splits."""
+        """Whether device and server share out the same work in every option, as with splits."""
         total_work = self.work + self.server_work
         return bool(np.allclose(total_work, total_work[0], rtol=1e-12, atol=0.0))
 
@@ -70,7 +70,7 @@ def tabulate_splits(
 
     Work and memory never fall from row to row, and the server does what the device leaves.
 
-    >>> profile = Profile(["a", "b"], [8, 8], [8, 16], activation_elements=[4, 2], parameters=[3, 1])
+    >>> profile = Profile(["a", "b"], [8, 8], [8, 16], [4, 2], parameters=[3, 1])
     >>> table = tabulate_splits(profile, Clock(), batch_size=10)
     >>> table.work.tolist(), table.server_work.tolist(), table.up_bits.tolist()
     ([80.0, 160.0], [80.0, 0.0], [1280.0, 640.0])
@@ -94,7 +94,7 @@ def tabulate_splits(
 
 @dataclass(frozen=True, eq=False)
 class AllowedOptions:
-    """Which options each of K devices may take.
+    """The options that each of K devices may take.
 
     A fleet has few distinct sets of options, so each set is stored once.
 

@@ -1,17 +1,18 @@
 r"""The paper's algorithm 2: options by optimal stopping and shares by algorithm 1, in turns.
 
-**Stopping.** After layer ℓ a device has seen its compute time τ^cp_ℓ and either sends, and is done at
-τ^cp_ℓ + τ^cm_ℓ, or goes on, which is worth E(V_{ℓ+1}). It sends if τ^cp_ℓ is below
-τ̂_ℓ = E(V_{ℓ+1}) - τ^cm_ℓ. With x_ℓ = max(0, ε(τ̂_ℓ - a c_ℓ)/c_ℓ)
+**Stopping.** After layer ℓ a device has seen its compute time τ^cp_ℓ and either sends, and is done
+at τ^cp_ℓ + τ^cm_ℓ, or goes on, which is worth E(V_{ℓ+1}). It sends if τ^cp_ℓ is below τ̂_ℓ =
+E(V_{ℓ+1}) - τ^cm_ℓ. With x_ℓ = max(0, ε(τ̂_ℓ - a c_ℓ)/c_ℓ)
 
-    E(V_ℓ) = min(a c_ℓ, τ̂_ℓ) + τ^cm_ℓ + (c_ℓ/ε)(1 - e^(-x_ℓ)),      P(stop at ℓ | reached) = 1 - e^(-x_ℓ).
+    E(V_ℓ) = min(a c_ℓ, τ̂_ℓ) + τ^cm_ℓ + (c_ℓ/ε)(1 - e^(-x_ℓ)),      P(stop at ℓ | reached) = 1 -
+    e^(-x_ℓ).
 
-This is the paper's closed form with the clip that it lacks: if τ̂ < a c the device never stops at ℓ.
-The model takes the time for ℓ + 1 layers as independent of the time just seen for ℓ, so E(V_1) is the
-latency of no realizable policy: never report it as one. The induction costs O(K L).
+This is the paper's closed form with the clip that it lacks: if τ̂ < a c the device never stops at
+ℓ. The model takes the time for ℓ + 1 layers as independent of the time just seen for ℓ, so E(V_1)
+is the latency of no realizable policy: never report it as one. The induction costs O(K L).
 
-**Alternation.** Each device takes its most probable layer, algorithm 1 finds the shares for those, and
-so on. Taking the most probable layer is a heuristic, and the alternation can cycle instead of
+**Alternation.** Each device takes its most probable layer, algorithm 1 finds the shares for those,
+and so on. Taking the most probable layer is a heuristic, and the alternation can cycle instead of
 converging, so the best plan seen is kept.
 """
 

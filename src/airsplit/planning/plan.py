@@ -9,10 +9,10 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 from airsplit.planning.problem import Problem
-from airsplit.planning.proposal import Bound, CheckedProposal, objective_s, objective_words
+from airsplit.planning.proposal import Bound, CheckedProposal, describe_objective, objective_s
 from airsplit.system.latency import LatencyLaw
 
-# The words of a bound, for everybody who is shown one.
+# What a bound holds against, for everyone who is shown one.
 WORDS_OF_A_BOUND = (
     "Fixed: each device holds its share of the band for the whole iteration. "
     "Limits: the splits that min_split, max_split, memory and raw_inputs allow."
@@ -21,21 +21,43 @@ WORDS_OF_A_BOUND = (
 # A bound may exceed the optimum by the rounding of both, and by no more.
 ROUNDING = 1e-6
 
+# The attributes that make up a plan in JSON, by their form.
+_PLAIN = (
+    "method",
+    "mean_latency_s",
+    "expected_latency_s",
+    "objective",
+    "objective_s",
+    "lower_bound_s",
+    "bound",
+    "gap",
+    "averaged_parameters",
+    "batch_size",
+    "status",
+    "iterations",
+    "profile_fingerprint",
+)
+_ARRAYS = ("splits", "shares", "compute_s", "transmit_s", "server_s")
+_LISTS = ("split_names", "history", "raw_inputs", "other_inputs")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Splits and shares of a fleet, what they cost, and how far from the best possible that can be.
+    """Splits and shares of a fleet, their latencies, and a bound on the best possible plan.
 
-    All latencies are seconds of one iteration of `batch_size` samples, for the clock that was planned with.
+    All latencies are seconds of one iteration of `batch_size` samples, for the clock that was
+    planned with.
 
     Attributes:
         objective: What the method aims at, in words: "mean of the largest", "largest mean", ….
         objective_s: The value of that objective.
         lower_bound_s: No plan within the limits has a smaller objective, whatever its method.
-        bound: What the bound holds against, and how it was proven, in words. It never holds against a
-            radio that divides the band anew within an iteration.
-        raw_inputs: The model's inputs that some device sends to the server as they are, because `raw_inputs` allows it.
-        other_inputs: The same of inputs that may always travel: labels, masks, and integers that look up no table.
+        bound: What the bound holds against, and how it was proven, in words. It never holds against
+            a radio that divides the band anew within an iteration.
+        raw_inputs: Inputs of the model that some device sends to the server as they are, because
+            the argument `raw_inputs` allows it.
+        other_inputs: Inputs sent as they are that may always travel: labels, masks, and integers
+            that look up no table.
     """
 
     method: str
@@ -63,10 +85,13 @@ class Plan:
         return len(self.splits)
 
     def __repr__(self) -> str:
-        """In a line: arrays of a million devices are for those who ask for them."""
-        cuts = f"splits {self.splits.min()} to {self.splits.max()}"
-        seconds = f"mean_latency_s={self.mean_latency_s:.6g}, objective_s={self.objective_s:.6g} ({self.objective}), gap={self.gap:.2g}"
-        return f"Plan({self.method!r}, {len(self)} devices, {cuts}, {seconds})"
+        """Return one line: nobody wants to see the arrays of a million devices."""
+        return (
+            f"Plan({self.method!r}, {len(self)} devices, "
+            f"splits {self.splits.min()} to {self.splits.max()}, "
+            f"mean_latency_s={self.mean_latency_s:.6g}, "
+            f"objective_s={self.objective_s:.6g} ({self.objective}), gap={self.gap:.2g})"
+        )
 
     @property
     def latency_s(self) -> Floats:
@@ -75,47 +100,45 @@ class Plan:
 
     @property
     def mean_latency_s(self) -> float:
-        """max_k E[τ_k]: what the paper's algorithms minimize."""
+        """max_k E[τ_k], which the paper's algorithms minimize."""
         return float(self.latency_s.max())
 
     @property
     def expected_latency_s(self) -> float:
-        """E[max_k τ_k]: what an iteration takes on average.  By numerical integration, when first asked for."""
+        """E[max_k τ_k], the mean time of an iteration; integrated numerically on first use."""
         return self.law.expected_max_s
 
     @property
     def gap(self) -> float:
-        """objective_s / lower_bound_s - 1: it takes at most this much longer than the best possible plan."""
+        """objective_s / lower_bound_s - 1: how much longer than the best plan, at the most."""
         return self.objective_s / self.lower_bound_s - 1
 
     def quantile_s(self, p: float) -> float:
-        """The time in which all devices are done with probability p."""
+        """Return the time in which all devices are done with probability p."""
         return self.law.max_quantile_s(p)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists under the names of the attributes, ready for JSON."""
-        arrays = {
-            n: getattr(self, n).tolist()
-            for n in ("splits", "shares", "compute_s", "transmit_s", "server_s")
-        }
-        plain = ("method", "mean_latency_s", "expected_latency_s", "objective", "objective_s", "lower_bound_s", "bound",
-                 "gap", "averaged_parameters", "batch_size", "status", "iterations", "profile_fingerprint")  # fmt: skip
-        lists = {
-            n: list(getattr(self, n))
-            for n in ("split_names", "history", "raw_inputs", "other_inputs")
-        }
-        return {n: getattr(self, n) for n in plain} | arrays | lists
+        """Return plain numbers and lists under the names of the attributes, ready for JSON."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return plain | arrays | lists
 
 
 def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: Bound) -> Plan:
-    """Return the plan of a checked proposal: its latencies and objective are computed here and nowhere else."""
-    rows, shares = proposal.rows, proposal.shares
+    """Return the plan of a checked proposal.
+
+    Its latencies and its objective are computed here and nowhere else.
+    """
+    rows = proposal.rows
+    shares = proposal.shares
     law = problem.law(rows, shares)
     value = objective_s(problem, proposal, law)
     if bound.lower_s > value * (1 + ROUNDING):
         raise RuntimeError(
-            f"the bound {bound.lower_s!r} s ({bound.how}) is above a plan of {value!r} s by method {method!r}, so it is false: "
-            "this is a bug in Airsplit; please report it with the scenario"
+            f"the bound {bound.lower_s!r} s ({bound.how}) is above a plan of {value!r} s by method "
+            f"{method!r}, so it is false: this is a bug in Airsplit; please report it with the "
+            "scenario"
         )
 
     names = np.array(problem.profile.names, dtype=object)
@@ -123,13 +146,13 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
     raw_inputs, other_inputs = problem.profile.inputs_sent(np.unique(rows + 1))
     return Plan(
         method=method,
-        splits=_frozen(rows + 1),
+        splits=_freeze(rows + 1),
         split_names=tuple(names[rows]),
-        shares=_frozen(shares),
-        compute_s=_frozen(problem.compute_s(rows + 1)),
-        transmit_s=_frozen(problem.transmit_s(rows, shares)),
-        server_s=_frozen(problem.server_s[rows]),
-        objective=objective_words(problem, proposal.objective),
+        shares=_freeze(shares),
+        compute_s=_freeze(problem.compute_s(rows + 1)),
+        transmit_s=_freeze(problem.transmit_s(rows, shares)),
+        server_s=_freeze(problem.server_s[rows]),
+        objective=describe_objective(problem, proposal.objective),
         objective_s=value,
         lower_bound_s=min(bound.lower_s, value),
         bound=f"any splits and {shares_words} within the limits; {bound.how}",
@@ -145,7 +168,8 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
     )
 
 
-def _frozen(values: Any) -> Any:
+def _freeze(values: Any) -> Any:
+    """Return a read-only array."""
     array = np.ascontiguousarray(values)
     array.flags.writeable = False
     return array

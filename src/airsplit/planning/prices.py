@@ -1,14 +1,14 @@
-r"""The price bound: a lower bound on E[max_k τ_k] over all plans, from prices on being late and on the band.
+r"""The price bound: a lower bound on E[max_k τ_k] over all plans, from prices on time and band.
 
-f(x, β) = E[max_k (x_k + β_k X_k)] is convex and positively homogeneous, so its gradient (π, m) at any
-point gives f ≥ Σ_k π_k x_k + m_k β_k everywhere. With a price ν ≥ 0 on the band, Σ_k b_k ≤ 1, hence for
-every plan
+f(x, β) = E[max_k (x_k + β_k X_k)] is convex and positively homogeneous, so its gradient (π, m) at
+any point gives f ≥ Σ_k π_k x_k + m_k β_k everywhere. With a price ν ≥ 0 on the band, Σ_k b_k ≤ 1,
+hence for every plan
 
     E[max] ≥ Σ_k min_{ℓ, b} [π_k x_k(ℓ, b) + m_k β_k(ℓ) + ν b] - ν,
 
-one pass over the K × R table; the best ν is where the minimizers use the band exactly once. With air
-time A/b the inner minimum over b is 2 √(ν π A); if every minimum sits at the plan's own option, the plan
-is globally optimal.
+one pass over the K × R table; the best ν is where the minimizers use the band exactly once. With
+air time A/b the inner minimum over b is 2 √(ν π A); if every minimum sits at the plan's own option,
+the plan is globally optimal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from airsplit.system.latency import LastDevice
 class Pricing:
     """The best price on the band, and how devices respond to it.
 
-    The choice may jump at the best price. Then `mix` · greedy + (1 - mix) · frugal uses the band once.
+    The choice may jump at the best price. Then `mix` · greedy + (1 - mix) · frugal uses the band
+    once.
 
     Attributes:
         bound_s: The lower bound.
@@ -76,8 +77,8 @@ def price(table: CostTable, allowed: Mask, last_device: LastDevice, local_air: L
 def _best_price(steady: Floats, root: Floats) -> tuple[float, Ints, Ints, float]:
     """Maximize Σ_k min_r (steady + 2 μ root) - μ² over μ = √ν.
 
-    Its slope is 2 (Σ root[choice] - μ), which falls as μ grows; it may jump across zero where a device
-    changes its choice. Return μ, the choices on its two sides, and the weight of the first.
+    Its slope is 2 (Σ root[choice] - μ), which falls as μ grows; it may jump across zero where a
+    device changes its choice. Return μ, the choices on its two sides, and the weight of the first.
     """
     devices = np.arange(len(steady))
 
@@ -115,8 +116,8 @@ def _true_costs(
 ) -> Floats:
     """Return costs with the true rate instead of U + A/b, as a rigorous lower bound.
 
-    Minimize π t(b) + ν b over 0 < b ≤ 1: Newton on ln(π |t'|) over ln b. What is left of the slope is
-    taken off for the worst b, which convexity allows.
+    Minimize π t(b) + ν b over 0 < b ≤ 1: Newton on ln(π |t'|) over ln b. What is left of the slope
+    is taken off for the worst b, which convexity allows.
     """
     pi = last_device.last[:, None]
     m = last_device.excess[:, None]

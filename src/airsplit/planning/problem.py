@@ -5,11 +5,12 @@ K devices choose among R options. Device k at option ℓ with share b of the ban
     τ_k = a_k c_ℓ + s_ℓ + t_k(ℓ, b) + (c_ℓ/ε_k) X_k
 
 seconds for an iteration: best-case compute time, server time, air time, and a fluctuation, with X_k
-the mean of E independent Exp(1) draws. Written as x_k + β_k X_k, a method minimizes E[max_k τ_k] or a
-quantile of max_k τ_k, or at a risk s the largest x_k + s β_k: the mean for s = 1, a device quantile
-for s the quantile of X. The shares sum to at most one.
+the mean of E independent Exp(1) draws. Written as x_k + β_k X_k, a method minimizes E[max_k τ_k] or
+a quantile of max_k τ_k, or at a risk s the largest x_k + s β_k: the mean for s = 1, a device
+quantile for s the quantile of X. The shares sum to at most one.
 
-Inside `planning` an option is a row of the table, counted from zero; outside, splits count from one.
+Inside `planning` an option is a row of the table, counted from zero; outside, splits count from
+one.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ class Problem:
         """
         rows = self.allowed.rows
         options = self.options
-        # For every pace κ ≥ a the busy time κ c + s = (κ - a) c + (a c + s), so an option with less work
-        # and less busy time at the least pace of all is quicker for every device and risk.
+        # For every pace κ ≥ a the busy time κ c + s = (κ - a) c + (a c + s), so an option with less
+        # work and less busy time at the least pace of all is quicker for every device and risk.
         least_pace = float(self.fleet.seconds_per_mac.min())
         least_busy_s = least_pace * options.work + self.server_s
         costs = np.stack([options.work, least_busy_s, options.up_bits, options.down_bits])
@@ -132,9 +133,9 @@ class Problem:
     def hull_rows(self) -> Ints:
         """The options that can be best at a fixed risk.
 
-        At a given τ a device needs the least D/(τ - κ c - s). With s = p (C - c) and p ≤ κ the busy time
-        rises linearly with c, and only the lower convex hull of the points (c, D) can attain it. All
-        devices must have the same options, and one number must give the payload.
+        At a given τ a device needs the least D/(τ - κ c - s). With s = p (C - c) and p ≤ κ the busy
+        time rises linearly with c, and only the lower convex hull of the points (c, D) can attain
+        it. All devices must have the same options, and one number must give the payload.
         """
         rows = self.front_rows
         options = self.options
@@ -170,7 +171,7 @@ class Problem:
         return self.allocate(np.asarray(splits) - 1, risk=1.0)
 
     def allocate(self, rows: Ints, risk: float) -> Floats:
-        """Return the shares that minimize max_k (x_k + s β_k), in whole blocks if the band has them."""
+        """Return the shares that minimize max_k (x_k + s β_k), in blocks if the band has them."""
         up_bits = self.options.up_bits[rows]
         down_bits = self.options.down_bits[rows]
         return allocate(self.link, up_bits, down_bits, self.busy_s(rows, risk), self.blocks)

@@ -1,14 +1,15 @@
 r"""A quantile of the iteration: the least τ with P[max_k τ_k ≤ τ] = Π_k F_k ≥ p.
 
 For a given τ the best plan maximizes Σ_k ln F_k(τ; ℓ_k, b_k) with Σ_k b_k ≤ 1, where F_k is the
-distribution function of device k's latency at option ℓ_k and share b_k. With a price ν ≥ 0 on the band
-this falls apart by device,
+distribution function of device k's latency at option ℓ_k and share b_k. With a price ν ≥ 0 on the
+band this falls apart by device,
 
     Σ_k ln F_k ≤ Σ_k max_{ℓ, b} [ln F_k(τ; ℓ, b) - ν b] + ν,
 
-and if the right-hand side is below ln p, no plan keeps τ: a lower bound. ln F_k is concave in b_k, so for
-given options the bound is attained, and the same search gives the best shares. One evaluation of the
-right-hand side is a pass over the K × R table with a few Newton steps in each entry.
+and if the right-hand side is below ln p, no plan keeps τ: a lower bound. ln F_k is concave in b_k,
+so for given options the bound is attained, and the same search gives the best shares. One
+evaluation of the right-hand side is a pass over the K × R table with a few Newton steps in each
+entry.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ class Priced:
 def least_quantile(
     table: CostTable, allowed: Mask, p: float, low: float, high: float
 ) -> tuple[float, Priced]:
-    """Return the least τ that the bound does not exclude, to 1e-9 from below, and the responses there.
+    """Return the least τ that the bound does not exclude, and the responses there.
 
-    Newton on the bound, whose slope is Σ_k (f/F)/β, within the bracket.
+    That τ is a lower bound on every plan, accurate to 1e-9. Newton on the bound, whose slope is
+    Σ_k (f/F)/β, within the bracket.
 
     Args:
         low: A time that no plan keeps.
@@ -123,7 +125,8 @@ def _best_price(
 ) -> Priced:
     """Return the price with the least bound, or one that settles on which side of `goal` it is.
 
-    The bound is convex in the price with slope 1 - Σ b; two tangents bound its least value from below.
+    The bound is convex in the price with slope 1 - Σ b; two tangents bound its least value from
+    below.
     """
     if isinstance(near, Priced):
         price = near.price
@@ -189,8 +192,8 @@ def respond(
 ) -> Response:
     """Maximize ln F_k - ν b over b, for every device and option.
 
-    The slope of ln F in b is (f/F)(z) · |t'(b)| / β at z = (τ - x - t(b)) / β; it falls from infinity at
-    the least usable share. Newton on its logarithm, within a bracket.
+    The slope of ln F in b is (f/F)(z) · |t'(b)| / β at z = (τ - x - t(b)) / β; it falls from
+    infinity at the least usable share. Newton on its logarithm, within a bracket.
     """
     X = table.problem.fluctuation
     theta = tau - table.shift_s

@@ -1,12 +1,13 @@
 r"""A convex relaxation of the E[max] problem: every device may mix its options.
 
-A device that takes option r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r β_r,
-with A/b the air time: dividing its share among the options in the best way gives the square of the sum.
-Every plan is a mixture with one weight, so the least E[max] over mixtures is below every plan's.
+A device that takes option r with weight λ_r needs x = Σ λ_r x_r + (Σ λ_r √A_r)² / b and β = Σ λ_r
+β_r, with A/b the air time: dividing its share among the options in the best way gives the square of
+the sum. Every plan is a mixture with one weight, so the least E[max] over mixtures is below every
+plan's.
 
-Conditional gradients (Frank–Wolfe) reach it: price the options at the mixture, step towards the cheapest
-ones. Each iterate's price bound holds by itself, so it does not matter how far the iteration has come.
-A step costs O(K R) and one quadrature.
+Conditional gradients (Frank–Wolfe) reach it: price the options at the mixture, step towards the
+cheapest ones. Each iterate's price bound holds by itself, so it does not matter how far the
+iteration has come. A step costs O(K R) and one quadrature.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Mixture:
         return Mixture(**moved)
 
     def saving_s(self, local_air: LocalAir) -> Floats:
-        """Return the air time that each device saves by mixing: the variance of √A, by its share."""
+        """Return the air time that a device saves by mixing: the variance of √A, by its share."""
         unmixed: Floats = (self.weights * local_air.per_share_s).sum(axis=1)
         return (unmixed - self.root**2) / self.shares
 

@@ -1,6 +1,7 @@
-"""What a round takes that is not planned split by split: work, then a payload, then waiting; with the best shares for that.
+"""The time of a round in which every device works, then sends one payload, with the best shares.
 
-So it is with FedAvg, and with splits that are given.
+Figures and the playground compare plans with it: FedAvg sends all parameters, and given splits send
+their activations in every iteration.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from airsplit.system.profile import Profile
 
 @dataclass(frozen=True)
 class Round:
-    """One round.  In the mean all devices finish together, so that mean compute and transmit time add up to `total_s`.
+    """The time of one round.
 
-    compute_s, transmit_s   mean over devices
-    air_time_s              Σ_k D_k / r_k: seconds of the whole band that the payloads need, however it is shared
-    total_s                 max_k E[τ_k]
-    expected_max_s          E[max_k τ_k], with the devices waiting for each other wherever the scheme makes them
+    In the mean all devices finish together, so mean compute and transmit time add up to `total_s`.
+
+    Attributes:
+        compute_s: Mean over devices.
+        transmit_s: Mean over devices.
+        air_time_s: Σ_k D_k / r_k: seconds of the full band that the payloads need, however shared.
+        total_s: max_k E[τ_k].
+        expected_max_s: E[max_k τ_k]: devices wait for the last one after each repetition.
     """
 
     compute_s: float
@@ -34,19 +39,32 @@ class Round:
     expected_max_s: float
 
 
-def round_of(fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int = 1) -> Round:
-    """`times` repetitions of: compute `macs` in `draws` equal parts, then send `bits`, then wait for the others."""
-    link, a, eps = fleet.link(), fleet.seconds_per_mac, fleet.fluctuation
-    nothing = np.zeros(len(fleet))
-    work, payload = np.broadcast_to(macs, nothing.shape), np.broadcast_to(bits, nothing.shape)
+def allocate_round(
+    fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int = 1
+) -> Round:
+    """Return the time to compute, send and wait for the others, so many times.
+
+    Args:
+        macs: Work of each device in one repetition.
+        bits: Payload of each device in one repetition.
+        draws: Equal parts of the work whose times fluctuate independently.
+    """
+    link = fleet.link()
+    a = fleet.seconds_per_mac
+    eps = fleet.fluctuation
+    no_bits = np.zeros(len(fleet))
+    work = np.broadcast_to(macs, no_bits.shape)
+    payload = np.broadcast_to(bits, no_bits.shape)
+
     compute_s = mean_compute_s(work, a, eps)
-    done = allocate_shares(link, payload, nothing, compute_s)
-    transmit_s = link.seconds(payload, nothing, done.shares)
+    allocation = allocate_shares(link, payload, no_bits, compute_s)
+    transmit_s = link.seconds(payload, no_bits, allocation.shares)
     law = LatencyLaw(a * work + transmit_s, work / eps, Fluctuation(draws))
+    full_band_s = link.seconds(payload, no_bits, np.ones(len(fleet)))
     return Round(
         compute_s=times * float(compute_s.mean()),
         transmit_s=times * float(transmit_s.mean()),
-        air_time_s=times * float(link.seconds(payload, nothing, np.ones(len(fleet))).sum()),
+        air_time_s=times * float(full_band_s.sum()),
         total_s=times * float((compute_s + transmit_s).max()),
         expected_max_s=times * law.expected_max_s,
     )
@@ -55,7 +73,7 @@ def round_of(fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int
 def fedavg_round(
     profile: Profile, fleet: Fleet, *, iterations: int, batch_size: int, element_bits: int = 32
 ) -> Round:
-    """One round of FedAvg: so many iterations with the whole model on the device, then all parameters once."""
+    """Return the time of a FedAvg round: iterations of the whole model, then all its parameters."""
     work = float(profile.macs[-1]) * iterations * batch_size
     bits = float(profile.parameters.sum()) * element_bits
-    return round_of(fleet, np.asarray(work), np.asarray(bits), times=1, draws=iterations)
+    return allocate_round(fleet, np.asarray(work), np.asarray(bits), times=1, draws=iterations)

@@ -1,7 +1,7 @@
-"""Good plans for E[max_k τ_k]: the options of other methods with refined shares, then swaps of options.
+"""Good plans for E[max_k τ_k]: other methods' options with refined shares, then swaps of options.
 
-A swap changes the option of one device. Swaps are tried in the order of their reduced cost at the prices
-of the current plan, each with its shares refined, until several in a row do not help.
+A swap changes the option of one device. Swaps are tried in the order of their reduced cost at the
+prices of the current plan, each with its shares refined, until several in a row do not help.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Rivals:
 
 
 def plan_rivals(problem: Problem) -> Rivals:
-    """Plan exactly for several risks, the mean first, by the paper's algorithm and with equal shares."""
+    """Plan exactly for several risks, the mean first, by the paper's algorithm, and equally."""
     solutions = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
     alternation = alternate(problem)
     plans = [

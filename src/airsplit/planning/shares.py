@@ -1,9 +1,10 @@
 r"""Algorithm 1: the shares that let all devices finish together, for given options.
 
-Minimize max_k [T_k + t_k(b_k)] over Σ_k b_k ≤ 1, with busy time T_k and t_k the air time of the payload
-D_k. To finish by τ device k needs the share b_k(τ) = R_k⁻¹(D_k / (τ - T_k)). Σ_k b_k(τ) is convex and
-falling, so the τ* with Σ b_k = 1 is unique. Newton on 1/Σb, which is nearly linear (and concave for a
-fixed SNR, so that the iterates climb to τ* from below), takes three to five steps of O(K).
+Minimize max_k [T_k + t_k(b_k)] over Σ_k b_k ≤ 1, with busy time T_k and t_k the air time of the
+payload D_k. To finish by τ device k needs the share b_k(τ) = R_k⁻¹(D_k / (τ - T_k)). Σ_k b_k(τ) is
+convex and falling, so the τ* with Σ b_k = 1 is unique. Newton on 1/Σb, which is nearly linear (and
+concave for a fixed SNR, so that the iterates climb to τ* from below), takes three to five steps of
+O(K).
 """
 
 from __future__ import annotations
