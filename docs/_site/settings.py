@@ -33,7 +33,7 @@ def setting_tables() -> Iterator[str]:
         summary = (section.__doc__ or "").partition("\n\n")[0]
         yield f"\n### [{table}]\n\n{' '.join(summary.split())}\n"
         yield "| setting | default | value | meaning |\n|---|---|---|---|"
-        for name, setting in section.declared().items():
+        for name, setting in section.declarations().items():
             cells = (f"`{name}`", format_default(setting.default), format_rule(setting))
             yield f"| {' | '.join(cells)} | {setting.help.replace('|', chr(92) + '|')} |"
 

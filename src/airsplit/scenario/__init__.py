@@ -1,4 +1,4 @@
-"""Scenarios: the settings of a run, their checks and their TOML form, and the presets that ship with the package.
+"""Scenarios: the settings of a run, their rules and TOML form, and the presets.
 
-Nothing here plans or trains.
+The settings of value objects, such as a cell, are declared by those. Nothing here plans or trains.
 """

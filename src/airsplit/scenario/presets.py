@@ -1,4 +1,4 @@
-"""Every named scenario, as TOML.  What a preset does not set has the default of its field in `settings`."""
+"""Named scenarios as TOML. A preset also states defaults that matter to what it shows."""
 
 from __future__ import annotations
 
@@ -29,10 +29,16 @@ backward_macs_ratio = 0.0
 server_seconds_per_mac = 0.0
 """
 
-_BATCH = """
+_PAPER_TRAINING = """
 [training]
 batch_size = 32
 """
+
+_LIMIT_8 = "max_split = 8                     # the paper's limit for AlexNet: pool2"
+_LIMIT_6 = "max_split = 6                     # the paper's limit for VGG16: conv2_1"
+_NO_LIMIT = (
+    "# no max_split: up to the deepest split that leaves a parameter to be averaged, 19 of 20"
+)
 
 
 def _model(name: str) -> str:
@@ -43,43 +49,34 @@ def _plan(limit: str, method: str) -> str:
     return f'\n[plan]\nmethod = "{method}"\n{limit}\n'
 
 
-_LIMIT_8 = "max_split = 8                     # the paper's limit for AlexNet: pool2"
-_LIMIT_6 = "max_split = 6                     # the paper's limit for VGG16: conv2_1"
-_NO_LIMIT = (
-    "# no max_split: up to the deepest split that leaves a parameter to be averaged, 19 of 20"
-)
+def _paper_preset(model: str, limit: str) -> str:
+    return (
+        _model(model)
+        + _PAPER_FLEET
+        + _PAPER_CELL
+        + _plan(limit, "exact")
+        + _PAPER_CLOCK
+        + _PAPER_TRAINING
+    )
 
-# name: description, text
+
+# The description and the TOML text of each preset.
 _PRESETS: dict[str, tuple[str, str]] = {
     "paper-alexnet": (
         "The paper's AlexNet: 20 devices at 200 m, 20 MHz, splits up to 8",
-        _model("alexnet")
-        + _PAPER_FLEET
-        + _PAPER_CELL
-        + _plan(_LIMIT_8, "exact")
-        + _PAPER_CLOCK
-        + _BATCH,
+        _paper_preset("alexnet", _LIMIT_8),
     ),
     "paper-alexnet-no-limit": (
         "The paper's AlexNet without a limit on the split: only fc8 need be averaged",
-        _model("alexnet")
-        + _PAPER_FLEET
-        + _PAPER_CELL
-        + _plan(_NO_LIMIT, "exact")
-        + _PAPER_CLOCK
-        + _BATCH,
+        _paper_preset("alexnet", _NO_LIMIT),
     ),
     "paper-vgg16": (
         "The paper's VGG16: 20 devices at 200 m, 20 MHz, splits up to 6",
-        _model("vgg16")
-        + _PAPER_FLEET
-        + _PAPER_CELL
-        + _plan(_LIMIT_6, "exact")
-        + _PAPER_CLOCK
-        + _BATCH,
+        _paper_preset("vgg16", _LIMIT_6),
     ),
     "physical": (
-        "AlexNet with noise that grows with the band, the gradient's way back and the backward pass",
+        "AlexNet with noise that grows with the band, the gradient's way back and the "
+        "backward pass",
         _model("alexnet")
         + _PAPER_FLEET
         + """
@@ -101,7 +98,8 @@ batch_size = 32
 """,
     ),
     "demo": (
-        "A quarter-width AlexNet for small images on 20 devices with the built-in digits: trains on a laptop",
+        "A quarter-width AlexNet for small images on 20 devices with the built-in digits: "
+        "trains on a laptop",
         """
 [model]
 name = "alexnet32"
@@ -141,7 +139,8 @@ seed = 0
 
 
 def list_presets() -> list[str]:
-    """
+    """Return the names of all presets.
+
     >>> list_presets()
     ['demo', 'paper-alexnet', 'paper-alexnet-no-limit', 'paper-vgg16', 'physical']
     """
@@ -149,12 +148,12 @@ def list_presets() -> list[str]:
 
 
 def describe_preset(name: str) -> str:
-    """One line about a preset."""
+    """Return a preset's description, one line."""
     return _PRESETS[require_choice("preset", name, _PRESETS)][0]
 
 
 def read_preset(name: str) -> str:
-    """The scenario of that name as TOML, with its description on top.
+    """Return a preset as TOML, with its description as the first line.
 
     >>> print(read_preset("paper-vgg16").splitlines()[0])
     # The paper's VGG16: 20 devices at 200 m, 20 MHz, splits up to 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import os
@@ -39,8 +38,8 @@ from airsplit.system.traces import Trace
 # Settings that are paths of files.
 PATHS = (("model", "weights"), ("fleet", "file"), ("fleet", "trace"))
 
-# What a run writes beside its scenario.toml. The first two lie beside no scenario of the user's own,
-# so beside them a file of any name counts as the run's.
+# What a run writes beside its scenario.toml. The first two never lie beside a scenario of the
+# user's own, so beside them a file of any name counts as the run's.
 FILES_OF_A_RUN = ("rounds.jsonl", "changes.json", "plan.json", "checkpoint", "diverged.json")
 
 
@@ -91,6 +90,7 @@ class Scenario(Section):
         except AirsplitError as error:
             raise type(error)(f"scenario file {name!r}: {error}") from None
 
+        # Nothing has been imported yet: names of code are only text until they are used.
         folder = run_folder_of(file)
         if folder is not None and not trust_run:
             require_named_code(scenario, (), folder)
@@ -124,8 +124,9 @@ class Scenario(Section):
 
         Settings that no longer apply are dropped, such as plan.split when plan.method changes.
         """
+        # Only what was given: a default may not apply beside a change, such as noise_dbm.
         tables: dict[str, Any] = {
-            table: _explicit_settings(section) for table, section in self.settings().items()
+            table: section.given_settings() for table, section in self.settings().items()
         }
         for key, value in changes.items():
             _set_key(tables, key, value)
@@ -210,6 +211,7 @@ class Scenario(Section):
         """
         chosen = self.plan.method if method is None else method
         left_out = set(foreign_options(chosen))
+        # Arguments for the scenario's own method mean nothing to another.
         if chosen != self.plan.method:
             left_out.add("method_arguments")
         settings = {
@@ -284,11 +286,6 @@ def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
             section[key] = os.path.abspath(folder / section[key])
 
 
-def _explicit_settings(section: Section) -> dict[str, Any]:
-    """Return a copy of the settings that were given, without those at their defaults."""
-    return {key: copy.deepcopy(getattr(section, key)) for key in section.model_fields_set}
-
-
 def _set_key(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
     """Set one dotted key, which may reach into a table of arguments; None deletes it."""
     table, dot, key = dotted.partition(".")
@@ -340,16 +337,18 @@ def _format_toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON escapes what TOML must have escaped, except for DEL.
+        # JSON escapes all that TOML must have escaped, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
         pairs = [f"{_format_key(key)} = {_format_toml(entry)}" for key, entry in value.items()]
-        return "{ " + ", ".join(pairs) + " }" if value else "{}"
+        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_format_toml(entry) for entry in value) + "]"
     return repr(value)
 
 
 def _format_key(key: str) -> str:
-    is_bare = key.isascii() and bool(key) and all(c.isalnum() or c in "-_" for c in key)
-    return key if is_bare else _format_toml(key)
+    # TOML's bare keys are ASCII; isalnum() alone would let other letters pass.
+    if key.isascii() and key and all(c.isalnum() or c in "-_" for c in key):
+        return key
+    return _format_toml(key)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,7 +18,7 @@ from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
 from airsplit.core.plugins import is_code_path
 from airsplit.core.settings import Rule, Setting, make_setting, parse_helps, read_settings
 
-# Every table by its name; a subclass of Section registers itself.
+# Every table by its name, in the order of scenario.toml; a subclass of Section registers itself.
 SECTIONS: dict[str, type[Section]] = {}
 
 # The default of a setting that another class or function declares; pydantic reads it as "required".
@@ -53,10 +54,11 @@ class Section(BaseModel):
             SECTIONS[cls.table] = cls
         if cls.source is None:
             return
-        declared = read_settings(cls.source)
+        source = read_settings(cls.source)
         for name, field in cls.model_fields.items():
-            if field.is_required() and declared[name].default is not MISSING:
-                field.default = declared[name].default
+            if field.is_required():
+                field.default = source[name].default
+        # pydantic has compiled its validator from the fields as they were before.
         cls.model_rebuild(force=True)
 
     def __init__(self, /, **values: Any) -> None:
@@ -66,10 +68,11 @@ class Section(BaseModel):
             super().__init__(**given)
         except ValidationError as error:
             raise _translate(error, self.table) from None
+        # The default of a setting that does not apply would be misleading.
         for key in inapplicable:
             object.__setattr__(self, key, None)
 
-        for name, setting in self.declared().items():
+        for name, setting in self.declarations().items():
             setting.check(f"{self.table}.{name}", getattr(self, name))
         self.check()
 
@@ -111,20 +114,24 @@ class Section(BaseModel):
 
     @classmethod
     @functools.cache
-    def declared(cls) -> dict[str, Setting]:
+    def declarations(cls) -> dict[str, Setting]:
         """Return every setting of the table with its rule, default and help."""
         hints = get_type_hints(cls, include_extras=True)
         helps = parse_helps(inspect.getdoc(cls) or "")
-        inherited = {} if cls.source is None else read_settings(cls.source)
-        declared = {}
+        source = {} if cls.source is None else read_settings(cls.source)
+        declarations = {}
         for name, field in cls.model_fields.items():
             default = field.get_default(call_default_factory=True)
             setting = make_setting(name, hints[name], default, helps.get(name, ""))
-            if name in inherited:
-                rule = setting.rule or inherited[name].rule
-                setting = replace(setting, rule=rule, help=setting.help or inherited[name].help)
-            declared[name] = setting
-        return declared
+            if name in source:
+                rule = setting.rule or source[name].rule
+                setting = replace(setting, rule=rule, help=setting.help or source[name].help)
+            declarations[name] = setting
+        return declarations
+
+    def given_settings(self) -> dict[str, Any]:
+        """Return a copy of the settings that were given, without those left at their defaults."""
+        return {key: copy.deepcopy(getattr(self, key)) for key in self.model_fields_set}
 
     def settings(self) -> dict[str, Any]:
         """Return every setting that applies, by its name."""
@@ -162,24 +169,33 @@ def only_for_code(table: str, key: str) -> str:
 
 def unknown_key(table: str, key: str) -> UnknownName:
     """Return an error that offers the nearest key, or the table that the key belongs to."""
-    known: Collection[str] = SECTIONS[table].model_fields if table else SECTIONS
+    known: Collection[str] = SECTIONS
+    field = f"[{key}]"
+    prefix = ""
+    owner = "A scenario"
+    if table:
+        known = SECTIONS[table].model_fields
+        field = f"{table}.{key}"
+        prefix = f"{table}."
+        owner = f"[{table}]"
+
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
-
-    prefix = f"{table}." if table else ""
     hint = "."
+    # A key of another table was hardly meant to be a similar one of this table.
     if homes and not difflib.get_close_matches(key, near, cutoff=0.9):
         hint = f"; it belongs to {' or '.join(homes)}."
     elif near:
         hint = f"; did you mean {prefix}{near[0]}?"
-    name = f"{prefix}{key}" if table else f"[{key}]"
-    owner = f"[{table}]" if table else "A scenario"
-    return UnknownName(f"{name} is not a setting{hint} {owner} takes {', '.join(sorted(known))}")
+    return UnknownName(f"{field} is not a setting{hint} {owner} takes {', '.join(sorted(known))}")
 
 
 def _translate(error: ValidationError, table: str) -> AirsplitError:
     """Return the first of pydantic's complaints as an error of ours."""
+    # A missing model.name is reported only if nothing else is wrong.
     first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
+
+    # A table within a scenario has raised an error of ours already, which pydantic has wrapped.
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, AirsplitError):
         return cause

@@ -40,6 +40,7 @@ from airsplit.system.fleet import Fleet
 from airsplit.system.inputs import DTYPES, InputSpec, parse_input_spec, require_shape
 from airsplit.system.profile import require_raw_inputs
 
+# Names that are built in. The rooms that implement them come later, so they are listed here.
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
 # How activations and gradients are sent, and the bits that an element then has.
@@ -53,7 +54,8 @@ PRECISIONS = ("fp32", "bf16")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
 WEIGHTINGS = ("uniform", "samples")
 
-# Channels of a drawn fleet, which a trace replaces.
+# Settings of a drawn fleet, which a file replaces, and of its channels, which a trace replaces.
+SAMPLED = [name for name in read_settings(Fleet.sample) if name != "cell"]
 CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
 
 
@@ -227,7 +229,7 @@ class FleetSettings(Section):
     def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:
         why = "and fleet.{} exclude each other; leave one out"
         if "file" in given:
-            return dict.fromkeys(cls.sampled(), why.format("file"))
+            return dict.fromkeys(SAMPLED, why.format("file"))
         if "trace" in given:
             return dict.fromkeys(CHANNELS, why.format("trace"))
         return {}
@@ -239,14 +241,9 @@ class FleetSettings(Section):
                 f"fleet.redraw_fading = true and fleet.{other} exclude each other; leave one out"
             )
 
-    @classmethod
-    def sampled(cls) -> list[str]:
-        """Return the settings that are arguments of `Fleet.sample`."""
-        return [key for key in read_settings(Fleet.sample) if key in cls.model_fields]
-
     def sample_arguments(self) -> dict[str, Any]:
         """Return the arguments of `Fleet.sample`."""
-        return {key: value for key, value in self.settings().items() if key in self.sampled()}
+        return {key: value for key, value in self.settings().items() if key in SAMPLED}
 
 
 class CellSettings(Section):
@@ -311,7 +308,7 @@ class PlanSettings(Section):
 
 
 class ClockSettings(Section):
-    """What an iteration is charged for: `airsplit.Clock`, whose iterations [training] has."""
+    """The costs that count: the fields of `airsplit.Clock`, whose iterations [training] has."""
 
     table = "clock"
     source = Clock
@@ -445,7 +442,7 @@ class TrainingSettings(Section):
 
 
 class NetworkSettings(Section):
-    """How messages are sent and, over a real network, how the server plans and waits.
+    """The messages and, over a real network, planning and deadlines of the server.
 
     All settings but compression are for `airsplit serve`.
 
@@ -487,5 +484,5 @@ def list_settings() -> Iterator[tuple[str, Setting]]:
     'Hz'
     """
     for table, section in SECTIONS.items():
-        for key, setting in section.declared().items():
+        for key, setting in section.declarations().items():
             yield f"{table}.{key}", setting
