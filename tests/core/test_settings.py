@@ -112,6 +112,7 @@ def test_a_rule_accepts_what_its_words_say(
     rule: Rule, good: object, bad: object, words: str
 ) -> None:
     assert rule.words == words
+    assert rule.check is not None
     rule.check("field", good)
     with pytest.raises(InvalidValue, match=r"^field "):
         rule.check("field", bad)

@@ -37,11 +37,12 @@ class Rule:
 
     Attributes:
         words: The rule as the documentation prints it.
-        check: Called with the name of the setting and a value; raises if it breaks the rule.
+        check: Called with the name of the setting and a value; raises if it breaks the rule. None
+            if only the use of the value shows whether it is right.
     """
 
     words: str
-    check: Callable[[str, Any], object]
+    check: Callable[[str, Any], object] | None = None
 
 
 def number(
@@ -134,7 +135,9 @@ class Setting:
 
     def check(self, field: str, value: object) -> None:
         """Raise if a value breaks the rule; None is left to the type."""
-        if self.rule is not None and not (value is None and NoneType in get_args(self.type)):
+        if self.rule is None or self.rule.check is None:
+            return
+        if value is not None or NoneType not in get_args(self.type):
             self.rule.check(field, value)
 
 

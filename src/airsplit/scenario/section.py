@@ -62,6 +62,7 @@ class Section(BaseModel):
         cls.model_rebuild(force=True)
 
     def __init__(self, /, **values: Any) -> None:
+        # Dropped before pydantic sees it, so that None is never "given".
         given = {key: value for key, value in values.items() if value is not None}
         inapplicable = self._require_applicable(given)
         try:
@@ -72,6 +73,8 @@ class Section(BaseModel):
         for key in inapplicable:
             object.__setattr__(self, key, None)
 
+        # pydantic has checked types; ranges and names are checked here, with the same words and the
+        # same rules as in the constructors of value objects.
         for name, setting in self.declarations().items():
             setting.check(f"{self.table}.{name}", getattr(self, name))
         self.check()
@@ -102,6 +105,7 @@ class Section(BaseModel):
         """Return the given tables of arguments for something built in, which takes none."""
         unused = {}
         for key in given:
+            # "metric_arguments" are those of "metric"; "arguments" alone are the model's.
             owner = key.removesuffix("_arguments")
             if owner == key or owner not in cls.model_fields or not given[key]:
                 continue
@@ -226,6 +230,7 @@ def require_plain(field: str, value: object) -> None:
     elif isinstance(value, dict):
         for key, entry in value.items():
             require_plain(f"{field}.{key}", entry)
+    # bool is an int, and within these limits.
     elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
         raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
     elif not isinstance(value, str | int | float) or (

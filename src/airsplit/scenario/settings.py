@@ -106,11 +106,8 @@ def _parse_inputs(field: str, texts: tuple[str, ...]) -> tuple[InputSpec, ...]:
     return tuple(parse_input_spec(text, f"{field}[{at}]") for at, text in enumerate(texts))
 
 
-def _accept_text(field: str, value: str) -> None:
-    """Leave the check to whoever opens or compares it."""
-
-
 def _require_training_device(field: str, value: str) -> None:
+    # Whether the machine has that GPU is checked where the training runs.
     if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", value):
         raise InvalidValue(
             f'{field} must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(value)}'
@@ -122,8 +119,8 @@ SPLITS = Rule(f"{ONE_SPLIT.words}, or a list with one for each device", _require
 MODEL_NAME = Rule(f"name of a built-in model, or {CODE_PATH}", require_choice_or_path)
 SHAPE = Rule("list of whole numbers", _require_input_shape)
 INPUTS = Rule("list of texts", _require_inputs)
-FILE = Rule("path, relative to the scenario's file", _accept_text)
-FINGERPRINT = Rule("16 hexadecimal digits", _accept_text)
+FILE = Rule("path, relative to the scenario's file")
+FINGERPRINT = Rule("16 hexadecimal digits")
 POLICY = Rule('"refuse", "allow", or a list of names', require_raw_inputs)
 TRAINING_DEVICE = Rule('"cpu", "cuda", or one GPU, e.g. "cuda:1"', _require_training_device)
 
@@ -213,6 +210,7 @@ class FleetSettings(Section):
 
     table = "fleet"
     source = Fleet.sample
+    # Settings of a drawn fleet are None when a file takes its place, so all may be None.
     devices: int | None = 20
     mean_distance_m: float | None = INHERITED
     distance_spread: float | None = INHERITED
@@ -252,6 +250,7 @@ class CellSettings(Section):
     table = "cell"
     source = Cell
     bandwidth_hz: float = INHERITED
+    # Cell itself has no default here, so that a density can be given alone.
     noise_dbm: float | None = PAPER_NOISE_DBM
     noise_dbm_per_hz: float | None = INHERITED
     downlink_bandwidth_hz: float | None = INHERITED
@@ -287,6 +286,7 @@ class PlanSettings(Section):
     max_split: Splits = INHERITED
     min_split: Annotated[Split, PlainValidator(_as_tuple), ONE_SPLIT] = INHERITED
     split: Splits = INHERITED
+    # plan's default is a number; a scenario derives it from its other tables.
     element_bits: int | None = None
     quantile: float | None = INHERITED
     device_quantile: float | None = INHERITED
@@ -410,12 +410,14 @@ class TrainingSettings(Section):
         inapplicable |= belongs_to("training", "algorithm", given, {"average_fronts_every": "sfl"})
         inapplicable |= belongs_to("training", "optimizer", given, {"momentum": "sgd"})
 
+        # The default partition, iid, takes samples_per_device.
         partition = given.get("partition")
         if partition == "given" or is_code_path(partition):
             inapplicable["samples_per_device"] = (
                 f'does not go with training.partition = "{partition}", which says who holds what; '
                 "leave it out"
             )
+        # A goal that says what is true of accuracy, too, does no harm.
         if given.get("metric", ACCURACY) == ACCURACY and given.get("metric_goal", "max") != "max":
             inapplicable["metric_goal"] = only_for_code("training", "metric")
         return inapplicable
