@@ -52,7 +52,7 @@ def test_every_split_of_a_residual_network_is_exact() -> None:
     )
     profile = splits.profile()
     # Inside a block the shortcut crosses, too.
-    assert {len(splits.evaluation.crossing_slots(split.evaluation)) for split in splits.splits} == {
+    assert {len(splits.evaluation.crossings[split.evaluation]) for split in splits.splits} == {
         1,
         2,
     }

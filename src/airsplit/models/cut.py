@@ -197,7 +197,7 @@ def cut_in_halves(splits: ModelSplits, split: int) -> tuple[Front, Back]:
     for training, position in ((False, place.evaluation), (True, place.training)):
         flow = splits.flow(training)
         inputs = list(range(flow.graph.input_count))
-        crossing = flow.crossing_slots(position)
+        crossing = flow.crossings[position]
         front_subgraphs[training] = Subgraph(
             flow.graph, inputs, flow.calls_between(0, position + 1), outputs=crossing
         )

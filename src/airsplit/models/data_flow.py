@@ -228,8 +228,11 @@ class DataFlow:
         return {self.canonical_names[name] for name in names}
 
     @cached_property
-    def _crossings(self) -> list[list[int]]:
-        """For each position, the slots that are filled up to it and read behind it."""
+    def crossings(self) -> list[list[int]]:
+        """For each position, the slots that a cut sends, in the order in which they are filled.
+
+        They are filled up to the position and read behind it.
+        """
         starts = defaultdict[int, list[int]](list)
         stops = defaultdict[int, list[int]](list)
         for slot, last in self.last_use.items():
@@ -248,13 +251,9 @@ class DataFlow:
             crossings.append(sorted(live))
         return crossings
 
-    def crossing_slots(self, position: int) -> list[int]:
-        """Return the slots that a cut sends, in the order in which they are filled."""
-        return self._crossings[position]
-
     def sent_elements(self, position: int) -> int:
         """Return the elements per sample that a cut sends."""
-        return sum(self.graph.specs[slot].sent_elements for slot in self.crossing_slots(position))
+        return sum(self.graph.specs[slot].sent_elements for slot in self.crossings[position])
 
     def gradient_elements(self, position: int) -> int:
         """Return the elements per sample whose gradients a cut sends back.
@@ -264,7 +263,7 @@ class DataFlow:
         """
         return sum(
             self.graph.specs[slot].sent_elements
-            for slot in self.crossing_slots(position)
+            for slot in self.crossings[position]
             if self.graph.specs[slot].requires_grad and slot in self._backward_pass[1]
         )
 
@@ -294,7 +293,7 @@ class DataFlow:
     def slots_changed_behind(self, position: int) -> set[int]:
         """Return the slots that a cut sends and a call behind it changes in place."""
         storages = {storage for storage, last in self.last_writes.items() if last > position}
-        crossing = self.crossing_slots(position)
+        crossing = self.crossings[position]
         return {slot for slot in crossing if self.graph.specs[slot].storage in storages}
 
     @cached_property

@@ -13,22 +13,21 @@ def find_obstacles(flow: DataFlow) -> list[str | None]:
     parameters = {flow.canonical_names[name] for name, _ in flow.model.named_parameters()}
     uses = (first for name, (first, _) in flow.state_uses.items() if name in parameters)
     first_parameter = min(uses, default=flow.end + 1)
+    all_inputs = set(range(flow.graph.input_count))
     divided_state = _find_divided_state(flow)
-    return [
-        _check_raw_data(flow, position, first_parameter)
-        or divided_state[position]
-        or _check_batch_axis(flow, position)
-        or _check_shared_memory(flow, position)
-        for position in range(flow.end + 1)
-    ]
 
-
-def _check_raw_data(flow: DataFlow, position: int, first_parameter: int) -> str | None:
-    """Reject cuts that send all inputs before any parameter is used."""
-    all_sent = set(range(flow.graph.input_count)) <= set(flow.crossing_slots(position))
-    if all_sent and position < first_parameter:
-        return "it would send the data itself, untouched by any parameter"
-    return None
+    obstacles = []
+    for position, crossing in enumerate(flow.crossings):
+        if position < first_parameter and all_inputs <= set(crossing):
+            obstacle: str | None = "it would send the data itself, untouched by any parameter"
+        else:
+            obstacle = (
+                divided_state[position]
+                or _check_batch_axis(flow, position)
+                or _check_shared_memory(flow, position)
+            )
+        obstacles.append(obstacle)
+    return obstacles
 
 
 def _find_divided_state(flow: DataFlow) -> list[str | None]:
@@ -49,7 +48,7 @@ def _find_divided_state(flow: DataFlow) -> list[str | None]:
 
 def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
     """Reject cuts that send what is not divisible into samples, as each device sends its own."""
-    for slot in flow.crossing_slots(position):
+    for slot in flow.crossings[position]:
         spec = flow.graph.specs[slot]
         if spec.has_batch_axis and spec.is_per_sample:
             continue

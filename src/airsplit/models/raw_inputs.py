@@ -28,7 +28,7 @@ class RawInputs:
 
     def crossing(self, position: int) -> set[int]:
         """Return the inputs that a cut sends unchanged, in whole or in part."""
-        slots = self.flow.crossing_slots(position)
+        slots = self.flow.crossings[position]
         return set[int]().union(*(self._inputs_in[slot] for slot in slots))
 
     @cached_property

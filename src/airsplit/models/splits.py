@@ -28,7 +28,7 @@ from airsplit.models.raw_inputs import RawInputs
 from airsplit.models.tracing.batching import LARGE_BATCH, merge_batches
 from airsplit.models.tracing.costs import CostCounter
 from airsplit.models.tracing.graph import FIRST_BATCH, NO_GROUP, Graph
-from airsplit.models.tracing.isolation import LOCK, FunctionCaches, preserve_attributes
+from airsplit.models.tracing.isolation import TRACING_LOCK, FunctionCaches, preserve_attributes
 from airsplit.models.tracing.meta_copy import copy_to_meta
 from airsplit.models.tracing.tracer import DataDependent, DrawsRandomNumbers, trace
 from airsplit.system.profile import Profile
@@ -249,7 +249,7 @@ def find_splits(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
             "inputs must be one tensor or more, the first with a batch axis, "
             f"got {show(inputs)}; add one with [None]"
         )
-    with LOCK:
+    with TRACING_LOCK:
         try:
             return _find_splits_patiently(model, inputs)
         except DataDependent as error:
@@ -290,7 +290,7 @@ def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     def trace_batch(training: bool, batch: int) -> Graph:
         for path, submodule in copied.named_modules():
             submodule.training = flags[training][path]
-        samples = [_resize(tensor, batch, len(inputs[0])) for tensor in inputs]
+        samples = [_create_input(tensor, batch, len(inputs[0])) for tensor in inputs]
         try:
             with preserve_attributes(copied):
                 if batch == LARGE_BATCH:
@@ -334,7 +334,7 @@ def _training_flags(module: nn.Module) -> dict[str, bool]:
     return {path: submodule.training for path, submodule in modules}
 
 
-def _resize(tensor: Tensor, batch: int, given_batch: int) -> Tensor:
+def _create_input(tensor: Tensor, batch: int, given_batch: int) -> Tensor:
     """Return an input for another batch size, on the meta device.
 
     An input whose first axis is not as long as the given batch has no batch axis.

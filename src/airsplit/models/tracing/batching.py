@@ -71,14 +71,14 @@ def merge_batches(trace_batch: Callable[[int], Graph]) -> Graph:
 def _require_same_calls(first: Graph, second: Graph, batch: int) -> None:
     # The first difference is what a user can find; a different number of calls comes last.
     for a, b in zip(first.calls, second.calls, strict=False):
-        if _call_key(a) != _call_key(b):
+        if _batch_invariants(a) != _batch_invariants(b):
             raise _different_calls(a, batch)
     shorter, longer = sorted((first.calls, second.calls), key=len)
     if len(shorter) < len(longer):
         raise _different_calls(longer[len(shorter)], batch)
 
 
-def _call_key(call: Call) -> tuple[Any, ...]:
+def _batch_invariants(call: Call) -> tuple[Any, ...]:
     """Return what, besides the arguments, must be equal for all batch sizes."""
     return call.name, call.location, call.outputs, call.writes, call.grad_enabled
 

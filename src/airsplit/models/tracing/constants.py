@@ -26,7 +26,7 @@ class NotConstant(Exception):
     """A value depends on data, parameters, random numbers or state that changes."""
 
 
-def evaluate(
+def evaluate_constant(
     func: Callable[..., Any],
     args: Sequence[Any],
     calls: Sequence[Call],

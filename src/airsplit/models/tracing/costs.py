@@ -28,8 +28,8 @@ from airsplit.models.tracing.graph import CallCosts
 from airsplit.models.tracing.movement import Movement
 from airsplit.models.tracing.tensors import list_tensors, storage_id
 
-# What every module has, and is compared by itself.
-_MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
+# Attributes of every module: parameters, children and hooks, which are compared apart.
+_MODULE_REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ def _layer_key(layer: nn.Module) -> Hashable:
     settings = tuple(
         (name, _value_key(value))
         for name, value in vars(layer).items()
-        if name not in _MODULE_ATTRIBUTES
+        if name not in _MODULE_REGISTRIES
     )
     named = (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
     tensors = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in named)

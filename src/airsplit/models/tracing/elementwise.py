@@ -43,31 +43,31 @@ _RESPONSE_NORM_LAYERS = (nn.LocalResponseNorm, nn.CrossMapLRN2d)
 
 # Functions by name.
 # fmt: off
-_MATMULS = {
+_MATMUL_FUNCTIONS = {
     "linear", "bilinear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "addmm",
     "baddbmm", "einsum", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
 }
-_LOOKUPS = {
+_LOOKUP_FUNCTIONS = {
     "embedding", "embedding_bag", "__getitem__", "gather", "index_select", "take",
     "take_along_dim", "one_hot",
 }
-_COPIES = {
+_COPY_FUNCTIONS = {
     "cat", "concat", "stack", "pad", "contiguous", "reshape", "flatten", "repeat",
     "repeat_interleave", "roll", "clone", "to", "type_as", "float", "half", "bfloat16",
     "new_zeros", "new_ones", "zeros_like", "ones_like", "empty_like", "__setitem__",
 }
-_NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
-_REDUCTIONS = {
+_NORM_FUNCTIONS = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
+_REDUCTION_FUNCTIONS = {
     "mean", "sum", "amax", "amin", "max", "min", "var", "std", "norm", "prod", "logsumexp",
     "argmax", "argmin",
 }
 # fmt: on
-_POOLING = {
+_POOLING_FUNCTIONS = {
     f"{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg", "lp", "fractional_max")
 }
-_ADAPTIVE = {f"adaptive_{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg")}
-_FREE = _MATMULS | _LOOKUPS | _COPIES
+_ADAPTIVE_FUNCTIONS = {f"adaptive_{kind}_pool{d}d" for d in (1, 2, 3) for kind in ("max", "avg")}
+_FREE_FUNCTIONS = _MATMUL_FUNCTIONS | _LOOKUP_FUNCTIONS | _COPY_FUNCTIONS
 
 
 def count_layer_operations(
@@ -112,23 +112,23 @@ def count_function_operations(
     >>> count_function_operations("max_pool2d", 3, [x], [pooled])
     162
     """
-    if not args or not results or name in _FREE:
+    if not args or not results or name in _FREE_FUNCTIONS:
         return 0
     # A sum has fewer results than operations.
-    if name in _REDUCTIONS:
+    if name in _REDUCTION_FUNCTIONS:
         return args[0].numel()
 
     # torch calls max_pool2d(x, 2, return_indices=True) by this other name.
     name = name.removesuffix("_with_indices")
-    if name in _POOLING:
+    if name in _POOLING_FUNCTIONS:
         return _window_size(window, _axes_in_name(name)) * results[0].numel()
-    if name in _ADAPTIVE:
+    if name in _ADAPTIVE_FUNCTIONS:
         return _mean_window_size(args[0], results[0], _axes_in_name(name)) * results[0].numel()
 
     per_element = 1
     if name == "local_response_norm":
         per_element = int(window)
-    elif name in _NORMS:
+    elif name in _NORM_FUNCTIONS:
         per_element = 2
     return per_element * sum(tensor.numel() for tensor in results)
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 # Tracing changes how modules are called in the whole process: one thread at a time.
-LOCK = threading.RLock()
+TRACING_LOCK = threading.RLock()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def copy_to_meta(module: nn.Module) -> nn.Module:
     # deepcopy takes what it finds in its memo for copied already, so no weight is ever duplicated.
     memo: dict[int, Any] = {}
     for tensor in dict(named_tensors(module)).values():
-        memo[id(tensor)] = _to_meta(tensor)
+        memo[id(tensor)] = _create_empty(tensor)
     memo |= {id(constant): constant for constant in _list_constants(module)}
     try:
         copied = copy.deepcopy(module, memo)
@@ -75,7 +75,7 @@ def _list_constants(module: nn.Module) -> Iterator[Tensor | torch.Generator]:
                 yield from (leaf for leaf in tree_leaves(value) if type(leaf) is Tensor)
 
 
-def _to_meta(tensor: Tensor) -> Tensor:
+def _create_empty(tensor: Tensor) -> Tensor:
     empty = torch.empty_like(tensor, device="meta", requires_grad=False)
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(empty, requires_grad=False)

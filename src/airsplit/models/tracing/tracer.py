@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from airsplit.core.errors import AirsplitError, InvalidValue
-from airsplit.models.tracing.constants import evaluate
+from airsplit.models.tracing.constants import evaluate_constant
 from airsplit.models.tracing.costs import CostCounter, MetaCall
 from airsplit.models.tracing.graph import (
     NO_GROUP,
@@ -110,7 +110,7 @@ def trace(
         raise InvalidValue(
             f"model fails at {format_location(locate_error(error))} with "
             f"{type(error).__name__}: {first_line(error)}; "
-            f"does it take {_describe_inputs(inputs)}?"
+            f"does it take {_format_inputs(inputs)}?"
         ) from error
     finally:
         has_drawn = rng_state.restore()
@@ -386,8 +386,8 @@ class _Tracer(TorchFunctionMode):
                 name,
                 layer,
                 run,
-                _to_meta(args, name),
-                _to_meta(kwargs),
+                _move_to_meta(args, name),
+                _move_to_meta(kwargs),
                 args_require_grad,
                 trained,
             )
@@ -511,7 +511,7 @@ class _Tracer(TorchFunctionMode):
         """Return a number from a tensor that does not depend on the data."""
         self._is_paused = True
         try:
-            return evaluate(
+            return evaluate_constant(
                 functools.partial(func, **kwargs),
                 [self._values.encode(value) for value in args],
                 self._calls,
@@ -551,16 +551,16 @@ class _Tracer(TorchFunctionMode):
             subject = f"{getattr(target, '__name__', target)} at {describe_current_location()}"
         mode = "training" if self._module.training else "evaluation"
         return InvalidValue(
-            f"{_describe_inputs(self._values.inputs)} must suit the model, "
+            f"{_format_inputs(self._values.inputs)} must suit the model, "
             f"but in {mode} mode {subject} says: {message}; "
             "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
         )
 
 
-def _describe_inputs(inputs: Sequence[Tensor]) -> str:
+def _format_inputs(inputs: Sequence[Tensor]) -> str:
     """Return shape and type of the model's inputs, without the batch axis.
 
-    >>> _describe_inputs([torch.zeros(2, 3, 8, 8)])
+    >>> _format_inputs([torch.zeros(2, 3, 8, 8)])
     'input_shape (3, 8, 8) of torch.float32'
     """
     return "input_shape " + " and ".join(
@@ -575,7 +575,7 @@ def _autocast_state() -> tuple[Any, ...]:
     )
 
 
-def _to_meta(value: Any, name: str = "") -> Any:
+def _move_to_meta(value: Any, name: str = "") -> Any:
     """Return an argument with all tensors and devices on the meta device.
 
     Args:
@@ -586,7 +586,7 @@ def _to_meta(value: Any, name: str = "") -> Any:
     if isinstance(value, torch.device) or (isinstance(value, str) and name in ("to", "device")):
         return torch.device("meta")
     if type(value) in (tuple, list):
-        return type(value)(_to_meta(item, name) for item in value)
+        return type(value)(_move_to_meta(item, name) for item in value)
     if type(value) is dict:
-        return {key: _to_meta(item, key) for key, item in value.items()}
+        return {key: _move_to_meta(item, key) for key, item in value.items()}
     return value
