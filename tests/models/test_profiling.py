@@ -176,17 +176,17 @@ def test_a_shape_is_positive_whole_numbers(model: Any, shape: Any) -> None:
         (
             small(),
             {"input_shape": (4, 8, 8)},
-            r"input_shape \(4, 8, 8\) .*layer '0' \(Conv2d\) says",
+            r"input_shape \(4, 8, 8\) .*layer '0' \(Conv2d\) fails",
         ),
         (
             small(),
             {"input_shape": (3, 9, 9)},
-            r"input_shape \(3, 9, 9\) .*layer '3' \(Linear\) says",
+            r"input_shape \(3, 9, 9\) .*layer '3' \(Linear\) fails",
         ),
         (
             small(),
             {"inputs": torch.zeros(1, 3, 8, 8, dtype=torch.int64)},
-            r"torch.int64 .*layer '0' \(Conv2d\) says",
+            r"torch.int64 .*layer '0' \(Conv2d\) fails",
         ),
         ("alexnet", {"input_shape": (3, 32, 32)}, r"alexnet\.input_shape must be large enough"),
         (

@@ -166,9 +166,9 @@ def test_profiles_do_not_depend_on_the_data_type(dtype: torch.dtype) -> None:
         (
             nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2)),
             torch.zeros(1, 3),
-            r"layer '1' \(Linear\) says",
+            r"layer '1' \(Linear\) fails",
         ),
-        (nn.Sequential(nn.Embedding(9, 2)), torch.zeros(1, 3), r"layer '0' \(Embedding\) says"),
+        (nn.Sequential(nn.Embedding(9, 2)), torch.zeros(1, 3), r"layer '0' \(Embedding\) fails"),
     ],
 )
 def test_a_model_that_does_not_suit_its_inputs_is_rejected_in_one_line(

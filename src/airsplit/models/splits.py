@@ -324,8 +324,8 @@ def _require_stateless(graph: Graph, trace_again: Callable[[], Graph]) -> None:
     used = {name for call in trace_again().calls for name in call.read_state if name in suspects}
     if used:
         raise InvalidValue(
-            f"model keeps {min(used)} from one forward pass for the next, "
-            "which cannot be followed; keep it in a buffer and change that in place"
+            f"model keeps {min(used)} from one forward pass to the next, "
+            "which cannot be traced; keep it in a buffer and change that in place"
         )
 
 

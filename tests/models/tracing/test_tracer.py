@@ -392,7 +392,7 @@ DEPENDS_ON_BATCH = r"a number that depends on the batch size at test_tracer.py:\
         ),
         (
             SplitsLargeBatches,
-            r"other things for a batch of 2 than for one of 129, at test_tracer.py:\d+",
+            r"behaves differently for a batch of 2 than for one of 129, at test_tracer.py:\d+",
         ),
         (
             AtMostFour,
@@ -404,17 +404,17 @@ DEPENDS_ON_BATCH = r"a number that depends on the batch size at test_tracer.py:\
         ),
         (
             ReplacesABuffer,
-            r"puts another tensor in the place of its buffer mean; change it in place: mean.copy_",
+            r"replaces its buffer mean by another tensor; change it in place: mean.copy_",
         ),
-        (KeepsState, "keeps last from one forward pass for the next.*keep it in a buffer"),
+        (KeepsState, "keeps last from one forward pass to the next.*keep it in a buffer"),
         (EntersAutocast, r"enters torch.autocast at test_tracer.py:\d+ .*run the halves under it"),
         (
             GivesAFunction,
-            r"gives a module or a function of its own to a function at test_tracer.py:\d+",
+            r"passes a module or a function of its own to a function at test_tracer.py:\d+",
         ),
         (DrawsInPython, "draws random numbers of Python or numpy"),
         (DrawsInNumpy, "draws random numbers of Python or numpy"),
-        (HooksATensor, r"hangs a hook on a tensor at test_tracer.py:\d+"),
+        (HooksATensor, r"registers a hook on a tensor at test_tracer.py:\d+"),
         (ReturnsAParameter, "returns its parameter first.weight itself"),
         (
             Branches,
@@ -431,7 +431,7 @@ DEPENDS_ON_BATCH = r"a number that depends on the batch size at test_tracer.py:\
         (BranchesAtRandom, r"at test_tracer.py:\d+ .*it draws random numbers"),
         (
             LoopsOverSamples,
-            r"other things for a batch of 2 than for one of 3, at test_tracer.py:\d+ "
+            r"behaves differently for a batch of 2 than for one of 3, at test_tracer.py:\d+ "
             r".*without a loop over its samples",
         ),
         (
@@ -443,7 +443,7 @@ DEPENDS_ON_BATCH = r"a number that depends on the batch size at test_tracer.py:\
             DEPENDS_ON_BATCH + r" .* 16641 for a batch of 129",
         ),
         (Fails, r"model fails at test_tracer.py:\d+ .*with KeyError: 'b'"),
-        (MakesALayer, r"at test_tracer.py:\d+ .*(make it in __init__|keep it as a buffer)"),
+        (MakesALayer, r"at test_tracer.py:\d+ .*(create it in __init__|keep it as a buffer)"),
         (ReturnsNoTensor, "model must return a tensor, or something with tensors in it, got dict"),
     ],
 )

@@ -161,7 +161,7 @@ def _both(first: Any, second: Any) -> str:
 
 def _different_calls(call: Call, batch: int = FIRST_BATCH + 1) -> InvalidValue:
     return InvalidValue(
-        f"model does other things for a batch of {FIRST_BATCH} than for one of {batch}, "
+        f"model behaves differently for a batch of {FIRST_BATCH} than for one of {batch}, "
         f"at {format_location(call.location)}; "
         "write it for a whole batch at once, without a loop over its samples"
     )
@@ -171,6 +171,6 @@ def _not_affine(call: Call, difference: str) -> InvalidValue:
     return InvalidValue(
         "model uses a number that depends on the batch size at "
         f"{format_location(call.location)}, {difference}; "
-        "only whole numbers that grow with the batch by equal steps can be followed, "
+        "only whole numbers that grow with the batch by equal steps can be traced, "
         "so divide a tensor by x.shape[0] itself"
     )

@@ -117,7 +117,7 @@ def trace(
     if has_drawn:
         raise DrawsRandomNumbers(
             "model draws random numbers of Python or numpy in its forward, "
-            "which cannot be followed; use torch.rand"
+            "which cannot be traced; use torch.rand"
         )
     return tracer.build_graph(output)
 
@@ -217,7 +217,7 @@ class _Tracer(TorchFunctionMode):
             submodule = self._module.get_submodule(path)
             if attribute in submodule._buffers or attribute in submodule._parameters:
                 raise InvalidValue(
-                    f"model puts another tensor in the place of its buffer {name}; "
+                    f"model replaces its buffer {name} by another tensor; "
                     f"change it in place: {name}.copy_(…)"
                 )
             if name in after and after[name] in self._values:
@@ -295,8 +295,8 @@ class _Tracer(TorchFunctionMode):
         name = type(module).__name__
         if next(named_tensors(module), None) is not None:
             raise InvalidValue(
-                f"model makes a {name} with tensors of its own in its forward, at "
-                f"{describe_current_location()}; make it in __init__, so that it is kept"
+                f"model creates a {name} with tensors of its own in forward, at "
+                f"{describe_current_location()}; create it in __init__"
             )
         if is_layer(module):
             return self._record(module, run, module, args, kwargs, name.lower())
@@ -350,11 +350,11 @@ class _Tracer(TorchFunctionMode):
                 return func(*args)
             raise InvalidValue(
                 f"model assigns to a tensor's {name} at {describe_current_location()}, "
-                "which cannot be followed; change it in place: x.copy_(…)"
+                "which cannot be traced; change it in place: x.copy_(…)"
             )
         if name in HOOKS:
             raise InvalidValue(
-                f"model hangs a hook on a tensor at {describe_current_location()}, "
+                f"model registers a hook on a tensor at {describe_current_location()}, "
                 "which a cut would lose; use a torch.autograd.Function"
             )
         # There are no values, unless those of a constant can be computed apart.
@@ -453,7 +453,7 @@ class _Tracer(TorchFunctionMode):
         if _autocast_state() != self._autocast:
             raise InvalidValue(
                 f"model enters torch.autocast at {describe_current_location()}, "
-                "which cannot be followed; run the halves under it instead"
+                "which cannot be traced; run the halves under it instead"
             )
         frame = self._frames[-1]
         base_name = name.strip("_") or "function"
@@ -552,7 +552,7 @@ class _Tracer(TorchFunctionMode):
         mode = "training" if self._module.training else "evaluation"
         return InvalidValue(
             f"{_format_inputs(self._values.inputs)} must suit the model, "
-            f"but in {mode} mode {subject} says: {message}; "
+            f"but in {mode} mode {subject} fails: {message}; "
             "give another shape, such as --input 3x32x32, or in Python a sample as inputs="
         )
 

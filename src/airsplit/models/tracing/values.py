@@ -50,7 +50,7 @@ class Values:
         self._model_storages = {
             storage_id(tensor): ModelTensor(name) for name, tensor in self.model_tensors.items()
         }
-        # Copies require no gradients, so that autograd builds no graph: it is followed here.
+        # Copies require no gradients, so that autograd builds no graph: `requires_grad` is kept here.
         self._require_grad = {id(tensor) for name, tensor in both if name in trained}
         self._slots: dict[int, Slot] = {}
         self._storages: dict[int, int] = {}
@@ -137,7 +137,7 @@ class Values:
         if tensor.device.type != "meta":
             raise InvalidValue(
                 f"model changes a constant in place at {describe_current_location()}, "
-                "which cannot be followed; keep it as a buffer"
+                "which cannot be traced; keep it as a buffer"
             )
         yield self.get_reference(tensor)
         model_tensor = self._model_storages.get(storage_id(tensor))
@@ -166,12 +166,12 @@ class Values:
         if isinstance(value, nn.Module) or is_closure or is_method:
             # It may use tensors that are not among the arguments of the call.
             raise InvalidValue(
-                "model gives a module or a function of its own to a function at "
-                f"{describe_current_location()}, which cannot be followed; "
-                "give it tensors instead"
+                "model passes a module or a function of its own to a function at "
+                f"{describe_current_location()}, which cannot be traced; "
+                "pass tensors instead"
             )
         if isinstance(value, np.generic):
-            # A numpy integer may depend on the batch size, and only an int is followed.
+            # A numpy integer may depend on the batch size, and only an int is compared.
             return value.item()
         return value
 
