@@ -259,7 +259,7 @@ def parse_keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]
     if not texts:
         return {}
 
-    from airsplit.scenario.section import require_plain
+    from airsplit.scenario.rules import require_plain
 
     arguments: dict[str, Any] = {}
     for text in texts:

@@ -18,6 +18,7 @@ from airsplit.core.parsing import parse_toml
 from airsplit.core.plugins import find_code_paths
 from airsplit.planning.methods import foreign_options
 from airsplit.scenario import presets
+from airsplit.scenario.rules import Split
 from airsplit.scenario.section import SECTIONS, Section, unknown_key
 from airsplit.scenario.settings import (
     COMPRESSIONS,
@@ -257,9 +258,8 @@ def require_named_code(
             )
 
 
-def _split_names(
-    profile: Profile, field: str, split: int | str | tuple[int | str, ...]
-) -> str | list[str]:
+def _split_names(profile: Profile, field: str, split: Split | tuple[Split, ...]) -> str | list[str]:
+    """Return the layer names of one split, or of one for each device."""
     if isinstance(split, tuple):
         return [
             profile.names[profile.split_of(entry, f"{field}[{k}]") - 1]

@@ -6,17 +6,15 @@ import copy
 import difflib
 import functools
 import inspect
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from airsplit.core.errors import AirsplitError, InvalidValue, UnknownName, show
-from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
 from airsplit.core.plugins import is_code_path
-from airsplit.core.settings import Rule, Setting, make_setting, parse_helps, read_settings
+from airsplit.core.settings import Setting, make_setting, parse_helps, read_settings
 
 # Every table by its name, in the order of scenario.toml; a subclass of Section registers itself.
 SECTIONS: dict[str, type[Section]] = {}
@@ -220,27 +218,3 @@ def _translate(error: ValidationError, table: str) -> AirsplitError:
         )
     rule = _RULES.get(first["type"], first["msg"])
     return InvalidValue(f"{field} must be {rule}, got {show(first['input'])}")
-
-
-def require_plain(field: str, value: object) -> None:
-    """Raise unless TOML can hold a value; dates and numbers that are not finite do not count."""
-    if isinstance(value, list | tuple):
-        for index, entry in enumerate(value):
-            require_plain(f"{field}[{index}]", entry)
-    elif isinstance(value, dict):
-        for key, entry in value.items():
-            require_plain(f"{field}.{key}", entry)
-    # bool is an int, and within these limits.
-    elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
-        raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
-    elif not isinstance(value, str | int | float) or (
-        isinstance(value, float) and not math.isfinite(value)
-    ):
-        raise InvalidValue(
-            f"{field} must be a finite number, text, true or false, or a list or table of them, "
-            f"got {show(value)}"
-        )
-
-
-# Keyword arguments for code by path, or for the factory of a model.
-Arguments = Annotated[dict[str, Any], Rule("table", require_plain)]

@@ -6,39 +6,38 @@ Settings of a cell, a clock, a drawn fleet and a plan are declared by `Cell`, `C
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import Field
 
-from airsplit.core.errors import InvalidValue, show
-from airsplit.core.plugins import is_code_path, require_choice_or_path
-from airsplit.core.settings import (
-    CODE_PATH,
-    Rule,
-    Setting,
-    flag,
-    number,
-    one_of,
-    read_settings,
-    whole_number,
-)
+from airsplit.core.errors import InvalidValue
+from airsplit.core.plugins import is_code_path
+from airsplit.core.settings import Setting, flag, number, one_of, read_settings, whole_number
 from airsplit.planning.arguments import BatchSize, Seed
 from airsplit.planning.methods import foreign_options, plan
-from airsplit.scenario.section import (
-    INHERITED,
-    SECTIONS,
+from airsplit.scenario.rules import (
+    FINGERPRINT,
+    MODEL_NAME,
+    TRAINING_DEVICE,
     Arguments,
-    Section,
-    belongs_to,
-    only_for_code,
+    Count,
+    File,
+    Flag,
+    OneSplit,
+    OptionalCount,
+    Pace,
+    Policy,
+    Shape,
+    Splits,
+    Texts,
+    parse_inputs,
 )
+from airsplit.scenario.section import INHERITED, SECTIONS, Section, belongs_to, only_for_code
 from airsplit.system.cell import PAPER_NOISE_DBM, Cell
 from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
-from airsplit.system.inputs import DTYPES, InputSpec, parse_input_spec, require_shape
-from airsplit.system.profile import require_raw_inputs
+from airsplit.system.inputs import DTYPES, InputSpec
 
 # Names that are built in. The rooms that implement them come later, so they are listed here.
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
@@ -57,79 +56,6 @@ WEIGHTINGS = ("uniform", "samples")
 # Settings of a drawn fleet, which a file replaces, and of its channels, which a trace replaces.
 SAMPLED = [name for name in read_settings(Fleet.sample) if name != "cell"]
 CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
-
-
-def _as_tuple(value: Any) -> Any:
-    """TOML has lists; settings are frozen and so hold tuples."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _is_split(value: object) -> bool:
-    """Return whether a value may be a split; the planner knows which splits the model has."""
-    if isinstance(value, str):
-        return value != ""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _require_split(field: str, value: object) -> None:
-    if not _is_split(value):
-        raise InvalidValue(f"{field} must be {ONE_SPLIT.words}, got {show(value)}")
-
-
-def _require_splits(field: str, value: object) -> None:
-    splits = value if isinstance(value, tuple) else (value,)
-    if not splits:
-        raise InvalidValue(f"{field} must have one split for each device, got an empty list")
-    if not all(map(_is_split, splits)):
-        raise InvalidValue(f"{field} must be {SPLITS.words}, got {show(value)}")
-
-
-def _require_input_shape(field: str, value: tuple[int, ...]) -> None:
-    if not value:
-        raise InvalidValue(
-            f"{field} must be the shape of one sample, without the batch axis; write e.g. "
-            'input_shape = [3, 32, 32], or inputs = ["3x32x32", "77:int64"] for several inputs'
-        )
-    require_shape(field, value)
-
-
-def _require_inputs(field: str, value: tuple[str, ...]) -> None:
-    if not value:
-        raise InvalidValue(
-            f"{field} must have a text for each input, got an empty list; "
-            'write e.g. ["3x32x32", "77:int64"]'
-        )
-    _parse_inputs(field, value)
-
-
-def _parse_inputs(field: str, texts: tuple[str, ...]) -> tuple[InputSpec, ...]:
-    return tuple(parse_input_spec(text, f"{field}[{at}]") for at, text in enumerate(texts))
-
-
-def _require_training_device(field: str, value: str) -> None:
-    # Whether the machine has that GPU is checked where the training runs.
-    if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", value):
-        raise InvalidValue(
-            f'{field} must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(value)}'
-        )
-
-
-ONE_SPLIT = Rule("a split's number, from 1, or its name", _require_split)
-SPLITS = Rule(f"{ONE_SPLIT.words}, or a list with one for each device", _require_splits)
-MODEL_NAME = Rule(f"name of a built-in model, or {CODE_PATH}", require_choice_or_path)
-SHAPE = Rule("list of whole numbers", _require_input_shape)
-INPUTS = Rule("list of texts", _require_inputs)
-FILE = Rule("path, relative to the scenario's file")
-FINGERPRINT = Rule("16 hexadecimal digits")
-POLICY = Rule('"refuse", "allow", or a list of names', require_raw_inputs)
-TRAINING_DEVICE = Rule('"cpu", "cuda", or one GPU, e.g. "cuda:1"', _require_training_device)
-
-Split = int | str
-Splits = Annotated[Split | tuple[Split, ...] | None, PlainValidator(_as_tuple), SPLITS]
-Pace = Annotated[float | tuple[float, float] | None, PlainValidator(_as_tuple)]
-Flag = Annotated[bool, flag()]
-Count = Annotated[int, whole_number(low=1)]
-OptionalCount = Annotated[int | None, whole_number(low=1)]
 
 
 class ModelSettings(Section):
@@ -152,11 +78,11 @@ class ModelSettings(Section):
 
     table = "model"
     name: Annotated[str, MODEL_NAME]
-    input_shape: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple), SHAPE] = None
+    input_shape: Shape = None
     input_dtype: Annotated[str | None, one_of(DTYPES)] = None
-    inputs: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), INPUTS] = None
-    weights: Annotated[str | None, FILE] = None
-    raw_inputs: Annotated[str | tuple[str, ...], PlainValidator(_as_tuple), POLICY] = "refuse"
+    inputs: Texts = None
+    weights: File = None
+    raw_inputs: Policy = "refuse"
     fingerprint: Annotated[str | None, FINGERPRINT] = None
     arguments: Arguments = Field(default_factory=dict)
 
@@ -191,7 +117,7 @@ class ModelSettings(Section):
         (InputSpec(shape=(3, 32, 32), dtype=''), InputSpec(shape=(77,), dtype='int64'))
         """
         if self.inputs is not None:
-            return _parse_inputs("model.inputs", self.inputs)
+            return parse_inputs("model.inputs", self.inputs)
         if self.input_shape is not None:
             return (InputSpec(self.input_shape, self.input_dtype or ""),)
         return None
@@ -220,8 +146,8 @@ class FleetSettings(Section):
     redraw_fading: Annotated[bool | None, flag()] = False
     joules_per_mac: float | None = INHERITED
     seed: int | None = 0
-    file: Annotated[str | None, FILE] = None
-    trace: Annotated[str | None, FILE] = None
+    file: File = None
+    trace: File = None
 
     @classmethod
     def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:
@@ -284,7 +210,7 @@ class PlanSettings(Section):
     method: str = INHERITED
     method_arguments: Arguments = Field(default_factory=dict)
     max_split: Splits = INHERITED
-    min_split: Annotated[Split, PlainValidator(_as_tuple), ONE_SPLIT] = INHERITED
+    min_split: OneSplit = INHERITED
     split: Splits = INHERITED
     # plan's default is a number; a scenario derives it from its other tables.
     element_bits: int | None = None
@@ -379,6 +305,7 @@ class TrainingSettings(Section):
     iterations_per_round: Annotated[int, whole_number(low=1, high=10**6)] = 5
     batch_size: BatchSize = 32
     learning_rate: Annotated[float, number(above=0)] = 0.05
+    # The paper's: plain SGD.
     optimizer: Annotated[str, one_of(OPTIMIZERS)] = "sgd"
     momentum: Annotated[float | None, number(low=0, below=1)] = 0.0
     weight_decay: Annotated[float, number(low=0)] = 0.0
@@ -387,6 +314,7 @@ class TrainingSettings(Section):
     metric: Annotated[str, one_of(METRICS, or_path=True)] = ACCURACY
     metric_arguments: Arguments = Field(default_factory=dict)
     metric_goal: Annotated[str, one_of(GOALS)] = "max"
+    # The paper's, too.
     weighting: Annotated[str, one_of(WEIGHTINGS)] = "uniform"
     participation: Annotated[float, number(above=0, high=1)] = 1.0
     dropout_probability: Annotated[float, number(low=0, below=1)] = 0.0
@@ -438,6 +366,7 @@ class TrainingSettings(Section):
     @property
     def optimizer_slots(self) -> int:
         """Numbers that the optimizer keeps for each trained parameter."""
+        # Adam keeps two moments, SGD a velocity if it has momentum.
         if self.optimizer == "adam":
             return 2
         return int(bool(self.momentum))
