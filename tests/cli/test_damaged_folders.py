@@ -17,42 +17,9 @@ from safetensors.torch import load_file
 
 from airsplit.cli.app import main
 from airsplit.dashboard.live_runs import LiveRuns
+from cli.small_net import SCENARIO, write_small_net
 
 Damage = Callable[[bytes, random.Random], bytes]
-
-SCENARIO = """
-[model]
-name = "damaged_net:mlp"
-input_shape = [6]
-
-[fleet]
-devices = 3
-
-[plan]
-method = "fixed"
-split = [1, 3, 1]
-
-[training]
-dataset = "damaged_net:blobs"
-rounds = 3
-iterations_per_round = 2
-batch_size = 4
-"""
-
-NET = """
-import torch
-from torch import nn
-
-def mlp():
-    net = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
-    net[4].bias.requires_grad_(False)
-    return net
-
-def blobs():
-    labels = torch.arange(30) % 3
-    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
-    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
-"""
 
 FILES = (
     "scenario.toml",
@@ -72,8 +39,10 @@ FILES = (
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a scenario, a run of three rounds ("run"), the same up to round two and with four ("two", "four")."""
     folder = tmp_path_factory.mktemp("damaged")
-    (folder / "small.toml").write_text(SCENARIO)
-    (folder / "damaged_net.py").write_text(NET)
+    # A frozen parameter, so that a checkpoint has a fixed.safetensors.
+    scenario = SCENARIO.replace("small_net:mlp", "small_net:mlp_with_frozen_bias")
+    write_small_net(folder, scenario=scenario)
+    sys.modules.pop("small_net", None)
     sys.path.insert(0, str(folder))
     words = ["run", str(folder / "small.toml"), "--set", "training.learning_rate=0.2", "--out"]
     assert main([*words, str(folder / "run")]) == 0
@@ -95,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
     yield folder
     sys.path.remove(str(folder))
-    sys.modules.pop("damaged_net", None)
+    sys.modules.pop("small_net", None)
 
 
 def cut(content: bytes, rng: random.Random) -> bytes:

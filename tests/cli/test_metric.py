@@ -1,62 +1,24 @@
 """A metric of the user's own, of which less is better, through run, report and compare."""
 
 import json
-import sys
 
 import pytest
 
-TINY = """
-[model]
-name = "a_net_with_error:mlp"
-input_shape = [6]
-
-[fleet]
-devices = 3
-
-[plan]
-method = "fixed"
-split = [1, 3, 1]
-
-[training]
-dataset = "a_net_with_error:blobs"
-rounds = 4
-iterations_per_round = 2
-batch_size = 4
+METRIC = """
 learning_rate = 0.5
-metric = "a_net_with_error:error"
+metric = "small_net:error"
 metric_goal = "min"
 metric_arguments = { scale = 10.0 }
 """
 
-NET = """
-import torch
-from torch import nn
-
-def mlp():
-    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
-
-def blobs():
-    labels = torch.arange(30) % 3
-    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
-    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
-
-def error(outputs, labels, scale=1.0):
-    right = outputs.softmax(dim=1)[torch.arange(len(labels)), labels]
-    return scale * float((1 - right).mean())
-
-def broken(outputs, labels):
-    return 1 / 0
-"""
-
 
 @pytest.fixture
-def scenario(tmp_path, monkeypatch):
-    file = tmp_path / "tiny.toml"
-    file.write_text(TINY)
-    (tmp_path / "a_net_with_error.py").write_text(NET)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "a_net_with_error", raising=False)
-    return file
+def scenario(scenario):
+    """Return the small scenario with a metric, and one more round."""
+    # The scenario ends with its [training] table.
+    text = scenario.read_text().replace("rounds = 3", "rounds = 4")
+    scenario.write_text(text + METRIC)
+    return scenario
 
 
 def metrics(folder):
@@ -84,7 +46,7 @@ def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_p
     code, printed, _ = run("run", scenario, "--out", tmp_path / "run", "--json")
     found = json.loads(printed)
     assert code == 0
-    assert found["metric"] == "a_net_with_error:error"
+    assert found["metric"] == "small_net:error"
     assert found["test_metric"] == metrics(tmp_path / "run")[-1]
     assert found["test_metric_worst"] >= found["test_metric"]
 
@@ -92,14 +54,14 @@ def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_p
 def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
     options = (
         "--set",
-        "training.metric=a_net_with_error:broken",
+        "training.metric=small_net:broken",
         "--set",
         "training.metric_arguments=",
     )
     code, _, told = run("run", scenario, "--out", tmp_path / "run", *options)
     assert code == 2
     assert told.startswith(
-        "airsplit: training.metric 'a_net_with_error:broken' failed: ZeroDivisionError: division by zero"
+        "airsplit: training.metric 'small_net:broken' failed: ZeroDivisionError: division by zero"
     )
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
@@ -122,7 +84,7 @@ def test_compare_shows_who_first_has_so_little_of_it(run, scenario, tmp_path):
     )
     assert code == 0, told
     found = json.loads(printed)
-    assert (found["metric"], found["metric_goal"]) == ("a_net_with_error:error", "min")
+    assert (found["metric"], found["metric_goal"]) == ("small_net:error", "min")
     last = {row["algorithm"]: row["metric"]["mean"] for row in found["algorithms"]}
     assert last == {
         algorithm: metrics(out / f"{algorithm}-seed0")[-1] for algorithm in ("sfl", "fedavg")

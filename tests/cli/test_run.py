@@ -11,49 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import airsplit as air
-
-TINY = """
-[model]
-name = "a_tiny_net:mlp"
-input_shape = [6]
-
-[fleet]
-devices = 3
-
-[plan]
-method = "fixed"
-split = [1, 3, 1]
-
-[training]
-dataset = "a_tiny_net:blobs"
-rounds = 3
-iterations_per_round = 2
-batch_size = 4
-"""
-
-
-NET = """
-import torch
-from torch import nn
-
-def mlp():
-    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3))
-
-def blobs():
-    labels = torch.arange(30) % 3
-    inputs = torch.eye(3)[labels].repeat(1, 2) + 0.1 * torch.sin(torch.arange(180.0)).reshape(30, 6)
-    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
-"""
-
-
-@pytest.fixture
-def scenario(tmp_path, monkeypatch):
-    file = tmp_path / "tiny.toml"
-    file.write_text(TINY)
-    (tmp_path / "a_tiny_net.py").write_text(NET)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "a_tiny_net", raising=False)
-    return file
+from cli.small_net import NET, SCENARIO
 
 
 def test_a_run_says_what_it_came_to_and_leaves_a_folder(run, scenario, tmp_path):
@@ -169,7 +127,7 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
         f"training.learning_rate must be as in the run in '{out}' that is resumed, 0.5, got 0.1"
         in told
     )
-    scenario.write_text(TINY.replace("batch_size = 4", "batch_size = 5"))
+    scenario.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 5"))
     assert (
         "training.batch_size must be as in the run"
         in run("run", scenario, "--out", out, "--resume")[2]
@@ -179,13 +137,13 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
 def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, scenario, tmp_path):
     told = "so each device trains nearly a model of its own"
     assert told not in run("run", scenario, "--out", tmp_path / "one")[2]
-    (tmp_path / "a_tiny_net.py").write_text(
+    (tmp_path / "small_net.py").write_text(
         NET.replace(
             "nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5)",
             "nn.Linear(6, 99), nn.Tanh(), nn.Linear(99, 5)",
         )
     )
-    sys.modules.pop("a_tiny_net", None)
+    sys.modules.pop("small_net", None)
     code, _, err = run("run", scenario, "--out", tmp_path / "two")
     assert code == 0
     assert told in err
@@ -216,15 +174,15 @@ def test_a_run_without_changes_forgets_those_of_one_that_never_began(run, scenar
 
 
 def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scenario, tmp_path):
-    scenario.write_text(TINY.replace("input_shape = [6]\n", ""))
+    scenario.write_text(SCENARIO.replace("input_shape = [6]\n", ""))
     code, _, told = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
     assert "in a scenario model.input_shape = [3, 32, 32]), or set its attribute input_spec" in told
     own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
-    (tmp_path / "a_tiny_net.py").write_text(NET + own)
-    sys.modules.pop("a_tiny_net", None)
+    (tmp_path / "small_net.py").write_text(NET + own)
+    sys.modules.pop("small_net", None)
     assert (
-        run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=a_tiny_net:saying")[0]
+        run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=small_net:saying")[0]
         == 0
     )
 
@@ -232,16 +190,16 @@ def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scena
 def test_a_run_of_a_runs_own_scenario_goes_by_the_runs_name(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
-    assert run("run", "runs/tiny/scenario.toml", "--trust-run")[0] == 0
-    assert (tmp_path / "runs" / "tiny-2" / "report.html").exists()
+    assert run("run", "runs/small/scenario.toml", "--trust-run")[0] == 0
+    assert (tmp_path / "runs" / "small-2" / "report.html").exists()
 
 
 def test_labels_beyond_the_classes_are_told_before_there_is_a_folder(run, scenario, tmp_path):
-    (tmp_path / "a_tiny_net.py").write_text(NET.replace("nn.Linear(5, 3)", "nn.Linear(5, 2)"))
+    (tmp_path / "small_net.py").write_text(NET.replace("nn.Linear(5, 3)", "nn.Linear(5, 2)"))
     code, _, told = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
     assert (
-        "training.dataset 'a_tiny_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2"
+        "training.dataset 'small_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2"
         in told
     )
     assert not (tmp_path / "run" / "scenario.toml").exists()
@@ -251,10 +209,10 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
     assert run("run", scenario, "--plain")[0] == 0
-    assert (tmp_path / "runs" / "tiny" / "report.html").exists()
-    assert "fast_paths = false" in (tmp_path / "runs" / "tiny-2" / "scenario.toml").read_text()
+    assert (tmp_path / "runs" / "small" / "report.html").exists()
+    assert "fast_paths = false" in (tmp_path / "runs" / "small-2" / "scenario.toml").read_text()
     assert run("run", scenario, "--plain", "--resume", "--set", "training.rounds=4")[0] == 0
-    assert len((tmp_path / "runs" / "tiny-2" / "rounds.jsonl").read_text().splitlines()) == 4
+    assert len((tmp_path / "runs" / "small-2" / "rounds.jsonl").read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

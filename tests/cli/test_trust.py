@@ -10,33 +10,21 @@ import airsplit as air
 from airsplit.core.errors import InvalidValue
 from airsplit.dashboard.live_runs import LiveRuns
 from airsplit.report.page import write_report
+from cli.small_net import write_small_net
 
 SCENARIO = """
 [model]
-name = "a_small_net:mlp"
+name = "small_net:mlp"
 input_shape = [6]
 
 [fleet]
 devices = 2
 
 [training]
-dataset = "a_small_net:blobs"
+dataset = "small_net:blobs"
 rounds = 2
 iterations_per_round = 1
 batch_size = 4
-"""
-
-NET = """
-import torch
-from torch import nn
-
-def mlp():
-    return nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3))
-
-def blobs():
-    labels = torch.arange(30) % 3
-    inputs = torch.eye(3)[labels].repeat(1, 2)
-    return (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
 """
 
 # What a folder that came from somebody else would have run: being imported is enough to leave a trace.
@@ -62,13 +50,11 @@ CODE_KEYS = (
 @pytest.fixture
 def scenario(tmp_path, monkeypatch):
     """Return a scenario of the user's own, whose code is their own, too."""
-    file = tmp_path / "small.toml"
-    file.write_text(SCENARIO)
-    (tmp_path / "a_small_net.py").write_text(NET)
+    file = write_small_net(tmp_path, scenario=SCENARIO)
     (tmp_path / "evil_code.py").write_text(EVIL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("a_small_net", "evil_code"):
+    for module in ("small_net", "evil_code"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     return file
 
@@ -136,7 +122,7 @@ def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
     Path("run/changes.json").write_text(json.dumps(dict.fromkeys(CODE_KEYS, "evil_code:run")))
     plan = json.loads(Path("run/plan.json").read_text())
     Path("run/plan.json").write_text(json.dumps(plan | {"method": "evil_code:run"}))
-    del sys.modules["a_small_net"]
+    del sys.modules["small_net"]
 
     assert run("report", "run")[0] == 0
     assert run("export", "run", "--average")[0] == 0
@@ -149,7 +135,7 @@ def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
     runs.run("run").report()
 
     assert not Path("imported").exists()
-    assert "a_small_net" not in sys.modules
+    assert "small_net" not in sys.modules
 
 
 def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_path):
