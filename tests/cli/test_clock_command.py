@@ -1,4 +1,4 @@
-"""airsplit clock, in process."""
+"""The command clock, in process."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from airsplit.scenario.settings import ALGORITHMS
 from airsplit.simulation.clock_simulation import PLAIN
 
 
-def test_the_table_names_everything_that_a_newcomer_asks(run):
+def test_the_report_has_everything_a_newcomer_asks_for(run):
     code, out, err = run("clock", "paper-alexnet", "--rounds", "200")
     assert (code, err) == (0, "")
     for word in (
@@ -43,7 +43,7 @@ def test_every_printed_latency_names_its_batch(run):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_has_its_clock(run, algorithm):
+def test_every_algorithm_can_be_clocked(run, algorithm):
     code, out, err = run(
         "clock", "demo", "--set", f"training.algorithm={algorithm}", "--rounds", "2"
     )
@@ -58,7 +58,7 @@ def test_every_algorithm_has_its_clock(run, algorithm):
     assert waiting.get(algorithm, "waiting after every iteration") in out
 
 
-def test_what_a_plan_does_not_know_of_is_said(run):
+def test_deviations_from_the_plan_are_reported(run):
     said = "a plan is for all devices"
     assert said not in run("clock", "demo", "--rounds", "2")[1]
     for setting in (
@@ -81,7 +81,7 @@ def test_what_a_plan_does_not_know_of_is_said(run):
     assert "at the server" in out
 
 
-def test_energy_is_said_only_where_computing_is_in_it(run):
+def test_energy_is_reported_only_if_it_includes_computing(run):
     assert re.search(
         r"energy +[\d.]+ m?J, of all devices", run("clock", "demo", "--rounds", "2")[1]
     )
@@ -91,7 +91,7 @@ def test_energy_is_said_only_where_computing_is_in_it(run):
     )
 
 
-def test_one_device_waits_for_nobody(run):
+def test_a_single_device_has_no_stragglers(run):
     code, out, _ = run("clock", "demo", "--set", "fleet.devices=1", "--rounds", "1")
     assert code == 0
     assert "1 device · " in out
@@ -99,7 +99,7 @@ def test_one_device_waits_for_nobody(run):
     assert "for 1 round of" in out
 
 
-def test_devices_that_have_names_keep_them(run, tmp_path):
+def test_named_devices_keep_their_names(run, tmp_path):
     (tmp_path / "fleet.csv").write_text(
         "name,seconds_per_mac,fluctuation,full_band_rate_bps\nkitchen,4e-8,5e9,6e7\nattic,3e-10,7e9,8e6\n"
     )
@@ -109,18 +109,22 @@ def test_devices_that_have_names_keep_them(run, tmp_path):
     assert "kitchen" in out
 
 
-def test_a_large_fleet_is_summed_up(run):
+def test_a_large_fleet_is_summarized(run):
     code, out, err = run("clock", "paper-alexnet", "--set", "fleet.devices=30000", "--rounds", "2")
     assert (code, err) == (0, "")
     assert "30,000 devices" in out
     assert len(out.splitlines()) < 40
 
 
-def test_json_is_one_document_under_the_names_of_the_attributes(document):
-    found = document("clock", "demo", "--rounds", "4")
-    assert list(found) == [*PLAIN, "latency_s", "devices"]
-    assert (found["rounds"], len(found["latency_s"]), len(found["devices"]["last"])) == (4, 4, 20)
-    assert sum(found["mean_time_shares"].values()) == pytest.approx(1)
+def test_json_has_the_names_of_the_attributes(document):
+    result = document("clock", "demo", "--rounds", "4")
+    assert list(result) == [*PLAIN, "latency_s", "devices"]
+    assert (result["rounds"], len(result["latency_s"]), len(result["devices"]["last"])) == (
+        4,
+        4,
+        20,
+    )
+    assert sum(result["mean_time_shares"].values()) == pytest.approx(1)
 
 
 def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
@@ -133,13 +137,13 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
     wanted = ("demo", *(word for setting in settings for word in ("--set", setting)))
     assert run("run", *wanted, "--out", tmp_path / "run")[0] == 0
     records = RunFolder(tmp_path / "run").read_records()
-    found = document("clock", *wanted)
-    assert found["latency_s"] == [record.latency_s for record in records]
-    assert found["virtual_time_s"] == records[-1].virtual_time_s
+    result = document("clock", *wanted)
+    assert result["latency_s"] == [record.latency_s for record in records]
+    assert result["virtual_time_s"] == records[-1].virtual_time_s
     resolved = document(
         "clock", tmp_path / "run" / "scenario.toml"
     )  # with the profile's fingerprint, which must be the same
-    assert resolved["latency_s"] == found["latency_s"]
+    assert resolved["latency_s"] == result["latency_s"]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -151,7 +155,7 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
         ("training.algorithm=fedavg",),
     ],
 )
-def test_a_picture_is_drawn(run, tmp_path, changes, rounds):
+def test_a_plot_is_saved(run, tmp_path, changes, rounds):
     words = [word for change in changes for word in ("--set", change)]
     code, out, err = run(
         "clock", "demo", "--rounds", rounds, "--plot", tmp_path / "clock.png", *words
@@ -161,7 +165,7 @@ def test_a_picture_is_drawn(run, tmp_path, changes, rounds):
     assert (tmp_path / "clock.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_picture_has_the_same_bytes(run, tmp_path):
+def test_the_same_plot_has_the_same_bytes(run, tmp_path):
     for name in ("one.svg", "two.svg"):
         assert run("clock", "demo", "--plot", tmp_path / name, "--json")[0] == 0
     text = (tmp_path / "one.svg").read_text()
@@ -198,7 +202,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
     assert message in err
 
 
-def test_a_picture_that_cannot_be_written_is_one_line_and_leaves_nothing(run, tmp_path):
+def test_a_plot_that_cannot_be_written_is_one_line(run, tmp_path):
     (tmp_path / "file").write_text("")
     code, out, err = run(
         "clock", "demo", "--rounds", "1", "--plot", tmp_path / "file" / "clock.png"
@@ -207,7 +211,7 @@ def test_a_picture_that_cannot_be_written_is_one_line_and_leaves_nothing(run, tm
     assert "clock.png" in err
 
 
-def test_ctrl_c_ends_with_130_and_no_traceback(run, tmp_path, monkeypatch):
+def test_ctrl_c_exits_with_130_and_no_traceback(run, tmp_path, monkeypatch):
     (tmp_path / "impatient_net.py").write_text("raise KeyboardInterrupt\n")
     (tmp_path / "my.toml").write_text('[model]\nname = "impatient_net:make"\ninput_shape = [8]\n')
     monkeypatch.syspath_prepend(tmp_path)
@@ -216,7 +220,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(run, tmp_path, monkeypatch):
     assert "Traceback" not in err
 
 
-def test_what_takes_long_is_told_of(run, monkeypatch):
+def test_a_long_simulation_reports_progress(run, monkeypatch):
     from airsplit.cli import planning_commands
 
     monkeypatch.setattr(planning_commands, "QUIET_S", 0.0)
@@ -225,10 +229,11 @@ def test_what_takes_long_is_told_of(run, monkeypatch):
     assert "airsplit: round 1 of 3, virtual time" in err
 
 
-def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(
-    run, tmp_path, monkeypatch
-):
-    net = "from torch import nn\n\ndef make():\n    print('hello')\n    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))\n"
+def test_prints_of_a_factory_go_to_stderr(run, tmp_path, monkeypatch):
+    net = (
+        "from torch import nn\n\ndef make():\n    print('hello')\n"
+        "    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))\n"
+    )
     (tmp_path / "talking_net.py").write_text(net)
     (tmp_path / "my.toml").write_text(
         '[model]\nname = "talking_net:make"\ninput_shape = [8]\n[fleet]\ndevices = 2\n'
@@ -242,14 +247,14 @@ def test_a_factory_by_its_path_is_counted_and_what_it_prints_is_no_result(
     assert json.loads(out)["rounds"] == 20
 
 
-def test_the_document_is_what_python_gives(document):
+def test_json_equals_the_result_in_python(document):
     from airsplit.simulation.clock_simulation import clock_run
 
-    found = clock_run(air.Scenario.load("demo"), rounds=2).to_dict()
-    assert document("clock", "demo", "--rounds", "2") == json.loads(json.dumps(found))
+    result = clock_run(air.Scenario.load("demo"), rounds=2).to_dict()
+    assert document("clock", "demo", "--rounds", "2") == json.loads(json.dumps(result))
 
 
-def test_few_devices_have_their_names_in_the_picture(run, tmp_path):
+def test_a_plot_of_few_devices_has_their_names(run, tmp_path):
     file, names = tmp_path / "fleet.csv", ["kitchen", "garage", "an-attic-that-is-far-away"]
     lines = [f"{name},4e-10,5e9,6e7" for name in names]
     file.write_text(
@@ -262,19 +267,19 @@ def test_few_devices_have_their_names_in_the_picture(run, tmp_path):
         run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", tmp_path / "clock.svg")[0]
         == 0
     )
-    drawn = (tmp_path / "clock.svg").read_text()
-    assert [name[:10] in drawn for name in names] == [True] * 3
-    assert names[2] not in drawn
+    plot = (tmp_path / "clock.svg").read_text()
+    assert [name[:10] in plot for name in names] == [True] * 3
+    assert names[2] not in plot
 
 
-# ---- devices with less than a batch ----------------------------------------------------------------------------------------
-def test_a_batch_larger_than_what_devices_hold_is_said(run):
+def test_devices_with_less_than_a_batch_are_reported(run):
     """Of 1,437 samples of digits, 17 of 20 devices hold 72."""
-    code, _, told = run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=72")
+    code, _, err = run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=72")
     assert code == 0
-    assert told.splitlines() == [
-        "airsplit: note: training.batch_size is 72, but 3 of 20 devices hold fewer samples (17: 71, 18: 71, 19: 71); "
-        "they use all of them in every iteration, while plan and clock count a whole batch"
+    assert err.splitlines() == [
+        "airsplit: note: training.batch_size is 72, but 3 of 20 devices hold fewer samples "
+        "(17: 71, 18: 71, 19: 71); they use all of them in every iteration, "
+        "while plan and clock count a whole batch"
     ]
     assert run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=71")[2] == ""
     assert (
@@ -283,7 +288,7 @@ def test_a_batch_larger_than_what_devices_hold_is_said(run):
     )
 
 
-def test_what_is_not_known_without_the_data_is_not_said(run):
+def test_nothing_is_reported_that_needs_the_data(run):
     assert (
         run(
             "clock", "demo", "--rounds", 1, *sets("batch_size=1000000", "dataset=not_there:at_all")

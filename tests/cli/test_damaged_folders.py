@@ -1,6 +1,6 @@
-"""Whatever happens to a file of a run folder, every command either works or says in one line what is wrong.
+"""With any damage to a file of a run folder, every command works or reports one line.
 
-And it never goes on with, or hands out, tensors other than those that were trained.
+No command continues with, or exports, tensors other than those that were trained.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a scenario, a run of three rounds ("run"), the same up to round two and with four ("two", "four")."""
+    """Train a run of three rounds ("run"), the same with two ("two") and with four ("four")."""
     folder = tmp_path_factory.mktemp("damaged")
     # A frozen parameter, so that a checkpoint has a fixed.safetensors.
     scenario = SCENARIO.replace("small_net:mlp", "small_net:mlp_with_frozen_bias")
@@ -79,7 +79,7 @@ def flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def nest(content: bytes, rng: random.Random) -> bytes:
-    """Put something deep in place of a value, or of the whole file."""
+    """Replace a value, or the whole file, by something deeply nested."""
     deep = rng.choice(
         [
             b"[" * 100_000,
@@ -94,7 +94,7 @@ def nest(content: bytes, rng: random.Random) -> bytes:
 
 
 def inflate(content: bytes, rng: random.Random) -> bytes:
-    """Put a number that no reader can use in place of one."""
+    """Replace a digit by a number that no reader can use."""
     digits = [at for at, letter in enumerate(content) if letter in b"0123456789"]
     if not digits:
         return b"9" * 4000
@@ -114,7 +114,7 @@ def empty(content: bytes, rng: random.Random) -> bytes:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Run a command and return its code and what it said; a mistake must be one line."""
+    """Run a command; return its exit code and stderr, where a mistake must be one line."""
 
     def call(*words: object) -> tuple[int, str]:
         capsys.readouterr()
@@ -130,12 +130,16 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]
     return call
 
 
+# Times that each kind of damage is done to each file; hundreds revealed nothing more.
+TRIES = 2
+
+
 @pytest.mark.parametrize("damage", [cut, flip, nest, inflate, empty])
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
+def test_a_damaged_file_is_one_line_or_does_no_harm(
     folder: Path, tmp_path: Path, command: Callable[..., tuple[int, str]], name: str, damage: Damage
 ) -> None:
-    trained = {each: load_file(folder / f"{each}.safetensors") for each in ("run", "two", "four")}
+    trained = {name: load_file(folder / f"{name}.safetensors") for name in ("run", "two", "four")}
     for seed in range(TRIES):
         broken = tmp_path / f"run{seed}"
         shutil.copytree(folder / "run", broken)
@@ -144,31 +148,27 @@ def test_a_damaged_file_is_told_in_one_line_or_does_no_harm(
 
         command("report", broken)
         LiveRuns(tmp_path).overview()
-        code, said = command(
+        code, err = command(
             "export", broken, "--device", 1, "--out", tmp_path / "found.safetensors"
         )
         if code == 0:
-            wanted = trained["two" if "the checkpoint of round 2 is used" in said else "run"]
-            assert same(tmp_path / "found.safetensors", wanted), (seed, said)
+            expected = trained["two" if "the checkpoint of round 2 is used" in err else "run"]
+            assert has_tensors(tmp_path / "found.safetensors", expected), (seed, err)
         command("export", broken, "--average")
 
         words = ("--set", "training.rounds=4", "--set", "training.learning_rate=0.2")
-        code, said = command("run", folder / "small.toml", "--out", broken, "--resume", *words)
+        code, err = command("run", folder / "small.toml", "--out", broken, "--resume", *words)
         if code == 0:
             assert (
                 command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")[0]
                 == 0
             )
-            assert same(tmp_path / "found.safetensors", trained["four"]), (seed, said)
+            assert has_tensors(tmp_path / "found.safetensors", trained["four"]), (seed, err)
         shutil.rmtree(broken)
 
 
-TRIES = 2
-"""How often each kind of damage is done to each file; hundreds found nothing more."""
-
-
-def same(file: Path, wanted: dict[str, torch.Tensor]) -> bool:
-    found = load_file(file)
-    return found.keys() == wanted.keys() and all(
-        torch.equal(found[name], wanted[name]) for name in wanted
+def has_tensors(file: Path, expected: dict[str, torch.Tensor]) -> bool:
+    tensors = load_file(file)
+    return tensors.keys() == expected.keys() and all(
+        torch.equal(tensors[name], expected[name]) for name in expected
     )

@@ -1,4 +1,4 @@
-"""The doctor tries each part, and says how to get what is absent."""
+"""The doctor tries each part, and says how to install what is absent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from airsplit.core.extras import EXTRAS
 from airsplit.data.image_sets import IMAGE_SETS
 
 
-def by_part(found: list[Finding]) -> dict[str, Finding]:
-    return {finding.part: finding for finding in found}
+def by_part(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.part: finding for finding in findings}
 
 
-def test_all_that_is_installed_for_the_tests_works(tmp_path: Path) -> None:
-    found = by_part(examine(tmp_path / "data", tmp_path / "runs"))
-    works = {part for part, finding in found.items() if finding.state == "works"}
+def test_everything_the_tests_install_works(tmp_path: Path) -> None:
+    findings = by_part(examine(tmp_path / "data", tmp_path / "runs"))
+    works = {part for part, finding in findings.items() if finding.state == "works"}
     assert works >= {
         "airsplit",
         "planner",
@@ -30,14 +30,14 @@ def test_all_that_is_installed_for_the_tests_works(tmp_path: Path) -> None:
         "data folder",
         "runs",
     }
-    assert not [finding for finding in found.values() if finding.state == "broken"]
-    assert list(tmp_path.iterdir()) == []  # looking leaves nothing behind
+    assert not [finding for finding in findings.values() if finding.state == "broken"]
+    assert list(tmp_path.iterdir()) == []  # a check leaves nothing behind
 
 
-def test_data_that_is_not_there_is_absent_and_can_be_fetched(tmp_path: Path) -> None:
-    found = by_part(examine(tmp_path))
+def test_missing_data_sets_are_absent(tmp_path: Path) -> None:
+    findings = by_part(examine(tmp_path))
     for name in (name for name, known in IMAGE_SETS.items() if known.files):
-        assert found[name] == Finding(name, "absent", f"not in {tmp_path}: airsplit data {name}")
+        assert findings[name] == Finding(name, "absent", f"not in {tmp_path}: airsplit data {name}")
 
 
 def test_an_extra_that_is_not_installed_is_absent(
@@ -60,16 +60,16 @@ def test_an_extra_that_cannot_be_imported_is_broken(
     )
 
 
-def test_a_folder_that_cannot_be_written_to_is_broken_and_the_exit_code_says_so(
+def test_a_read_only_folder_is_broken_and_exits_with_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["doctor", "--data", "/proc/none/data", "--json"]) == 1
-    found = by_part([Finding(**each) for each in json.loads(capsys.readouterr().out)])
-    assert found["data folder"].state == "broken"
-    assert found["data folder"].says.endswith("choose another with --data or AIRSPLIT_DATA")
+    findings = by_part([Finding(**each) for each in json.loads(capsys.readouterr().out)])
+    assert findings["data folder"].state == "broken"
+    assert findings["data folder"].says.endswith("choose another with --data or AIRSPLIT_DATA")
 
 
-def test_the_table_has_a_line_for_each_part(
+def test_the_table_has_a_row_for_each_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--data", str(tmp_path)]) == 0

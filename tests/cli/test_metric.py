@@ -1,4 +1,4 @@
-"""A metric of the user's own, of which less is better, through run, report and compare."""
+"""A custom metric that is minimized, through run, report and compare."""
 
 import json
 
@@ -28,81 +28,66 @@ def metrics(folder):
     ]
 
 
-def test_run_shows_the_metric_while_it_trains_and_at_the_end(run, scenario, tmp_path):
-    code, printed, told = run("run", scenario, "--out", tmp_path / "run")
+def test_run_shows_the_metric_during_and_after_training(run, scenario, tmp_path):
+    code, printed, err = run("run", scenario, "--out", tmp_path / "run")
     assert code == 0
-    found = metrics(tmp_path / "run")
-    assert found[-1] < found[0]
-    assert f"round 4 of 4 · error {found[-1]:.4g} · loss" in told
-    assert f"{found[-1]:.4g} on the test set, mean over the devices' models (spread" in printed
+    result = metrics(tmp_path / "run")
+    assert result[-1] < result[0]
+    assert f"round 4 of 4 · error {result[-1]:.4g} · loss" in err
+    assert f"{result[-1]:.4g} on the test set, mean over the devices' models (spread" in printed
     assert "accuracy" in printed  # labels are classes: that is known, too
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"error on the test set is {found[-1]:.4g} on average" in page.replace(
+    assert f"error on the test set is {result[-1]:.4g} on average" in page.replace(
         "\N{NO-BREAK SPACE}", " "
     )
 
 
-def test_json_has_the_metric_under_the_names_of_the_records(run, scenario, tmp_path):
+def test_json_has_the_metric_by_the_names_of_the_records(run, scenario, tmp_path):
     code, printed, _ = run("run", scenario, "--out", tmp_path / "run", "--json")
-    found = json.loads(printed)
+    result = json.loads(printed)
     assert code == 0
-    assert found["metric"] == "small_net:error"
-    assert found["test_metric"] == metrics(tmp_path / "run")[-1]
-    assert found["test_metric_worst"] >= found["test_metric"]
+    assert result["metric"] == "small_net:error"
+    assert result["test_metric"] == metrics(tmp_path / "run")[-1]
+    assert result["test_metric_worst"] >= result["test_metric"]
 
 
 def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
-    options = (
-        "--set",
-        "training.metric=small_net:broken",
-        "--set",
-        "training.metric_arguments=",
-    )
-    code, _, told = run("run", scenario, "--out", tmp_path / "run", *options)
+    options = ["--set", "training.metric=small_net:broken", "--set", "training.metric_arguments="]
+    code, _, err = run("run", scenario, "--out", tmp_path / "run", *options)
     assert code == 2
-    assert told.startswith(
+    assert err.startswith(
         "airsplit: training.metric 'small_net:broken' failed: ZeroDivisionError: division by zero"
     )
-    assert len(told.splitlines()) == 1
+    assert len(err.splitlines()) == 1
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
 
 
-def test_compare_shows_who_first_has_so_little_of_it(run, scenario, tmp_path):
+def test_compare_times_a_target_that_is_a_minimum(run, scenario, tmp_path):
     out = tmp_path / "compared"
-    code, printed, told = run(
+    code, printed, err = run(
         "compare",
         scenario,
-        "--seeds",
-        1,
-        "--algorithms",
-        "sfl,fedavg",
-        "--jobs",
-        1,
-        "--out",
+        *["--seeds", "1", "--algorithms", "sfl,fedavg", "--jobs", "1", "--out"],
         out,
         "--json",
     )
-    assert code == 0, told
-    found = json.loads(printed)
-    assert (found["metric"], found["metric_goal"]) == ("small_net:error", "min")
-    last = {row["algorithm"]: row["metric"]["mean"] for row in found["algorithms"]}
+    assert code == 0, err
+    result = json.loads(printed)
+    assert (result["metric"], result["metric_goal"]) == ("small_net:error", "min")
+    last = {row["algorithm"]: row["metric"]["mean"] for row in result["algorithms"]}
     assert last == {
         algorithm: metrics(out / f"{algorithm}-seed0")[-1] for algorithm in ("sfl", "fedavg")
     }
-    assert max(min(metrics(out / f"{algorithm}-seed0")) for algorithm in last) <= found["target"]
-    assert all(row["reached"] == 1 for row in found["algorithms"])
-    assert "After the last round error is" in found["headline"]
+    assert max(min(metrics(out / f"{algorithm}-seed0")) for algorithm in last) <= result["target"]
+    assert all(row["reached"] == 1 for row in result["algorithms"])
+    assert "After the last round error is" in result["headline"]
     assert (out / "compared.png").exists()
     assert "error over rounds" in (out / "report.html").read_text()
 
     code, printed, _ = run(
         "compare",
         scenario,
-        "--seeds",
-        1,
-        "--algorithms",
-        "sfl,fedavg",
-        "--out",
+        *["--seeds", "1", "--algorithms", "sfl,fedavg", "--out"],
         out,
         "--resume",
         "--target",

@@ -1,4 +1,4 @@
-"""The live table of a server."""
+"""Tables of the networked system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows_of(devices: list[dict[str, Any]]) -> list[list[str]]:
     return [cells for cells in lines if cells and cells[0].isdigit()]
 
 
-def test_a_device_that_has_no_name_yet_is_in_the_table() -> None:
+def test_a_device_without_a_name_is_in_the_table() -> None:
     device = {
         "number": 0,
         "name": "pi",

@@ -1,4 +1,4 @@
-"""The table of a profile: within the screen, readable with long names and many rows; and the cuts that are left out."""
+"""Tables of profiles: fit to the terminal, readable with long names and many rows."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Refusal:
     reason: str
 
 
-def made(names, **columns):
+def make_profile(names, **columns):
     count = len(names)
     macs = [10**9 * (row % 7 + 1) for row in range(count)]
     usual = {"activation_elements": [4096] * count, "parameters": [16_777_216] * count}
@@ -28,7 +28,7 @@ def made(names, **columns):
     )
 
 
-def transformer(blocks):
+def name_transformer_layers(blocks):
     layers = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
     return [
         "model.embed_tokens",
@@ -37,7 +37,7 @@ def transformer(blocks):
     ]
 
 
-def printed(parts, width=200):
+def print_lines(parts, width=200):
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(*parts, sep="\n")
@@ -53,22 +53,23 @@ def header(lines):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("inputs", "text"),
     [
         ([], "3.00 GMAC per sample ·"),
         (["8"], "per sample of 8 ·"),
         (["3x8", "5:int64"], "per sample of 3x8 and 5:int64 ·"),
     ],
 )
-def test_the_first_line_says_what_a_sample_is(inputs, told):
-    assert told in printed(profile_report(made(["conv", "fc"], inputs=inputs), 100))[0]
+def test_the_headline_says_what_a_sample_is(inputs, text):
+    assert text in print_lines(profile_report(make_profile(["conv", "fc"], inputs=inputs), 100))[0]
 
 
 @pytest.mark.parametrize(
-    "names", [["conv1", "relu1", "fc"], transformer(4), [f"layer{i}" for i in range(30)]]
+    "names",
+    [["conv1", "relu1", "fc"], name_transformer_layers(4), [f"layer{i}" for i in range(30)]],
 )
-def test_a_table_is_at_most_120_columns_wide_for_usual_names(names):
-    lines = printed(profile_report(made(names), 200))
+def test_a_table_of_usual_names_fits_120_columns(names):
+    lines = print_lines(profile_report(make_profile(names), 200))
     table = lines[2:]
     assert max(map(len, table)) <= 120
     assert len(rows(table)) == len(names)
@@ -93,13 +94,15 @@ def test_a_table_is_at_most_120_columns_wide_for_usual_names(names):
 @pytest.mark.parametrize("width", [60, 70, 80, 90, 100, 110, 120, 140])
 @pytest.mark.parametrize(
     "names",
-    [["conv1", "relu1"], transformer(20), ["a.very.long.name." * 6 + str(i) for i in range(3)]],
+    [
+        ["conv1", "relu1"],
+        name_transformer_layers(20),
+        ["a.very.long.name." * 6 + str(i) for i in range(3)],
+    ],
 )
-def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_number_is_cut(
-    width, names
-):
-    profile = made(names)
-    lines = printed(profile_report(profile, width), width)
+def test_a_narrow_table_drops_columns_and_shortens_names_but_cuts_no_number(width, names):
+    profile = make_profile(names)
+    lines = print_lines(profile_report(profile, width), width)
     assert max(map(len, lines)) <= width
     assert all(" G " in row and "16.4 kB" in row for row in rows(lines))
     assert width < 80 or all("16,777,216" in row for row in rows(lines))
@@ -107,9 +110,9 @@ def test_on_a_narrow_screen_columns_are_dropped_and_names_shortened_but_no_numbe
     assert all(row.count("…") <= 1 for row in rows(lines))
 
 
-def test_a_long_table_has_gaps_between_blocks_and_its_header_again_at_the_end():
-    names = transformer(80)
-    lines = printed(profile_report(made(names), 120), 120)
+def test_a_long_table_has_gaps_between_blocks_and_repeats_its_header():
+    names = name_transformer_layers(80)
+    lines = print_lines(profile_report(make_profile(names), 120), 120)
     assert len(rows(lines)) == 322
     assert sum(line.split()[:1] == ["split"] for line in lines) == 2
     first = next(at for at, line in enumerate(lines) if "model.embed_tokens" in line)
@@ -126,22 +129,26 @@ def test_a_long_table_has_gaps_between_blocks_and_its_header_again_at_the_end():
 
 
 def test_a_long_table_without_blocks_has_no_gaps():
-    lines = printed(profile_report(made([f"layers.{i}.add" for i in range(60)]), 120), 120)
+    lines = print_lines(
+        profile_report(make_profile([f"layers.{i}.add" for i in range(60)]), 120), 120
+    )
     first = next(at for at, line in enumerate(lines) if "layers.0.add" in line)
     assert all(lines[first : first + 60])
 
 
-def test_frozen_parameters_are_shown_where_there_are_any():
-    assert "trainable" not in header(printed(profile_report(made(["a", "b"]), 120)))
-    lines = printed(profile_report(made(["a", "b"], trainable_parameters=[0, 5]), 120))
+def test_frozen_parameters_are_shown_if_there_are_any():
+    assert "trainable" not in header(print_lines(profile_report(make_profile(["a", "b"]), 120)))
+    lines = print_lines(profile_report(make_profile(["a", "b"], trainable_parameters=[0, 5]), 120))
     assert "trainable" in header(lines)
     assert "16,777,216" in rows(lines)[1]
     assert " 5 " in rows(lines)[1]
 
 
-def test_what_comes_back_and_the_backward_pass_are_their_own():
-    lines = printed(
-        profile_report(made(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120)
+def test_gradients_and_the_backward_pass_have_their_own_columns():
+    lines = print_lines(
+        profile_report(
+            make_profile(["a"], gradient_elements=[1024], backward_macs=[3 * 10**9]), 120
+        )
     )
     assert rows(lines)[0].split()[:10] == [
         "1",
@@ -158,13 +165,12 @@ def test_what_comes_back_and_the_backward_pass_are_their_own():
     assert "4.10 kB" in rows(lines)[0]
 
 
-# ---- cuts that are left out ----------------------------------------------------------------------------------------------
-def test_cuts_with_the_same_reason_are_told_together_and_runs_in_short():
+def test_cuts_with_the_same_reason_are_grouped_and_ranges_abbreviated():
     refused = [Refusal(name, "torn") for name in ("a", "b", "c", "d")] + [
         Refusal("e", "no batch"),
         Refusal("f", "torn"),
     ]
-    lines = printed(cuts_report(made(["x", "y"]), refused))
+    lines = print_lines(cuts_report(make_profile(["x", "y"]), refused))
     assert lines == [
         "6 of 8 cuts are left out, those after",
         "  a … d (4), f   torn",
@@ -172,28 +178,27 @@ def test_cuts_with_the_same_reason_are_told_together_and_runs_in_short():
     ]
 
 
-def test_two_cuts_are_named_both():
-    assert "  a, b   torn" in printed(
-        cuts_report(made(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")])
+def test_two_cuts_are_both_named():
+    assert "  a, b   torn" in print_lines(
+        cuts_report(make_profile(["x"]), [Refusal("a", "torn"), Refusal("b", "torn")])
     )
 
 
-def test_where_nothing_is_left_out_one_line_says_so():
-    assert printed(cuts_report(made(["x"]), [])) == [
+def test_a_model_without_illegal_cuts_gets_one_line():
+    assert print_lines(cuts_report(make_profile(["x"]), [])) == [
         "No cut is left out: the model can be cut after every layer"
     ]
 
 
 def test_long_reasons_wrap_and_lose_nothing():
     reason = "the weight tokens.weight is used on both sides, by tokens and by head, " * 3
-    lines = printed(
-        cuts_report(made(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80
+    lines = print_lines(
+        cuts_report(make_profile(["x"]), [Refusal(f"blocks.{i}.mlp", reason) for i in range(9)]), 80
     )
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()).count("by tokens and by head") >= 1
 
 
-# ---- inputs that cross as they are ---------------------------------------------------------------------------------------
 RAW = {
     "raw_inputs": [[], ["image", "context"], ["context"]],
     "other_inputs": [["mask"], ["mask", "lengths"], []],
@@ -202,34 +207,34 @@ RAW = {
 
 @pytest.mark.parametrize("width", [60, 90, 200])
 def test_a_table_names_the_raw_inputs_of_each_split(width):
-    lines = printed(profile_report(made(["a", "b", "c"], **RAW), width), width)
+    lines = print_lines(profile_report(make_profile(["a", "b", "c"], **RAW), width), width)
     assert [word for word in header(lines) if word in ("raw", "inputs")] == ["raw", "inputs"]
     assert [row.count("image, context") for row in rows(lines)] == [0, 1, 0]
     assert [row.count("context") for row in rows(lines)] == [0, 1, 1]
-    told = " ".join(lines)
+    text = " ".join(lines)
     assert (
-        "Raw inputs would be sent unchanged; plans leave out such splits, unless model.raw_inputs lets these"
-        in told
+        "Raw inputs would be sent unchanged; plans leave out such splits, "
+        "unless model.raw_inputs lets these" in text
     )
-    assert "mask and lengths cross some cuts unchanged, which plans allow" in told
+    assert "mask and lengths cross some cuts unchanged, which plans allow" in text
 
 
-def test_a_table_of_a_model_that_sends_no_input_says_nothing_of_it():
-    told = " ".join(printed(profile_report(made(["a"]), 200)))
-    assert "raw" not in told
-    assert "plans" not in told
+def test_a_model_that_sends_no_input_gets_no_note():
+    text = " ".join(print_lines(profile_report(make_profile(["a"]), 200)))
+    assert "raw" not in text
+    assert "plans" not in text
 
 
-def test_an_explanation_names_the_splits_that_plans_leave_out():
+def test_the_splits_that_plans_leave_out_are_named():
     names = ["a", "b", "c", "d", "e"]
     raw = [["context"]] * 3 + [[], ["image", "context"]]
-    assert printed(cuts_report(made(names, raw_inputs=raw), [])) == [
+    assert print_lines(cuts_report(make_profile(names, raw_inputs=raw), [])) == [
         "The model can be cut after every layer",
         "4 of 5 splits would send a raw input unchanged, so plans leave them out by default, "
         "those after",
         "  a … c (3)   sends context",
         "  e           sends image and context",
     ]
-    both = printed(cuts_report(made(names, raw_inputs=raw), [Refusal("f", "torn")]))
+    both = print_lines(cuts_report(make_profile(names, raw_inputs=raw), [Refusal("f", "torn")]))
     assert both[:2] == ["1 of 6 cuts are left out, those after", "  f   torn"]
     assert both[2].startswith("4 of 5 splits would send a raw input unchanged")

@@ -1,4 +1,4 @@
-"""How far a training is, on a terminal and elsewhere."""
+"""Progress of a training, on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from report.run_folders import a_record
 
 
 class Clock:
-    """A clock that only a test moves."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -26,12 +26,12 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(progress, "time", made)
-    return made
+    fake = Clock()
+    monkeypatch.setattr(progress, "time", fake)
+    return fake
 
 
-def rounds_of(
+def train_rounds(
     follower: ProgressReporter, clock: Clock, *, steps: int, step_s: float, rounds: int
 ) -> Iterator[RoundRecord]:
     for number in range(1, rounds + 1):
@@ -42,7 +42,7 @@ def rounds_of(
 
 
 @pytest.mark.parametrize(
-    ("step_s", "told"),
+    ("step_s", "expected"),
     [
         (0.1, ["round 1 of 3", "round 3 of 3"]),
         (1.0, ["round 1 of 3", "round 2 of 3", "round 3 of 3"]),
@@ -67,14 +67,14 @@ def rounds_of(
         ),
     ],
 )
-def test_elsewhere_short_rounds_are_told_of_now_and_then_and_long_ones_say_how_far_they_are(
-    clock: Clock, capsys: pytest.CaptureFixture[str], step_s: float, told: list[str]
+def test_a_log_has_some_short_rounds_and_the_progress_of_long_ones(
+    clock: Clock, capsys: pytest.CaptureFixture[str], step_s: float, expected: list[str]
 ) -> None:
     follower = ProgressReporter(3, Metric())
-    records = list(follower.follow(rounds_of(follower, clock, steps=5, step_s=step_s, rounds=3)))
+    records = list(follower.follow(train_rounds(follower, clock, steps=5, step_s=step_s, rounds=3)))
     lines = capsys.readouterr().err.splitlines()
     assert [record.round for record in records] == [1, 2, 3]
-    assert [line.removeprefix("airsplit: ").split(" ·")[0] for line in lines] == told
+    assert [line.removeprefix("airsplit: ").split(" ·")[0] for line in lines] == expected
     assert lines[-1].endswith("0:00 left")
 
 
@@ -83,7 +83,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
+def test_on_a_terminal_the_current_round_is_the_last_line_until_it_is_over(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
@@ -92,21 +92,21 @@ def test_on_a_terminal_the_round_that_goes_on_is_the_last_line_until_it_is_over(
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     follower = ProgressReporter(2, Metric())
-    drawn = list[str]()
+    rendered = list[str]()
     assert follower._live is not None
     monkeypatch.setattr(
         follower._live,
         "update",
-        lambda text: drawn.append("\n".join(map(str, getattr(text, "renderables", [text])))),
+        lambda text: rendered.append("\n".join(map(str, getattr(text, "renderables", [text])))),
     )
-    list(follower.follow(rounds_of(follower, clock, steps=3, step_s=0.4, rounds=2)))
-    assert [text.splitlines()[-1].split()[0] for text in drawn] == [
+    list(follower.follow(train_rounds(follower, clock, steps=3, step_s=0.4, rounds=2)))
+    assert [text.splitlines()[-1].split()[0] for text in rendered] == [
         "round",
         "devices",
         "round",
         "devices",
     ]
-    assert drawn[0] == "round 1: step 2"
-    assert drawn[2].startswith("round  ")
-    assert drawn[2].endswith("round 2: step 2")
+    assert rendered[0] == "round 1: step 2"
+    assert rendered[2].startswith("round  ")
+    assert rendered[2].endswith("round 2: step 2")
     assert "airsplit:" not in screen.getvalue()

@@ -1,4 +1,4 @@
-"""What a terminal shows while a training goes on."""
+"""The lines that a terminal shows of a training."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from airsplit.runs.metric import Metric
 from report.run_folders import a_record
 
 
-def shown(facts: ProgressView, left_s: float | None = None) -> list[str]:
+def render_lines(view: ProgressView, left_s: float | None = None) -> list[str]:
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
-        console.print(facts.render(left_s))
+        console.print(view.render(left_s))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_nothing_is_known_before_the_first_round() -> None:
-    assert shown(ProgressView(4, Metric())) == ["training …"]
+def test_before_the_first_round_there_are_no_results() -> None:
+    assert render_lines(ProgressView(4, Metric())) == ["training …"]
 
 
-def test_the_facts_of_a_report_are_shown_as_they_come() -> None:
-    facts = ProgressView(4, Metric())
+def test_results_are_shown_as_they_come() -> None:
+    view = ProgressView(4, Metric())
     for number in (1, 2):
-        facts.add(a_record(number))
-    progress, accuracy, loss, devices = shown(facts, 65.0)
+        view.add(a_record(number))
+    progress, accuracy, loss, devices = render_lines(view, 65.0)
     assert progress.startswith("round     " + "█" * 15)
     assert progress.endswith("2 of 4 · virtual time 8.00 s · 1:05 left")
     assert accuracy.split() == ["accuracy", "▁▂", "20.0", "%"]
@@ -33,20 +33,20 @@ def test_the_facts_of_a_report_are_shown_as_they_come() -> None:
     assert devices.count("█") == 30
 
 
-def test_a_round_that_nobody_finished_has_no_loss() -> None:
-    facts = ProgressView(4, Metric(), "training time")
-    facts.add(a_record(1, train_loss=None, test_accuracy=None))
-    lines = shown(facts)
+def test_a_round_that_no_device_finished_has_no_loss() -> None:
+    view = ProgressView(4, Metric(), "training time")
+    view.add(a_record(1, train_loss=None, test_accuracy=None))
+    lines = render_lines(view)
     assert "training time" in lines[0]
     assert lines[1] == "no device has finished a round yet"
 
 
-def test_a_metric_of_ones_own_takes_the_place_of_accuracy() -> None:
-    facts = ProgressView(4, Metric("mean_error", "test_metric", "min"))
+def test_a_custom_metric_replaces_accuracy() -> None:
+    view = ProgressView(4, Metric("mean_error", "test_metric", "min"))
     for number in (1, 2, 3):
-        facts.add(a_record(number, test_metric=12.0 / number))
-    _, metric, *_ = shown(facts)
+        view.add(a_record(number, test_metric=12.0 / number))
+    _, metric, *_ = render_lines(view)
     assert metric.split() == ["metric", "█▃▁", "4"]  # the name would not fit beside the bars
-    facts = ProgressView(4, Metric("error", "test_metric", "min"))
-    facts.add(a_record(1, test_metric=-0.5))
-    assert shown(facts)[1].split() == ["error", "▁", "-0.5"]
+    view = ProgressView(4, Metric("error", "test_metric", "min"))
+    view.add(a_record(1, test_metric=-0.5))
+    assert render_lines(view)[1].split() == ["error", "▁", "-0.5"]

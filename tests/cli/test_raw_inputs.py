@@ -1,4 +1,4 @@
-"""What commands say of inputs that cross a cut unchanged: profile, its explanation, plan and run."""
+"""Inputs that cross a cut unchanged, as profile, plan and run report them."""
 
 import json
 import sys
@@ -21,7 +21,8 @@ class Net(nn.Module):
 
 def data():
     def some(count):
-        inputs = torch.randn(count, 6), torch.randn(count, 4), torch.ones(count, 4, dtype=torch.bool)
+        mask = torch.ones(count, 4, dtype=torch.bool)
+        inputs = torch.randn(count, 6), torch.randn(count, 4), mask
         return inputs, torch.arange(count) % 3
     return some(24), some(6)
 """
@@ -54,7 +55,7 @@ def scenario(tmp_path, monkeypatch):
     return file
 
 
-def test_a_profile_shows_and_explains_them(scenario, run, document):
+def test_a_profile_shows_and_explains_sent_inputs(scenario, run, document):
     code, out, err = run("profile", "a_net_beside:Net", *INPUTS, "--explain")
     assert (code, err) == (0, "")
     assert "raw inputs" in out
@@ -64,44 +65,44 @@ def test_a_profile_shows_and_explains_them(scenario, run, document):
         "those after\n  one, two   sends context" in out
     )
     assert "mask crosses some cuts unchanged, which plans allow" in out
-    found = document("profile", "a_net_beside:Net", *INPUTS)
-    assert found["input_names"] == ["image", "context", "mask"]
-    assert found["raw_inputs"] == [["context"], ["context"], [], [], [], []]
-    assert found["other_inputs"] == [["mask"], ["mask"], ["mask"], ["mask"], [], []]
+    result = document("profile", "a_net_beside:Net", *INPUTS)
+    assert result["input_names"] == ["image", "context", "mask"]
+    assert result["raw_inputs"] == [["context"], ["context"], [], [], [], []]
+    assert result["other_inputs"] == [["mask"], ["mask"], ["mask"], ["mask"], [], []]
 
 
-def test_a_plan_leaves_them_on_the_devices_and_says_so(scenario, run, document):
+def test_a_plan_keeps_raw_inputs_on_the_devices(scenario, run, document):
     code, out, _ = run("plan", scenario)
     assert code == 0
     assert (
         "2 of 6 splits are left out: they would send the input 'context' of the model to the "
         "server unchanged" in out
     )
-    made = document("plan", scenario)
-    assert min(made["splits"]) > 2
-    assert made["raw_inputs"] == []
-    assert made["bound"].startswith("any splits and fixed shares within the limits")
+    plan = document("plan", scenario)
+    assert min(plan["splits"]) > 2
+    assert plan["raw_inputs"] == []
+    assert plan["bound"].startswith("any splits and fixed shares within the limits")
 
 
-def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):
+def test_a_plan_may_send_raw_inputs_that_are_allowed(scenario, run, document):
     allowed = ("--set", 'model.raw_inputs=["context"]', "--set", "plan.max_split=2")
-    made = document("plan", scenario, *allowed)
-    assert (made["raw_inputs"], made["other_inputs"]) == (["context"], ["mask"])
-    assert made["bound"].startswith("any splits and fixed shares")
-    told = " ".join(run("plan", scenario, *allowed)[1].split())
+    plan = document("plan", scenario, *allowed)
+    assert (plan["raw_inputs"], plan["other_inputs"]) == (["context"], ["mask"])
+    assert plan["bound"].startswith("any splits and fixed shares")
+    text = " ".join(run("plan", scenario, *allowed)[1].split())
     assert (
-        "devices send the input 'context' of the model to the server unchanged, as model.raw_inputs allows"
-        in told
+        "devices send the input 'context' of the model to the server unchanged, "
+        "as model.raw_inputs allows" in text
     )
     assert (
-        "devices send the input 'mask' of the model to the server unchanged: neither floating-point numbers"
-        in told
+        "devices send the input 'mask' of the model to the server unchanged: "
+        "neither floating-point numbers" in text
     )
-    assert "left out" not in told
+    assert "left out" not in text
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "text"),
     [
         (
             ["plan.max_split=2"],
@@ -121,27 +122,27 @@ def test_a_plan_may_be_allowed_to_send_them(scenario, run, document):
         ),
     ],
 )
-def test_what_cannot_be_is_one_line(scenario, run, changes, told):
+def test_an_impossible_plan_is_one_line(scenario, run, changes, text):
     code, out, err = run(
         "plan", scenario, *(word for change in changes for word in ("--set", change))
     )
     assert (code, out) == (2, "")
-    assert told in err
+    assert text in err
     assert err.count("\n") == 1
 
 
-def test_a_run_notes_what_is_sent(scenario, run, tmp_path):
-    said = {}
+def test_a_run_notes_the_inputs_that_are_sent(scenario, run, tmp_path):
+    notes = {}
     for name, changes in (
         ("refused", []),
         ("allowed", ["--set", "model.raw_inputs=allow", "--set", "plan.max_split=2"]),
     ):
-        code, _, said[name] = run("run", scenario, "--out", tmp_path / name, *changes)
+        code, _, notes[name] = run("run", scenario, "--out", tmp_path / name, *changes)
         assert code == 0
-        made = json.loads((tmp_path / name / "plan.json").read_text())
-        assert made["raw_inputs"] == (["context"] if name == "allowed" else [])
+        plan = json.loads((tmp_path / name / "plan.json").read_text())
+        assert plan["raw_inputs"] == (["context"] if name == "allowed" else [])
     assert (
         "note: devices send the input 'context' of the model to the server unchanged"
-        in said["allowed"]
+        in notes["allowed"]
     )
-    assert "context" not in said["refused"]
+    assert "context" not in notes["refused"]

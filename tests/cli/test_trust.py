@@ -1,4 +1,4 @@
-"""Code that only a file of a run folder names is not imported, by no command, unless the user says so."""
+"""No command imports code that only a run folder names, unless the user trusts it."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ iterations_per_round = 1
 batch_size = 4
 """
 
-# What a folder that came from somebody else would have run: being imported is enough to leave a trace.
+# Code of a folder from somebody else: importing it is enough to leave a trace.
 EVIL = """
 from pathlib import Path
 
@@ -49,7 +49,7 @@ CODE_KEYS = (
 
 @pytest.fixture
 def scenario(tmp_path, monkeypatch):
-    """Return a scenario of the user's own, whose code is their own, too."""
+    """Return a scenario and code of the user's own, beside code of somebody else."""
     file = write_small_net(tmp_path, scenario=SCENARIO)
     (tmp_path / "evil_code.py").write_text(EVIL)
     monkeypatch.chdir(tmp_path)
@@ -59,18 +59,18 @@ def scenario(tmp_path, monkeypatch):
     return file
 
 
-def refused(found, key):
-    """Check that a command ended with the one line that offers a way out."""
-    code, printed, told = found
-    assert (code, printed, len(told.splitlines())) == (2, "", 1), told
-    assert f"{key} 'evil_code:run' is code that only the run folder" in told
-    assert "--trust-run" in told
+def is_refused(result, key):
+    """Check that a command failed with the one line that offers a way out."""
+    code, out, err = result
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    assert f"{key} 'evil_code:run' is code that only the run folder" in err
+    assert "--trust-run" in err
     assert not Path("imported").exists()
     return True
 
 
 def plant(file, key):
-    """Let a scenario.toml name code of somebody else."""
+    """Name code of somebody else in a scenario.toml."""
     table, name = key.split(".")
     lines = [line for line in file.read_text().splitlines() if not line.startswith(f"{name} =")]
     lines.insert(lines.index(f"[{table}]") + 1, f'{name} = "evil_code:run"')
@@ -78,26 +78,23 @@ def plant(file, key):
 
 
 @pytest.mark.parametrize("key", CODE_KEYS)
-def test_code_in_remembered_changes_is_not_imported(run, scenario, tmp_path, key):
+def test_code_in_recorded_changes_is_not_imported(run, scenario, tmp_path, key):
     assert run("run", scenario, "--out", "run")[0] == 0
     Path("run/changes.json").write_text(json.dumps({key: "evil_code:run"}))
-    assert refused(run("run", scenario, "--out", "run", "--resume"), key)
-    assert refused(
+    assert is_refused(run("run", scenario, "--out", "run", "--resume"), key)
+    assert is_refused(
         run("serve", scenario, "--out", "run", "--resume", "--listen", "127.0.0.1:0"), key
     )
     Path("compared").mkdir()
     Path("compared/changes.json").write_text(json.dumps({key: "evil_code:run"}))
-    assert refused(run("compare", scenario, "--out", "compared", "--resume"), key)
+    assert is_refused(run("compare", scenario, "--out", "compared", "--resume"), key)
 
 
 @pytest.mark.parametrize("key", CODE_KEYS)
 def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, key):
     assert (
         run(
-            "run",
-            "demo",
-            "--out",
-            "run",
+            *["run", "demo", "--out", "run"],
             *["--set", "training.rounds=1"],
             *["--set", "fleet.devices=2"],
         )[0]
@@ -105,17 +102,17 @@ def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, ke
     )
     plant(Path("run/scenario.toml"), key)
     for command in ("run", "serve", "plan", "clock", "probe", "compare"):
-        assert refused(run(command, "run/scenario.toml"), key)
+        assert is_refused(run(command, "run/scenario.toml"), key)
     with pytest.raises(
         InvalidValue, match=f"{key} 'evil_code:run' is code that only the run folder"
     ):
         air.Scenario.load("run/scenario.toml")
     Path("run/scenario.toml").rename("run/other.toml")
-    assert refused(run("plan", "run/other.toml"), key)
+    assert is_refused(run("plan", "run/other.toml"), key)
     assert not Path("imported").exists()
 
 
-def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
+def test_reading_a_run_imports_no_code(run, scenario, tmp_path):
     assert run("run", scenario, "--out", "run")[0] == 0
     for key in CODE_KEYS:
         plant(Path("run/scenario.toml"), key)
@@ -138,18 +135,15 @@ def test_what_reads_a_run_imports_no_code(run, scenario, tmp_path):
     assert "small_net" not in sys.modules
 
 
-def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_path):
+def test_code_that_the_user_names_or_trusts_is_used(run, scenario, tmp_path):
     words = (
         "run",
         scenario,
-        "--out",
-        "run",
-        "--set",
-        "training.loss=torch.nn.functional:cross_entropy",
+        *["--out", "run", "--set", "training.loss=torch.nn.functional:cross_entropy"],
     )
     assert run(*words)[0] == 0
-    code, _, told = run(*words[:4], "--resume", "--set", "training.rounds=3")
-    assert (code, "--set training.loss=torch.nn.functional:cross_entropy" in told) == (2, True)
+    code, _, err = run(*words[:4], "--resume", "--set", "training.rounds=3")
+    assert (code, "--set training.loss=torch.nn.functional:cross_entropy" in err) == (2, True)
     assert run(*words, "--resume", "--set", "training.rounds=3")[0] == 0
     assert run(*words[:4], "--resume", "--trust-run", "--set", "training.rounds=4")[0] == 0
     assert len(Path("run/rounds.jsonl").read_text().splitlines()) == 4
@@ -161,17 +155,19 @@ def test_code_that_the_user_names_again_or_trusts_is_used(run, scenario, tmp_pat
     )
 
 
-def test_remembered_settings_without_code_hold_as_before(run, scenario, tmp_path):
+def test_recorded_settings_without_code_hold(run, scenario, tmp_path):
     assert (
         run(
             "run",
             scenario,
-            "--out",
-            "run",
-            "--set",
-            "training.learning_rate=0.5",
-            "--set",
-            "training.device=cpu",
+            *[
+                "--out",
+                "run",
+                "--set",
+                "training.learning_rate=0.5",
+                "--set",
+                "training.device=cpu",
+            ],
         )[0]
         == 0
     )

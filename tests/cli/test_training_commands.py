@@ -1,4 +1,4 @@
-"""run, export and compare, in process, with a model that trains in an instant."""
+"""The commands run, export and compare, with a model that trains in an instant."""
 
 import json
 import re
@@ -14,13 +14,13 @@ import airsplit as air
 from cli.small_net import NET, SCENARIO
 
 
-def test_a_run_says_what_it_came_to_and_leaves_a_folder(run, scenario, tmp_path):
+def test_a_run_prints_its_results_and_leaves_a_folder(run, scenario, tmp_path):
     out = tmp_path / "run"
-    code, printed, told = run("run", scenario, "--out", out)
+    code, printed, err = run("run", scenario, "--out", out)
     assert code == 0
     assert "accuracy" in printed
     assert str(out) in printed
-    assert "round 3 of 3" in told
+    assert "round 3 of 3" in err
     assert {file.name for file in out.iterdir()} >= {
         "scenario.toml",
         "plan.json",
@@ -34,16 +34,16 @@ def test_a_run_says_what_it_came_to_and_leaves_a_folder(run, scenario, tmp_path)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 3
 
 
-def test_json_is_one_document_under_the_names_of_the_records(run, scenario, tmp_path):
+def test_json_has_the_names_of_the_records(run, scenario, tmp_path):
     code, printed, _ = run("run", scenario, "--out", tmp_path / "run", "--json")
-    found = json.loads(printed)
+    result = json.loads(printed)
     assert code == 0
-    assert found["rounds"] == 3
-    assert found["folder"] == str(tmp_path / "run")
-    assert 0 <= found["test_accuracy"] <= 1
+    assert result["rounds"] == 3
+    assert result["folder"] == str(tmp_path / "run")
+    assert 0 <= result["test_accuracy"] <= 1
 
 
-def test_energy_is_said_only_where_computing_is_in_it(run, scenario, tmp_path):
+def test_energy_is_reported_only_if_it_includes_computing(run, scenario, tmp_path):
     without, whole = tmp_path / "without", tmp_path / "whole"
     assert run("run", scenario, "--out", without)[0] == 0
     summary = json.loads(run("run", scenario, "--out", without, "--resume", "--json")[1])
@@ -58,7 +58,7 @@ def test_energy_is_said_only_where_computing_is_in_it(run, scenario, tmp_path):
     assert summary["energy_j"] == pytest.approx(sum(sum(record["energy_j"]) for record in records))
 
 
-def test_what_a_run_says_of_waiting_is_what_its_report_says(run, scenario, tmp_path):
+def test_a_run_and_its_report_agree_on_waiting(run, scenario, tmp_path):
     _, printed, _ = run("run", scenario, "--out", tmp_path / "run")
     (share,) = re.findall(r"waiting +(\d+ %) of the devices' time", printed)
     page = (tmp_path / "run" / "report.html").read_text()
@@ -69,33 +69,29 @@ def test_what_a_run_says_of_waiting_is_what_its_report_says(run, scenario, tmp_p
     )
 
 
-def test_a_folder_with_a_run_is_only_taken_up_when_asked(run, scenario, tmp_path):
+def test_a_folder_with_a_run_needs_resume(run, scenario, tmp_path):
     out = tmp_path / "run"
     assert run("run", scenario, "--out", out)[0] == 0
     before = (out / "rounds.jsonl").read_bytes()
-    code, printed, told = run("run", scenario, "--out", out)
+    code, printed, err = run("run", scenario, "--out", out)
     assert (code, printed) == (2, "")
-    assert "--resume" in told
+    assert "--resume" in err
     assert (out / "rounds.jsonl").read_bytes() == before
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=5")[0] == 0
     assert (out / "rounds.jsonl").read_bytes().startswith(before)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
-    code, _, told = run(
+    code, _, err = run(
         "run",
         scenario,
         "--out",
         out,
-        "--resume",
-        "--set",
-        "training.rounds=6",
-        "--set",
-        "training.batch_size=5",
+        *["--resume", "--set", "training.rounds=6", "--set", "training.batch_size=5"],
     )
     assert code == 2
-    assert "training.batch_size" in told
+    assert "training.batch_size" in err
 
 
-def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario, tmp_path):
+def test_changed_settings_hold_until_they_are_overridden(run, scenario, tmp_path):
     out = tmp_path / "run"
     assert (
         run(
@@ -103,29 +99,25 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
             scenario,
             "--out",
             out,
-            "--plain",
-            "--set",
-            "training.rounds=2",
-            "--set",
-            "training.learning_rate=0.5",
+            *["--plain", "--set", "training.rounds=2", "--set", "training.learning_rate=0.5"],
         )[0]
         == 0
     )
     before = (out / "scenario.toml").read_bytes()
-    code, printed, told = run("run", scenario, "--out", out, "--resume")
+    code, printed, err = run("run", scenario, "--out", out, "--resume")
     assert (code, (out / "scenario.toml").read_bytes()) == (0, before)
-    assert "all rounds are done" in told
+    assert "all rounds are done" in err
     assert "2, " in printed
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=4")[0] == 0
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 4
-    code, printed, told = run(
+    code, printed, err = run(
         "run", scenario, "--out", out, "--resume", "--set", "training.learning_rate=0.1"
     )
     assert (code, printed) == (2, "")
     assert (
         f"training.learning_rate must be as in the run in '{out}' that is resumed, 0.5, got 0.1"
-        in told
+        in err
     )
     scenario.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 5"))
     assert (
@@ -134,9 +126,9 @@ def test_what_the_command_line_changed_holds_until_it_is_said_anew(run, scenario
     )
 
 
-def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, scenario, tmp_path):
-    told = "so each device trains nearly a model of its own"
-    assert told not in run("run", scenario, "--out", tmp_path / "one")[2]
+def test_a_run_and_its_export_warn_if_little_is_averaged(run, scenario, tmp_path):
+    err = "so each device trains nearly a model of its own"
+    assert err not in run("run", scenario, "--out", tmp_path / "one")[2]
     (tmp_path / "small_net.py").write_text(
         NET.replace(
             "nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5)",
@@ -146,8 +138,8 @@ def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, sc
     sys.modules.pop("small_net", None)
     code, _, err = run("run", scenario, "--out", tmp_path / "two")
     assert code == 0
-    assert told in err
-    assert told in " ".join(run("clock", scenario)[1].split())
+    assert err in err
+    assert err in " ".join(run("clock", scenario)[1].split())
     assert re.search(
         r"Averaged are 18 parameters of [\d,]+ \(1\.\d\s%\), those behind 2",
         (tmp_path / "two" / "report.html").read_text(),
@@ -161,23 +153,23 @@ def test_a_run_whose_devices_share_little_says_so_and_so_does_its_export(run, sc
     assert "share" not in run("export", tmp_path / "three", "--average")[2]
 
 
-def test_a_run_without_changes_forgets_those_of_one_that_never_began(run, scenario, tmp_path):
+def test_changes_of_a_run_that_never_started_are_dropped(run, scenario, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "changes.json").write_text('{"training.rounds": 7}')
     assert run("run", scenario, "--out", tmp_path / "run", "--resume")[0] == 0
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
     assert run("run", scenario, "--out", tmp_path / "run", "--resume")[0] == 0
     (tmp_path / "run" / "changes.json").write_text("{")
-    code, _, told = run("run", scenario, "--out", tmp_path / "run", "--resume")
+    code, _, err = run("run", scenario, "--out", tmp_path / "run", "--resume")
     assert code == 2
-    assert "changes of the run" in told
+    assert "changes of the run" in err
 
 
-def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scenario, tmp_path):
+def test_a_model_with_an_input_spec_needs_no_input_shape(run, scenario, tmp_path):
     scenario.write_text(SCENARIO.replace("input_shape = [6]\n", ""))
-    code, _, told = run("run", scenario, "--out", tmp_path / "run")
+    code, _, err = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
-    assert "in a scenario model.input_shape = [3, 32, 32]), or set its attribute input_spec" in told
+    assert "in a scenario model.input_shape = [3, 32, 32]), or set its attribute input_spec" in err
     own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
     (tmp_path / "small_net.py").write_text(NET + own)
     sys.modules.pop("small_net", None)
@@ -187,25 +179,25 @@ def test_a_model_that_says_what_it_takes_needs_no_shape_in_a_scenario(run, scena
     )
 
 
-def test_a_run_of_a_runs_own_scenario_goes_by_the_runs_name(run, scenario, tmp_path, monkeypatch):
+def test_a_run_of_a_recorded_scenario_has_the_name_of_its_run(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
     assert run("run", "runs/small/scenario.toml", "--trust-run")[0] == 0
     assert (tmp_path / "runs" / "small-2" / "report.html").exists()
 
 
-def test_labels_beyond_the_classes_are_told_before_there_is_a_folder(run, scenario, tmp_path):
+def test_labels_beyond_the_classes_are_rejected_before_a_folder_is_created(run, scenario, tmp_path):
     (tmp_path / "small_net.py").write_text(NET.replace("nn.Linear(5, 3)", "nn.Linear(5, 2)"))
-    code, _, told = run("run", scenario, "--out", tmp_path / "run")
+    code, _, err = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
     assert (
-        "training.dataset 'small_net:blobs': labels must be below the number of classes that the model tells apart, 2, got 2"
-        in told
+        "training.dataset 'small_net:blobs': labels must be below the number of classes "
+        "that the model tells apart, 2, got 2" in err
     )
     assert not (tmp_path / "run" / "scenario.toml").exists()
 
 
-def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch):
+def test_run_folders_are_numbered_by_default(run, scenario, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("run", scenario)[0] == 0
     assert run("run", scenario, "--plain")[0] == 0
@@ -217,7 +209,7 @@ def test_without_a_folder_runs_are_numbered(run, scenario, tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("ignored_signals")
-def test_whoever_asks_it_to_stop_is_told_how_to_go_on(
+def test_a_stopped_run_says_how_to_continue_it(
     run, scenario, tmp_path, monkeypatch, asked, exit_code
 ):
     out = tmp_path / "run"
@@ -231,11 +223,11 @@ def test_whoever_asks_it_to_stop_is_told_how_to_go_on(
         yield
 
     monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", impatient)
-    code, printed, told = run("run", scenario, "--out", out)
+    code, printed, err = run("run", scenario, "--out", out)
     assert (code, printed) == (exit_code, "")
     assert (
         f"stopped after round 1; the run is in {out}, and the same command with --resume "
-        "continues it" in told
+        "continues it" in err
     )
     assert (out / "report.html").exists()
     monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", at_once)
@@ -250,7 +242,7 @@ def test_whoever_asks_it_to_stop_is_told_how_to_go_on(
     assert (out / "rounds.jsonl").read_bytes() == (tmp_path / "whole" / "rounds.jsonl").read_bytes()
 
 
-def test_a_model_is_exported_and_begun_with_again(run, scenario, tmp_path):
+def test_an_exported_model_can_be_trained_further(run, scenario, tmp_path):
     out, file = tmp_path / "run", tmp_path / "one.safetensors"
     assert run("run", scenario, "--out", out)[0] == 0
     code, printed, _ = run("export", out, "--device", 1, "--out", file)
@@ -270,7 +262,7 @@ def test_a_model_is_exported_and_begun_with_again(run, scenario, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "err"),
     [
         (["export", "RUN"], "device"),
         (["export", "RUN", "--device", "3"], "from 0 to 2"),
@@ -284,47 +276,43 @@ def test_a_model_is_exported_and_begun_with_again(run, scenario, tmp_path):
         (["compare", "TOML", "--target", "90"], "target"),
     ],
 )
-def test_mistakes_are_one_line(run, scenario, tmp_path, monkeypatch, words, told):
+def test_a_mistake_is_one_line(run, scenario, tmp_path, monkeypatch, words, err):
     monkeypatch.chdir(tmp_path)
     if "RUN" in words:
         assert run("run", scenario, "--out", "RUN")[0] == 0
     code, printed, errors = run(*(str(scenario) if word == "TOML" else word for word in words))
     assert (code, printed) == (2, "")
-    assert told in errors
+    assert err in errors
     assert len(errors.splitlines()) == 1
 
 
-def test_a_run_that_diverged_keeps_that_until_it_is_begun_anew(run, scenario, tmp_path):
+def test_a_divergence_is_kept_until_the_run_starts_over(run, scenario, tmp_path):
     out = tmp_path / "run"
-    code, _, told = run("run", scenario, "--out", out, "--set", "training.learning_rate=1e38")
-    assert (code, "training stopped" in told) == (2, True)
+    code, _, err = run("run", scenario, "--out", out, "--set", "training.learning_rate=1e38")
+    assert (code, "training stopped" in err) == (2, True)
     assert "The training diverged in round 1." in (out / "report.html").read_text()
     assert run("run", scenario, "--out", out)[0] == 0
     assert "diverged" not in (out / "report.html").read_text()
 
 
-def test_a_comparison_shows_who_diverged_and_when(run, scenario, tmp_path):
+def test_a_comparison_shows_divergences(run, scenario, tmp_path):
     words = (
         "compare",
         scenario,
-        "--seeds",
-        2,
-        "--algorithms",
-        "sfl,fedavg",
-        "--out",
+        *["--seeds", "2", "--algorithms", "sfl,fedavg", "--out"],
         tmp_path / "compared",
         "--jobs",
         1,
     )
-    code, printed, told = run(*words, "--set", "training.learning_rate=1e38", "--json")
+    code, printed, err = run(*words, "--set", "training.learning_rate=1e38", "--json")
     assert code == 0
-    found = json.loads(printed)
-    assert [row["diverged"] for row in found["algorithms"]] == [{"0": 1, "1": 1}] * 2
-    assert [row["accuracy"] for row in found["algorithms"]] == [None, None]
-    assert found["headline"].startswith(
+    result = json.loads(printed)
+    assert [row["diverged"] for row in result["algorithms"]] == [{"0": 1, "1": 1}] * 2
+    assert [row["accuracy"] for row in result["algorithms"]] == [None, None]
+    assert result["headline"].startswith(
         "Diverged: SFL with seed 0 in round 1, SFL with seed 1 in round 1, FedAvg "
     )
-    assert told.count("training stopped") == 4
+    assert err.count("training stopped") == 4
     assert run("report", tmp_path / "compared")[0] == 0
 
 
@@ -333,23 +321,19 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     words = (
         "compare",
         scenario,
-        "--seeds",
-        2,
-        "--algorithms",
-        "sfl,fedavg,splitfed-v1",
-        "--out",
+        *["--seeds", "2", "--algorithms", "sfl,fedavg,splitfed-v1", "--out"],
         out,
         "--jobs",
         1,
     )
     code, printed, _ = run(*words, "--json")
     assert code == 0
-    found = json.loads(printed)
-    assert [row["algorithm"] for row in found["algorithms"]] == ["sfl", "fedavg", "splitfed-v1"]
-    fedavg, splitfed = found["algorithms"][1:]
+    result = json.loads(printed)
+    assert [row["algorithm"] for row in result["algorithms"]] == ["sfl", "fedavg", "splitfed-v1"]
+    fedavg, splitfed = result["algorithms"][1:]
     assert fedavg["accuracy"] == splitfed["accuracy"]  # the same weights, by another way
     assert fedavg["sent_bytes"] != splitfed["sent_bytes"]
-    assert found["seeds"] == [0, 1]
+    assert result["seeds"] == [0, 1]
     written = {
         "compared.png",
         "compared.svg",
@@ -367,35 +351,34 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     code, printed, _ = run(*words, "--resume")
     assert code == 0
     assert "95 % interval" in printed
-    assert " ".join(printed.split()).startswith(found["headline"])
-    assert found["headline"].startswith("After the last round ")
+    assert " ".join(printed.split()).startswith(result["headline"])
+    assert result["headline"].startswith("After the last round ")
 
 
-# ---- devices with less than a batch ----------------------------------------------------------------------------------------
 SHORT = (
-    "airsplit: note: training.batch_size is 100, but 3 of 3 devices hold fewer samples (0: 8, 1: 8, 2: 8); "
-    "they use all of them in every iteration, while plan and clock count a whole batch"
+    "airsplit: note: training.batch_size is 100, but 3 of 3 devices hold fewer samples "
+    "(0: 8, 1: 8, 2: 8); they use all of them in every iteration, while plan and clock count a whole batch"
 )
 
 
-def test_a_batch_larger_than_what_devices_hold_is_said_before_anything_is_charged(
+def test_devices_with_less_than_a_batch_are_reported_before_the_first_round(
     run, scenario, tmp_path
 ):
-    code, _, told = run(
+    code, _, err = run(
         "run", scenario, "--out", tmp_path / "run", "--set", "training.batch_size=100"
     )
-    lines = told.splitlines()
+    lines = err.splitlines()
     assert code == 0
     assert [line for line in lines if "training.batch_size" in line] == [SHORT]
     assert lines.index(SHORT) < next(at for at, line in enumerate(lines) if "round 1 of 3" in line)
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["samples"] == [8, 8, 8]
 
 
-def test_a_batch_that_devices_can_fill_is_not_spoken_of(run, scenario, tmp_path):
+def test_devices_with_a_full_batch_are_not_reported(run, scenario, tmp_path):
     assert "training.batch_size" not in run("run", scenario, "--out", tmp_path / "run")[2]
 
 
-def test_compare_says_it_once(run, scenario, tmp_path):
+def test_compare_reports_short_devices_once(run, scenario, tmp_path):
     options = (
         "--seeds",
         2,
@@ -408,6 +391,6 @@ def test_compare_says_it_once(run, scenario, tmp_path):
         "--set",
         "training.rounds=1",
     )
-    code, _, told = run("compare", scenario, "--out", tmp_path / "compared", *options)
+    code, _, err = run("compare", scenario, "--out", tmp_path / "compared", *options)
     assert code == 0
-    assert [line for line in told.splitlines() if "training.batch_size" in line] == [SHORT]
+    assert [line for line in err.splitlines() if "training.batch_size" in line] == [SHORT]

@@ -1,4 +1,4 @@
-"""serve, join, probe, status and identity: in this process, on the loopback, with a model that trains in an instant."""
+"""The commands serve, join, probe, status and identity, in process and on loopback."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ MODEL = "training.tiny:mlp"
 
 
 @pytest.fixture
-def wanted() -> Scenario:
+def scenario() -> Scenario:
     return fleets.scenario(rounds=2, momentum=0.5)
 
 
 @pytest.fixture
-def file(wanted: Scenario, tmp_path: Path) -> Path:
-    (tmp_path / "it.toml").write_text(wanted.to_toml())
+def file(scenario: Scenario, tmp_path: Path) -> Path:
+    (tmp_path / "it.toml").write_text(scenario.to_toml())
     return tmp_path / "it.toml"
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as result:
+        return int(result.getsockname()[1])
 
 
 @pytest.fixture
 def devices(tmp_path: Path, port: int) -> Iterator[Callable[[int], None]]:
-    """Starts some devices, which look for a server until there is one."""
+    """Return a function that starts devices, which retry until there is a server."""
     threads = []
 
     def start(count: int) -> None:
@@ -63,8 +63,8 @@ def devices(tmp_path: Path, port: int) -> Iterator[Callable[[int], None]]:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def refused(result: tuple[int, str, str], *words: str) -> None:
-    """A mistake is told in a line on stderr."""
+def check_refused(result: tuple[int, str, str], *words: str) -> None:
+    """Check that a command failed with one line on stderr."""
     code, out, err = result
     assert (code, out) == (2, ""), (code, out, err)
     assert "Traceback" not in err
@@ -72,14 +72,13 @@ def refused(result: tuple[int, str, str], *words: str) -> None:
         assert word in err
 
 
-# ---- serve -----------------------------------------------------------------------------------------------------------------------
 def test_serve_trains_and_leaves_a_run_folder(
     run: Run,
     file: Path,
     port: int,
     devices: Callable[[int], None],
     tmp_path: Path,
-    wanted: Scenario,
+    scenario: Scenario,
 ) -> None:
     devices(3)
     code, out, err = run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run")
@@ -87,7 +86,7 @@ def test_serve_trains_and_leaves_a_run_folder(
     assert f"listening on port {port} for 3 devices" in err
     assert "2 has arrived, with 9 samples" in err
     assert str(tmp_path / "run") in out
-    records, simulated = RunFolder(tmp_path / "run").read_records(), Simulated(wanted)
+    records, simulated = RunFolder(tmp_path / "run").read_records(), Simulated(scenario)
     assert [record.train_loss for record in records] == [
         record.train_loss for record in simulated.records
     ]
@@ -133,7 +132,7 @@ def test_serve_prints_events_as_lines_of_json(
     assert err == ""
 
 
-def test_serve_goes_on_with_as_many_devices_as_before(
+def test_serve_resumes_with_the_same_number_of_devices(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
     words = [
@@ -148,8 +147,8 @@ def test_serve_goes_on_with_as_many_devices_as_before(
     ]
     devices(2)
     assert run(*words, "--devices", 2, "--set", "training.rounds=1")[0] == 0
-    refused(run(*words, "--devices", 2), "already contains a run", "--resume")
-    refused(run(*words, "--resume", "--devices", 3), "fleet.devices")
+    check_refused(run(*words, "--devices", 2), "already contains a run", "--resume")
+    check_refused(run(*words, "--resume", "--devices", 3), "fleet.devices")
     devices(2)
     code, _, err = run(*words, "--resume", "--set", "training.rounds=2")
     assert code == 0, err
@@ -159,7 +158,7 @@ def test_serve_goes_on_with_as_many_devices_as_before(
 
 @pytest.mark.parametrize(("asked", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 @pytest.mark.usefixtures("ignored_signals")
-def test_serve_says_how_to_go_on_when_a_signal_stops_it(
+def test_serve_reports_what_is_kept_when_a_signal_stops_it(
     run: Run,
     file: Path,
     tmp_path: Path,
@@ -178,7 +177,7 @@ def test_serve_says_how_to_go_on_when_a_signal_stops_it(
     assert "stopped before the end of the first round" in err
 
 
-def test_switches_of_serve_are_in_the_scenario_of_the_run(
+def test_switches_of_serve_are_recorded_in_the_scenario(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
     devices(3)
@@ -202,7 +201,7 @@ def test_switches_of_serve_are_in_the_scenario_of_the_run(
     )
 
 
-def test_serve_gives_up_when_nobody_comes(run: Run, file: Path, port: int, tmp_path: Path) -> None:
+def test_serve_gives_up_if_no_device_joins(run: Run, file: Path, port: int, tmp_path: Path) -> None:
     words = [
         "serve",
         file,
@@ -230,27 +229,27 @@ def test_serve_gives_up_when_nobody_comes(run: Run, file: Path, port: int, tmp_p
         ("0.0.0.0:7070", "--insecure"),
     ],
 )
-def test_a_bad_place_to_listen_is_refused(
+def test_an_invalid_listen_address_is_rejected(
     run: Run, file: Path, tmp_path: Path, address: str, word: str
 ) -> None:
-    refused(run("serve", file, "--listen", address, "--out", tmp_path / "run"), word)
+    check_refused(run("serve", file, "--listen", address, "--out", tmp_path / "run"), word)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_port_that_is_taken_is_told(run: Run, file: Path, tmp_path: Path) -> None:
+def test_a_port_in_use_is_rejected(run: Run, file: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused(
+        check_refused(
             run("serve", file, "--listen", where, "--out", tmp_path / "run"),
             where,
             "cannot be listened on",
         )
 
 
-def test_another_number_of_devices_than_the_fleet_file_has_is_refused(
-    run: Run, wanted: Scenario, file: Path, tmp_path: Path
+def test_devices_must_match_the_fleet_file(
+    run: Run, scenario: Scenario, file: Path, tmp_path: Path
 ) -> None:
-    wanted.make_fleet().write(tmp_path / "fleet.csv")
+    scenario.make_fleet().write(tmp_path / "fleet.csv")
     words = [
         "--devices",
         2,
@@ -259,28 +258,24 @@ def test_another_number_of_devices_than_the_fleet_file_has_is_refused(
         "--out",
         tmp_path / "run",
     ]
-    refused(run("serve", file, *words, "--listen", "127.0.0.1:0", "--wait", 0.1), "--devices", "3")
+    check_refused(
+        run("serve", file, *words, "--listen", "127.0.0.1:0", "--wait", 0.1), "--devices", "3"
+    )
 
 
-def test_splits_for_another_number_of_devices_are_refused(
-    run: Run, file: Path, tmp_path: Path
-) -> None:
+def test_splits_must_match_the_number_of_devices(run: Run, file: Path, tmp_path: Path) -> None:
     result = run(
         "serve",
         file,
-        "--devices",
-        2,
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
+        *["--devices", "2", "--listen", "127.0.0.1:0", "--out"],
         tmp_path / "run",
         "--wait",
         0.1,
     )
-    refused(result, "split has 3 entries for 2 devices")
+    check_refused(result, "split has 3 entries for 2 devices")
 
 
-def test_a_server_that_waits_long_gives_a_sign_of_life(
+def test_a_server_logs_progress_while_it_waits(
     run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["serve", file, "--listen", "127.0.0.1:0", "--wait", 0.5, "--out", tmp_path / "run"]
@@ -290,35 +285,30 @@ def test_a_server_that_waits_long_gives_a_sign_of_life(
     assert "absent" not in run(*words, "--json")[2]
 
 
-def test_a_data_folder_that_is_not_there_is_told(run: Run, port: int, tmp_path: Path) -> None:
+def test_a_missing_data_folder_is_noted(run: Run, port: int, tmp_path: Path) -> None:
     words = [
         "join",
         f"127.0.0.1:{port}",
-        "--name",
-        "one",
-        "--patience",
-        0,
-        "--out",
+        *["--name", "one", "--patience", "0", "--out"],
         tmp_path / "one",
     ]
-    told = f"there is no folder '{tmp_path / 'nowhere'}'"
-    assert told in run(*words, "--data", tmp_path / "nowhere")[2]
-    assert not (tmp_path / "one").exists()  # nor is there one of a device that was never let in
+    missing = f"there is no folder '{tmp_path / 'nowhere'}'"
+    assert missing in run(*words, "--data", tmp_path / "nowhere")[2]
+    assert not (tmp_path / "one").exists()  # nor is a folder created for a device that never joined
     assert "there is no folder" not in run(*words, "--data", tmp_path)[2]
 
 
-def test_a_run_that_never_began_misses_no_report(run: Run, file: Path, tmp_path: Path) -> None:
+def test_no_report_is_attempted_before_a_run_starts(run: Run, file: Path, tmp_path: Path) -> None:
     _, _, err = run(
         "serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1
     )
     assert "report" not in err
 
 
-# ---- join ------------------------------------------------------------------------------------------------------------------------
-def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Path) -> None:
-    with party(wanted, tmp_path) as made:
-        made.join("1", "2")
-        trained = threading.Thread(target=made.train, daemon=True)
+def test_join_takes_part_until_the_end(run: Run, scenario: Scenario, tmp_path: Path) -> None:
+    with party(scenario, tmp_path) as group:
+        group.join("1", "2")
+        trained = threading.Thread(target=group.train, daemon=True)
         trained.start()
         words = [
             "--name",
@@ -330,24 +320,24 @@ def test_join_takes_part_until_the_end(run: Run, wanted: Scenario, tmp_path: Pat
             "--data",
             "network.fleets:three_0",
         ]
-        code, out, err = run("join", made.address, *words)
+        code, out, err = run("join", group.address, *words)
         trained.join(PATIENCE_S)
-        made.leave()
+        group.leave()
     assert (code, out) == (0, ""), err
     assert "as device 0, with" in err
     assert "round 2 done" in err
-    simulated = Simulated(wanted)
+    simulated = Simulated(scenario)
     for k in range(3):
-        fleets.assert_same_tensors(made.state(k), simulated.state.of(k))
+        fleets.assert_same_tensors(group.state(k), simulated.state.of(k))
 
 
 @pytest.mark.parametrize("replan", [False, True])
 def test_join_says_whether_layers_may_move(
-    run: Run, wanted: Scenario, tmp_path: Path, replan: bool
+    run: Run, scenario: Scenario, tmp_path: Path, replan: bool
 ) -> None:
-    with party(wanted.replace(**{"network.replan": replan}), tmp_path) as made:
-        made.join("1", "2")
-        trained = threading.Thread(target=made.train, daemon=True)
+    with party(scenario.replace(**{"network.replan": replan}), tmp_path) as group:
+        group.join("1", "2")
+        trained = threading.Thread(target=group.train, daemon=True)
         trained.start()
         words = [
             "--name",
@@ -359,19 +349,19 @@ def test_join_says_whether_layers_may_move(
             "--data",
             "network.fleets:three_0",
         ]
-        code, _, err = run("join", made.address, *words)
+        code, _, err = run("join", group.address, *words)
         trained.join(PATIENCE_S)
-        made.leave()
+        group.leave()
     assert code == 0, err
     assert ("the server may move layers between rounds" in err) is replan
 
 
 def test_join_prints_events_as_lines_of_json(
-    capsys: pytest.CaptureFixture[str], wanted: Scenario, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], scenario: Scenario, tmp_path: Path
 ) -> None:
-    with party(wanted, tmp_path) as made:
-        made.join("1", "2")
-        trained = threading.Thread(target=made.train, daemon=True)
+    with party(scenario, tmp_path) as group:
+        group.join("1", "2")
+        trained = threading.Thread(target=group.train, daemon=True)
         trained.start()
         words = [
             "--name",
@@ -384,9 +374,9 @@ def test_join_prints_events_as_lines_of_json(
             "network.fleets:three_0",
             "--json",
         ]
-        assert main(["join", made.address, *words]) == 0
+        assert main(["join", group.address, *words]) == 0
         trained.join(PATIENCE_S)
-        made.leave()
+        group.leave()
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
     assert [(each["event"], each.get("round")) for each in events] == [
@@ -398,10 +388,10 @@ def test_join_prints_events_as_lines_of_json(
     assert err == ""
 
 
-def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Path) -> None:
+def test_join_measures_itself_if_the_server_asks(run: Run, tmp_path: Path) -> None:
     measuring = fleets.scenario(splits=[2], rounds=1, network__measure=True)
-    with party(measuring, tmp_path) as made:
-        trained = threading.Thread(target=made.train, daemon=True)
+    with party(measuring, tmp_path) as group:
+        trained = threading.Thread(target=group.train, daemon=True)
         trained.start()
         words = [
             "--name",
@@ -413,7 +403,7 @@ def test_join_measures_itself_where_the_server_wants_that(run: Run, tmp_path: Pa
             "--data",
             "network.fleets:three_0",
         ]
-        code, _, err = run("join", made.address, *words, "--probe-seconds", 0.1)
+        code, _, err = run("join", group.address, *words, "--probe-seconds", 0.1)
         trained.join(PATIENCE_S)
     assert code == 0, err
     assert "s per MAC" in err
@@ -431,7 +421,7 @@ def test_a_signal_stops_join(
     asked: signal.Signals,
     exit_code: int,
 ) -> None:
-    """There is no server, so it would try again for ten minutes."""
+    """There is no server, so it would retry for ten minutes."""
     monkeypatch.setattr(
         "airsplit.network.client.client.connect", lambda *_: signal.raise_signal(asked)
     )
@@ -439,32 +429,32 @@ def test_a_signal_stops_join(
     assert (code, out, err) == (exit_code, "", "")
 
 
-def test_join_is_told_why_it_is_refused(run: Run, wanted: Scenario, tmp_path: Path) -> None:
-    with party(wanted, tmp_path) as made:
+def test_join_reports_why_it_is_rejected(run: Run, scenario: Scenario, tmp_path: Path) -> None:
+    with party(scenario, tmp_path) as group:
         out = ["--out", tmp_path / "device"]
-        refused(run("join", made.address, "--name", "0", *out), "--model package.module:factory")
-        refused(
-            run("join", made.address, "--name", "0", *out, "--model", MODEL),
+        check_refused(
+            run("join", group.address, "--name", "0", *out), "--model package.module:factory"
+        )
+        check_refused(
+            run("join", group.address, "--name", "0", *out, "--model", MODEL),
             "--data package.module:factory",
         )
         words = ["--data", "network.fleets:three_0", "--model", "training.tiny:shortcut"]
-        refused(
-            run("join", made.address, "--name", "0", *out, *words),
+        check_refused(
+            run("join", group.address, "--name", "0", *out, *words),
             "the server refuses",
             "fingerprint",
         )
-        refused(
-            run("join", made.address, "--name", "a b", *out),
+        check_refused(
+            run("join", group.address, "--name", "a b", *out),
             "--name must be 1 to 64 letters, digits, '.', '_' or '-'",
         )
 
 
-def test_a_server_that_is_not_there_is_told(
-    run: Run, port: int, file: Path, tmp_path: Path
-) -> None:
+def test_an_unreachable_server_is_reported(run: Run, port: int, file: Path, tmp_path: Path) -> None:
     where = f"127.0.0.1:{port}"
-    refused(run("status", where), where, "cannot be reached")
-    refused(run("probe", file, "--seconds", 0.1, "--link", where), where, "cannot be reached")
+    check_refused(run("status", where), where, "cannot be reached")
+    check_refused(run("probe", file, "--seconds", 0.1, "--link", where), where, "cannot be reached")
     code, out, err = run("join", where, "--patience", 0.1, "--out", tmp_path / "device")
     assert (code, out) == (2, "")
     assert f"server {where} cannot be reached since 0.1 s" in err
@@ -473,9 +463,9 @@ def test_a_server_that_is_not_there_is_told(
 @pytest.mark.parametrize(
     "words", [["join"], ["status"], ["probe", "demo", "--link"]], ids=lambda words: words[0]
 )
-def test_plain_text_does_not_leave_the_machine(run: Run, words: list[str]) -> None:
-    refused(run(*words, "192.0.2.1:7070"), "--insecure", "--identity")
-    refused(run(*words, "nonsense"), "HOST:PORT")
+def test_plain_text_beyond_this_machine_is_rejected(run: Run, words: list[str]) -> None:
+    check_refused(run(*words, "192.0.2.1:7070"), "--insecure", "--identity")
+    check_refused(run(*words, "nonsense"), "HOST:PORT")
 
 
 @pytest.mark.parametrize(
@@ -484,10 +474,8 @@ def test_plain_text_does_not_leave_the_machine(run: Run, words: list[str]) -> No
     ids=lambda words: words[0],
 )
 @pytest.mark.parametrize("option", ["--key", "--authority"])
-def test_a_key_without_its_certificate_is_no_wish_for_plain_text(
-    run: Run, words: list[str], option: str
-) -> None:
-    refused(run(*words, option, "some.pem"), "certificate, key and authority")
+def test_a_key_without_a_certificate_is_rejected(run: Run, words: list[str], option: str) -> None:
+    check_refused(run(*words, option, "some.pem"), "certificate, key and authority")
 
 
 @pytest.mark.parametrize(
@@ -501,17 +489,15 @@ def test_a_key_without_its_certificate_is_no_wish_for_plain_text(
     ],
     ids=lambda words: words[2],
 )
-def test_less_than_nothing_is_refused_before_anything_is_done(
-    run: Run, words: list[object]
-) -> None:
-    refused(run(*words), str(words[2]), "greater than or equal to 0")
+def test_negative_numbers_are_rejected(run: Run, words: list[object]) -> None:
+    check_refused(run(*words), str(words[2]), "greater than or equal to 0")
 
 
-def test_a_bad_name_is_refused_before_a_folder_is_made_of_it(
+def test_an_invalid_name_is_rejected_before_a_folder_is_created(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(
+    check_refused(
         run("join", "127.0.0.1:1", "--name", "../elsewhere", "--patience", 0),
         "name",
         "'../elsewhere'",
@@ -519,20 +505,19 @@ def test_a_bad_name_is_refused_before_a_folder_is_made_of_it(
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- status and probe --------------------------------------------------------------------------------------------------------------
-def test_status_says_who_is_there(
-    run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path
+def test_status_shows_the_devices(
+    run: Run, document: Callable[..., Any], scenario: Scenario, tmp_path: Path
 ) -> None:
-    with party(wanted, tmp_path) as made:
-        made.join("1")
-        fleets.wait_until(lambda: made.server.members[1].present)
-        code, out, err = run("status", made.address)
+    with party(scenario, tmp_path) as group:
+        group.join("1")
+        fleets.wait_until(lambda: group.server.members[1].present)
+        code, out, err = run("status", group.address)
         assert (code, err) == (0, "")
         assert "round 0 of 2 done" in out
         assert "waiting" in out
-        state = document("status", made.address)
-        made.close()
-        made.leave()
+        state = document("status", group.address)
+        group.close()
+        group.leave()
     assert [(each["name"], each["state"], each["samples"]) for each in state["devices"]] == [
         ("", "absent", 0),
         ("1", "waiting", 2),
@@ -542,23 +527,22 @@ def test_status_says_who_is_there(
 
 
 def test_probe_measures_this_machine_and_the_link(
-    run: Run, document: Callable[..., Any], file: Path, wanted: Scenario, tmp_path: Path
+    run: Run, document: Callable[..., Any], file: Path, scenario: Scenario, tmp_path: Path
 ) -> None:
-    found = document("probe", file, "--seconds", 0.1)
-    assert found["seconds_per_mac"] > 0
-    assert found["fluctuation"] > 0
-    with party(wanted, tmp_path) as made:
-        linked = document("probe", file, "--seconds", 0.1, "--link", made.address)
-        code, out, err = run("probe", file, "--seconds", 0.1, "--link", made.address)
+    result = document("probe", file, "--seconds", 0.1)
+    assert result["seconds_per_mac"] > 0
+    assert result["fluctuation"] > 0
+    with party(scenario, tmp_path) as group:
+        linked = document("probe", file, "--seconds", 0.1, "--link", group.address)
+        code, out, err = run("probe", file, "--seconds", 0.1, "--link", group.address)
     assert linked["up_bps"] > 1e5
     assert linked["down_bps"] > 1e5
     assert (code, err) == (0, "")
     assert "bit/s" in out
 
 
-# ---- identities --------------------------------------------------------------------------------------------------------------------
-def test_identities_from_the_first_to_the_run(
-    run: Run, document: Callable[..., Any], wanted: Scenario, tmp_path: Path
+def test_identities_from_init_to_revocation(
+    run: Run, document: Callable[..., Any], scenario: Scenario, tmp_path: Path
 ) -> None:
     from airsplit.network.identity.admission import (
         Admission,
@@ -581,11 +565,11 @@ def test_identities_from_the_first_to_the_run(
         "credentials": server_credentials(folder),
         "admission": Admission(folder / "revoked.txt"),
     }
-    with party(wanted, tmp_path, **secured) as made:
+    with party(scenario, tmp_path, **secured) as group:
         for name in "12":
-            made.join(name, credentials=channel_credentials(folder / "devices" / name))
-        fleets.wait_until(lambda: all(member.present for member in made.server.members[1:]))
-        state = document("status", made.address, "--identity", folder / "devices/0")
+            group.join(name, credentials=channel_credentials(folder / "devices" / name))
+        fleets.wait_until(lambda: all(member.present for member in group.server.members[1:]))
+        state = document("status", group.address, "--identity", folder / "devices/0")
         assert [each["state"] for each in state["devices"]] == ["absent", "waiting", "waiting"]
         words = [
             "--out",
@@ -595,31 +579,33 @@ def test_identities_from_the_first_to_the_run(
             "--data",
             "network.fleets:three_0",
         ]
-        refused(
-            run("join", made.address, *words, "--identity", folder / "devices/0", "--name", "1"),
+        check_refused(
+            run("join", group.address, *words, "--identity", folder / "devices/0", "--name", "1"),
             "a device can only act as itself",
         )
-        refused(run("status", made.address), "cannot be reached")
-        trained = threading.Thread(target=made.train, daemon=True)
+        check_refused(run("status", group.address), "cannot be reached")
+        trained = threading.Thread(target=group.train, daemon=True)
         trained.start()
-        code, _, err = run("join", made.address, *words, "--identity", folder / "devices/0")
+        code, _, err = run("join", group.address, *words, "--identity", folder / "devices/0")
         trained.join(PATIENCE_S)
-        made.leave()
+        group.leave()
         assert code == 0, err
-    assert len(made.serving.folder.read_records()) == 2
+    assert len(group.serving.folder.read_records()) == 2
     assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
     assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [
         True,
         False,
         False,
     ]
-    with party(wanted, tmp_path / "again", **secured) as made:
-        refused(run("join", made.address, *words, "--identity", folder / "devices/0"), "revoked")
+    with party(scenario, tmp_path / "again", **secured) as group:
+        check_refused(
+            run("join", group.address, *words, "--identity", folder / "devices/0"), "revoked"
+        )
 
 
-def test_identities_that_are_not_there_are_told(run: Run, file: Path, tmp_path: Path) -> None:
+def test_missing_identities_are_reported(run: Run, file: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
-    refused(
+    check_refused(
         run("serve", file, "--identity", nowhere, "--out", tmp_path / "run"),
         str(nowhere),
         "airsplit identity init",
@@ -629,10 +615,10 @@ def test_identities_that_are_not_there_are_told(run: Run, file: Path, tmp_path: 
         ["status", "127.0.0.1:7070"],
         ["probe", file, "--seconds", 0.1, "--link", "127.0.0.1:7070"],
     ):
-        refused(run(*words, "--identity", nowhere), str(nowhere), "airsplit identity issue")
+        check_refused(run(*words, "--identity", nowhere), str(nowhere), "airsplit identity issue")
     for words in (["issue", "0"], ["revoke", "0"], ["list"]):
-        refused(run("identity", *words, "--folder", nowhere), "airsplit identity init")
-    refused(
+        check_refused(run("identity", *words, "--folder", nowhere), "airsplit identity init")
+    check_refused(
         run("join", "127.0.0.1:7070", "--certificate", nowhere), "certificate, key and authority"
     )
 

@@ -1,4 +1,4 @@
-"""The command `data`: what is there, what is fetched, who holds what."""
+"""The command data: the list of data sets, downloads, and partitions."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ from airsplit.scenario.settings import FleetSettings, TrainingSettings
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """A small "mnist" on a server of this machine; the address."""
+    """Serve a small "mnist" on this machine."""
     shapes = {
         "train-images-idx3": (30, 28, 28),
         "train-labels-idx1": (30,),
@@ -65,7 +65,6 @@ def published(tmp_path, monkeypatch):
         thread.join()
 
 
-# ---- help ----------------------------------------------------------------------------------------------------------------
 def test_the_help_has_examples_and_no_broken_lines(run):
     code, out, err = run("data", "--help")
     assert (code, err) == (0, "")
@@ -74,7 +73,7 @@ def test_the_help_has_examples_and_no_broken_lines(run):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_the_help_says_the_defaults_of_the_settings(run):
+def test_the_help_states_the_defaults_of_the_settings(run):
     text = " ".join(run("data", "--help")[1].split())
     assert f"(default {FleetSettings.model_fields['devices'].default})" in text
     assert f"(default {TrainingSettings.model_fields['partition'].default})" in text
@@ -83,8 +82,7 @@ def test_the_help_says_the_defaults_of_the_settings(run):
     assert all(name in text for name in IMAGE_SETS)
 
 
-# ---- the list ------------------------------------------------------------------------------------------------------------
-def test_the_list_says_what_is_there_and_where(run, tmp_path):
+def test_the_list_shows_what_is_there_and_where(run, tmp_path):
     code, out, err = run("data", "--data", tmp_path)
     assert (code, err) == (0, "")
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
@@ -95,18 +93,19 @@ def test_the_list_says_what_is_there_and_where(run, tmp_path):
 
 def test_the_list_as_json(document, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
-    found = {each["name"]: each for each in document("data")}
-    assert list(found) == list(IMAGE_SETS)
-    assert {name: each["there"] for name, each in found.items()} == {
+    result = {each["name"]: each for each in document("data")}
+    assert list(result) == list(IMAGE_SETS)
+    assert {name: each["there"] for name, each in result.items()} == {
         name: name == "digits" for name in IMAGE_SETS
     }
-    assert found["mnist"]["folder"] == str(tmp_path)
-    assert found["cifar10"]["image_shape"] == [3, 32, 32]
+    assert result["mnist"]["folder"] == str(tmp_path)
+    assert result["cifar10"]["image_shape"] == [3, 32, 32]
 
 
 def test_the_list_needs_no_torch(tmp_path):
     code = (
-        "import sys; from airsplit.cli.app import main; assert main(['data', '--data', sys.argv[1]]) == 0;"
+        "import sys; from airsplit.cli.app import main;"
+        "assert main(['data', '--data', sys.argv[1]]) == 0;"
         "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -115,8 +114,7 @@ def test_the_list_needs_no_torch(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# ---- one of them ---------------------------------------------------------------------------------------------------------
-def test_digits_are_shown_with_who_holds_what(run):
+def test_digits_are_shown_with_their_partition(run):
     code, out, err = run("data", "digits", "--partition", "shards", "--devices", 10)
     assert (code, err) == (0, "")
     text = " ".join(out.split())
@@ -134,27 +132,22 @@ def test_the_counts_are_those_of_the_partition(document):
         "dirichlet",
         "--alpha",
         0.1,
-        "--seed",
-        3,
-        "--devices",
-        7,
-        "--samples-per-device",
-        50,
+        *["--seed", "3", "--devices", "7", "--samples-per-device", "50"],
     )
-    found = document("data", "digits", *words)
+    result = document("data", "digits", *words)
     labels = read_images("digits")[0].labels
     parts = partition("dirichlet", labels, 7, seed=3, alpha=0.1, samples_per_device=50)
-    assert found["label_counts"] == count_labels(labels, parts, 10).tolist()
-    assert (found["devices"], found["alpha"], found["seed"], found["samples_per_device"]) == (
+    assert result["label_counts"] == count_labels(labels, parts, 10).tolist()
+    assert (result["devices"], result["alpha"], result["seed"], result["samples_per_device"]) == (
         7,
         0.1,
         3,
         50,
     )
-    assert "labels_per_device" not in found
+    assert "labels_per_device" not in result
 
 
-def test_a_set_that_is_not_there_is_downloaded_once(run, published, tmp_path):
+def test_a_missing_data_set_is_downloaded_once(run, published, tmp_path):
     code, out, err = run("data", "mnist", "--data", tmp_path / "data", "--devices", 3)
     assert code == 0
     lines = err.splitlines()
@@ -176,7 +169,7 @@ def test_a_download_that_fails_is_one_line(run, published, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_a_picture_is_written(run, tmp_path, ending):
+def test_a_plot_is_saved(run, tmp_path, ending):
     path = tmp_path / f"who.{ending}"
     code, out, err = run("data", "digits", "--plot", path)
     assert (code, err) == (0, f"airsplit: wrote {path}\n")
@@ -184,7 +177,6 @@ def test_a_picture_is_written(run, tmp_path, ending):
     assert path.stat().st_size > 1000
 
 
-# ---- mistakes ------------------------------------------------------------------------------------------------------------
 MISTAKES = [
     (["mnits"], "'mnits' is not known; did you mean 'mnist'?"),
     (["torch:load"], "'torch:load' is not known"),
@@ -226,19 +218,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
     assert message in err
 
 
-def test_the_ending_of_a_picture_is_checked_before_anything_is_fetched(run, published, tmp_path):
+def test_the_plot_format_is_checked_before_a_download(run, published, tmp_path):
     code, _, err = run("data", "mnist", "--data", tmp_path / "data", "--plot", "who.gif")
     assert (code, len(err.splitlines())) == (2, 1)
     assert not (tmp_path / "data").exists()
 
 
-# ---- progress ------------------------------------------------------------------------------------------------------------
 class Terminal(io.StringIO):
     def isatty(self):
         return True
 
 
-def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
+def test_progress_is_a_line_per_quarter_without_a_terminal():
     stream = io.StringIO()
     with show_progress(stream) as progress:
         for done in range(0, 1001, 10):
@@ -248,7 +239,7 @@ def test_progress_is_a_line_for_each_quarter_where_there_is_no_terminal():
     ]
 
 
-def test_progress_is_one_line_on_a_terminal_and_ended_also_when_it_fails():
+def test_progress_is_one_line_on_a_terminal_even_if_it_fails():
     stream = Terminal()
     with pytest.raises(KeyError), show_progress(stream) as progress:  # noqa: PT012 - progress is part of what fails
         progress(10, 1000)
