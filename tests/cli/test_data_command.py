@@ -127,14 +127,9 @@ def test_digits_are_shown_with_their_partition(run):
 def test_the_counts_are_those_of_the_partition(document):
     from airsplit.data.image_files import read_images
 
-    words = (
-        "--partition",
-        "dirichlet",
-        "--alpha",
-        0.1,
-        *["--seed", "3", "--devices", "7", "--samples-per-device", "50"],
-    )
-    result = document("data", "digits", *words)
+    partition_words = ("--partition", "dirichlet", "--alpha", 0.1, "--seed", 3)
+    size_words = ("--devices", 7, "--samples-per-device", 50)
+    result = document("data", "digits", *partition_words, *size_words)
     labels = read_images("digits")[0].labels
     parts = partition("dirichlet", labels, 7, seed=3, alpha=0.1, samples_per_device=50)
     assert result["label_counts"] == count_labels(labels, parts, 10).tolist()

@@ -64,13 +64,8 @@ def test_a_metric_that_fails_is_one_line(run, scenario, tmp_path):
 
 def test_compare_times_a_target_that_is_a_minimum(run, scenario, tmp_path):
     out = tmp_path / "compared"
-    code, printed, err = run(
-        "compare",
-        scenario,
-        *["--seeds", "1", "--algorithms", "sfl,fedavg", "--jobs", "1", "--out"],
-        out,
-        "--json",
-    )
+    words = ["compare", scenario, "--seeds", 1, "--algorithms", "sfl,fedavg", "--out", out]
+    code, printed, err = run(*words, "--jobs", 1, "--json")
     assert code == 0, err
     result = json.loads(printed)
     assert (result["metric"], result["metric_goal"]) == ("small_net:error", "min")
@@ -84,15 +79,7 @@ def test_compare_times_a_target_that_is_a_minimum(run, scenario, tmp_path):
     assert (out / "compared.png").exists()
     assert "error over rounds" in (out / "report.html").read_text()
 
-    code, printed, _ = run(
-        "compare",
-        scenario,
-        *["--seeds", "1", "--algorithms", "sfl,fedavg", "--out"],
-        out,
-        "--resume",
-        "--target",
-        3.5,
-    )
+    code, printed, _ = run(*words, "--resume", "--target", 3.5)
     assert code == 0
     assert "final error" in printed
     assert "time to 3.5" in printed

@@ -264,14 +264,8 @@ def test_devices_must_match_the_fleet_file(
 
 
 def test_splits_must_match_the_number_of_devices(run: Run, file: Path, tmp_path: Path) -> None:
-    result = run(
-        "serve",
-        file,
-        *["--devices", "2", "--listen", "127.0.0.1:0", "--out"],
-        tmp_path / "run",
-        "--wait",
-        0.1,
-    )
+    words = ["--devices", 2, "--listen", "127.0.0.1:0", "--wait", 0.1]
+    result = run("serve", file, "--out", tmp_path / "run", *words)
     check_refused(result, "split has 3 entries for 2 devices")
 
 
@@ -286,12 +280,8 @@ def test_a_server_logs_progress_while_it_waits(
 
 
 def test_a_missing_data_folder_is_noted(run: Run, port: int, tmp_path: Path) -> None:
-    words = [
-        "join",
-        f"127.0.0.1:{port}",
-        *["--name", "one", "--patience", "0", "--out"],
-        tmp_path / "one",
-    ]
+    address = f"127.0.0.1:{port}"
+    words = ["join", address, "--name", "one", "--patience", 0, "--out", tmp_path / "one"]
     missing = f"there is no folder '{tmp_path / 'nowhere'}'"
     assert missing in run(*words, "--data", tmp_path / "nowhere")[2]
     assert not (tmp_path / "one").exists()  # nor is a folder created for a device that never joined

@@ -57,11 +57,8 @@ def make(sizes, act="ReLU", bias=True, scale=1.0):
     return nn.Sequential(*layers, getattr(nn, act)())
 """
     module("argued_net", text)
-    words = (
-        "--model-arg",
-        "sizes=[8, 4, 2]",
-        *["--model-arg", "act=GELU", "--model-arg", "bias=false", "--model-arg", "scale=0.5"],
-    )
+    arguments = ("sizes=[8, 4, 2]", "act=GELU", "bias=false", "scale=0.5")
+    words = [word for argument in arguments for word in ("--model-arg", argument)]
     result = document("profile", "argued_net:make", "--input", "8", *words)
     assert (result["macs"], result["parameters"]) == ([32, 40, 42], [32, 8, 0])
 
@@ -468,12 +465,10 @@ def test_residual_and_token_models_are_planned_with_their_backward_pass(document
     tokens = '[model]\nname = "gpt"\narguments = { layers = 2 }\n'
     for number, model in enumerate((deep, tokens)):
         (tmp_path / f"{number}.toml").write_text(model + clock)
-        plan = document("plan", tmp_path / f"{number}.toml")
-        plain = document(
-            "plan",
-            tmp_path / f"{number}.toml",
-            *["--set", "clock.downlink=false", "--set", "clock.backward_macs_ratio=0.0"],
-        )
+        file = tmp_path / f"{number}.toml"
+        plan = document("plan", file)
+        changes = ("--set", "clock.downlink=false", "--set", "clock.backward_macs_ratio=0.0")
+        plain = document("plan", file, *changes)
         assert plan["mean_latency_s"] > plain["mean_latency_s"] > 0
         assert len(plan["split_names"]) == 20
 

@@ -80,29 +80,16 @@ def test_a_folder_with_a_run_needs_resume(run, scenario, tmp_path):
     assert run("run", scenario, "--out", out, "--resume", "--set", "training.rounds=5")[0] == 0
     assert (out / "rounds.jsonl").read_bytes().startswith(before)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
-    code, _, err = run(
-        "run",
-        scenario,
-        "--out",
-        out,
-        *["--resume", "--set", "training.rounds=6", "--set", "training.batch_size=5"],
-    )
+    changes = ("--set", "training.rounds=6", "--set", "training.batch_size=5")
+    code, _, err = run("run", scenario, "--out", out, "--resume", *changes)
     assert code == 2
     assert "training.batch_size" in err
 
 
 def test_changed_settings_hold_until_they_are_overridden(run, scenario, tmp_path):
     out = tmp_path / "run"
-    assert (
-        run(
-            "run",
-            scenario,
-            "--out",
-            out,
-            *["--plain", "--set", "training.rounds=2", "--set", "training.learning_rate=0.5"],
-        )[0]
-        == 0
-    )
+    changes = ("--set", "training.rounds=2", "--set", "training.learning_rate=0.5")
+    assert run("run", scenario, "--out", out, "--plain", *changes)[0] == 0
     before = (out / "scenario.toml").read_bytes()
     code, printed, err = run("run", scenario, "--out", out, "--resume")
     assert (code, (out / "scenario.toml").read_bytes()) == (0, before)
@@ -296,14 +283,8 @@ def test_a_divergence_is_kept_until_the_run_starts_over(run, scenario, tmp_path)
 
 
 def test_a_comparison_shows_divergences(run, scenario, tmp_path):
-    words = (
-        "compare",
-        scenario,
-        *["--seeds", "2", "--algorithms", "sfl,fedavg", "--out"],
-        tmp_path / "compared",
-        "--jobs",
-        1,
-    )
+    options = ("--seeds", 2, "--algorithms", "sfl,fedavg", "--jobs", 1)
+    words = ("compare", scenario, "--out", tmp_path / "compared", *options)
     code, printed, err = run(*words, "--set", "training.learning_rate=1e38", "--json")
     assert code == 0
     result = json.loads(printed)
@@ -318,14 +299,8 @@ def test_a_comparison_shows_divergences(run, scenario, tmp_path):
 
 def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
     out = tmp_path / "compared"
-    words = (
-        "compare",
-        scenario,
-        *["--seeds", "2", "--algorithms", "sfl,fedavg,splitfed-v1", "--out"],
-        out,
-        "--jobs",
-        1,
-    )
+    options = ("--seeds", 2, "--algorithms", "sfl,fedavg,splitfed-v1", "--jobs", 1)
+    words = ("compare", scenario, "--out", out, *options)
     code, printed, _ = run(*words, "--json")
     assert code == 0
     result = json.loads(printed)
@@ -357,7 +332,8 @@ def test_algorithms_are_compared_on_the_same_seeds(run, scenario, tmp_path):
 
 SHORT = (
     "airsplit: note: training.batch_size is 100, but 3 of 3 devices hold fewer samples "
-    "(0: 8, 1: 8, 2: 8); they use all of them in every iteration, while plan and clock count a whole batch"
+    "(0: 8, 1: 8, 2: 8); they use all of them in every iteration, "
+    "while plan and clock count a whole batch"
 )
 
 

@@ -92,14 +92,8 @@ def test_code_in_recorded_changes_is_not_imported(run, scenario, tmp_path, key):
 
 @pytest.mark.parametrize("key", CODE_KEYS)
 def test_code_in_a_runs_own_scenario_is_not_imported(run, scenario, tmp_path, key):
-    assert (
-        run(
-            *["run", "demo", "--out", "run"],
-            *["--set", "training.rounds=1"],
-            *["--set", "fleet.devices=2"],
-        )[0]
-        == 0
-    )
+    changes = ("--set", "training.rounds=1", "--set", "fleet.devices=2")
+    assert run("run", "demo", "--out", "run", *changes)[0] == 0
     plant(Path("run/scenario.toml"), key)
     for command in ("run", "serve", "plan", "clock", "probe", "compare"):
         assert is_refused(run(command, "run/scenario.toml"), key)
@@ -136,11 +130,8 @@ def test_reading_a_run_imports_no_code(run, scenario, tmp_path):
 
 
 def test_code_that_the_user_names_or_trusts_is_used(run, scenario, tmp_path):
-    words = (
-        "run",
-        scenario,
-        *["--out", "run", "--set", "training.loss=torch.nn.functional:cross_entropy"],
-    )
+    loss = "training.loss=torch.nn.functional:cross_entropy"
+    words = ("run", scenario, "--out", "run", "--set", loss)
     assert run(*words)[0] == 0
     code, _, err = run(*words[:4], "--resume", "--set", "training.rounds=3")
     assert (code, "--set training.loss=torch.nn.functional:cross_entropy" in err) == (2, True)
