@@ -1,7 +1,6 @@
 """Compare algorithms on the same data, seeds and virtual clock."""
 
 import tempfile
-from pathlib import Path
 
 import airsplit as air
 from airsplit.simulation.compare import compare
@@ -14,12 +13,10 @@ scenario = air.Scenario.load("demo").replace(
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         comparison = compare(scenario, out=folder, seeds=1, algorithms=("sfl", "fedavg"))
-        for row in comparison.rows:
-            accuracy = "" if row.accuracy is None else f"{row.accuracy.mean:.1%} right"
-            megabytes = row.sent_bytes / 1e6
-            print(
-                f"{row.algorithm:7} {accuracy} after {row.virtual_time_s:.1f} s, "
-                f"{megabytes:.1f} MB sent"
-            )
-        pages = Path(folder).rglob("report.html")
-        print("pages:", sorted(page.relative_to(folder).as_posix() for page in pages))
+
+    print("algorithm  accuracy  virtual time  sent")
+    for row in comparison.rows:
+        accuracy = row.accuracy.mean if row.accuracy else float("nan")
+        sent_mb = row.sent_bytes / 1e6
+        print(f"{row.algorithm:9}  {accuracy:8.1%}  {row.virtual_time_s:10.1f} s  {sent_mb:.1f} MB")
+    print(comparison.headline)

@@ -1,4 +1,4 @@
-"""Train with a server and two devices over TCP, here in threads of one process.
+"""Train with a server and two devices over a real connection, here in threads of one process.
 
 On several machines, use `airsplit serve` and `airsplit join`.
 """
@@ -16,16 +16,14 @@ scenario = air.Scenario.load("demo").replace(
 )
 with tempfile.TemporaryDirectory() as folder:
     serving = Serving(scenario, out=Path(folder) / "run", devices=2, listen_on="127.0.0.1:0")
+    address = f"127.0.0.1:{serving.port}"
     for name in ("one", "two"):
         device = Device(name=name, folder=Path(folder) / name, probe_s=0.5)
-        address = f"127.0.0.1:{serving.port}"
         threading.Thread(target=device.run, args=(address, None), daemon=True).start()
 
     # The server waits for both devices, plans with their measurements, and trains.
     for record in serving:
-        megabytes = sum(record.sent_bytes) / 1e6
-        print(
-            f"round {record.round}: {record.latency_s:.2f} s, loss {record.train_loss:.2f}, "
-            f"sent {megabytes:.1f} MB"
-        )
+        sent_mb = sum(record.sent_bytes) / 1e6
+        loss = record.train_loss
+        print(f"round {record.round}: {record.latency_s:.2f} s, loss {loss:.2f}, {sent_mb:.1f} MB")
     print("splits:", serving.folder.read_plan()["split_names"])

@@ -1,4 +1,4 @@
-"""Profile a model of your own, cut it at every split, and compare the halves with the whole."""
+"""Profile a model of your own, cut it anywhere, and check that both parts equal the whole."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ import airsplit as air
 
 
 class Residual(nn.Module):
-    """A small network with a shortcut, which cannot be cut by hand with nn.Sequential."""
+    """A network with a shortcut, which nn.Sequential cannot express."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class Residual(nn.Module):
 model = Residual()
 images = torch.randn(4, 3, 32, 32)
 profile = air.profile(model, (3, 32, 32))
+
 for split, name in enumerate(profile.names, start=1):
     front, back = air.cut(model, split, input_shape=(3, 32, 32))
-    # Inside the shortcut, more than one tensor crosses the cut.
-    activations = front(images)
+    activations = front(images)  # more than one tensor, if the cut crosses the shortcut
     same = torch.equal(back(*activations), model(images))
-    work = profile.macs[split - 1]
-    numbers = profile.activation_elements[split - 1]
-    print(f"{name:8} {work:9,} MAC on the device, {numbers:6,} numbers sent, same: {same}")
+    macs = profile.macs[split - 1]
+    elements = profile.activation_elements[split - 1]
+    print(f"{name:8} {macs:9,} MAC on the device, {elements:6,} elements sent, same: {same}")

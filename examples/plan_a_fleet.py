@@ -1,4 +1,4 @@
-"""Plan a fleet of your own: a split and a share of the band for each device."""
+"""Plan a fleet of your own: where to cut the model, how to share the band, and how good that is."""
 
 import airsplit as air
 
@@ -12,12 +12,10 @@ fleet = air.Fleet(
 )
 for method in ("equal", "paper", "exact", "expected-max"):
     plan = air.plan(profile, fleet, method=method, max_split="pool5", batch_size=32)
-    print(
-        f"{method:13} {plan.expected_latency_s:6.2f} s an iteration; "
-        f"{plan.objective} within {plan.gap:.2%} of the least"
-    )
+    bound = f"{plan.objective} within {plan.gap:.2%} of the best possible"
+    print(f"{method:13} {plan.expected_latency_s:6.2f} s per iteration; {bound}")
 
-print("\ndevice   cut after  share   computes    sends")
+print("\ndevice   cut after  share  compute  transmit")
 for k, device in enumerate(fleet):
-    times = f"{plan.compute_s[k]:8.2f} s {plan.transmit_s[k]:6.2f} s"
-    print(f"{device.name:8} {plan.split_names[k]:9} {plan.shares[k]:6.1%} {times}")
+    where = f"{device.name:8} {plan.split_names[k]:9} {plan.shares[k]:6.1%}"
+    print(f"{where} {plan.compute_s[k]:6.2f} s {plan.transmit_s[k]:7.2f} s")

@@ -19,6 +19,8 @@ with tempfile.TemporaryDirectory() as folder:
     plan = run.read_plan()
 
 print(rounds[["virtual_time_s", "latency_s", "train_loss", "test_accuracy"]])
+
+# These columns hold a list for each round: sum them up for each device.
 devices = pd.DataFrame({name: rounds[name].apply(pd.Series).sum() for name in PER_DEVICE})
 devices.insert(0, "split", plan["split_names"])
 print(devices[["split", "compute_s", "transmit_s", "idle_s", "sent_bytes"]])

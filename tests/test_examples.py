@@ -1,4 +1,4 @@
-"""Examples: each runs, and is short enough to read in a minute."""
+"""The examples run, and each is short enough to be read in a minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 # Each example, and something that it prints.
-OUTPUTS = {
+OUTPUT = {
     "plan_a_fleet": "expected-max",
     "own_model": "same: True",
     "compare_algorithms": "fedavg",
@@ -20,15 +20,17 @@ OUTPUTS = {
 }
 
 
-def test_every_example_is_listed() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(OUTPUTS)
+def test_all_examples_are_run() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(OUTPUT)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", OUTPUT)
 def test_an_example_is_short_and_works(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / f"{name}.py"
     assert len(file.read_text().splitlines()) < 40
+
     runpy.run_path(str(file), run_name="__main__")
+
     printed = capsys.readouterr().out
-    assert OUTPUTS[name] in printed
+    assert OUTPUT[name] in printed
     assert "same: False" not in printed
