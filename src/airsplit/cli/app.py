@@ -28,6 +28,7 @@ PIPE_CLOSED = 141
 
 TRACEBACK = "--traceback"
 
+# Plain text, so that help and errors read the same in a log and need no rich at start-up.
 app = typer.Typer(
     name="airsplit", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
 )
@@ -87,6 +88,7 @@ def start(
         )
 
 
+# The order of these lists is the order in `airsplit --help`.
 for module in (planning_commands, training_commands, showing_commands):
     for command in module.COMMANDS:
         app.command()(command)
@@ -106,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != TRACEBACK]
 
     with warnings.catch_warnings(), interruptible() as interruption:
+        # "default" shows a warning once per place, whatever filters were set before.
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
         try:
@@ -127,15 +130,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = INTERRUPTED
         except (BrokenPipeError, SystemExit):
-            # typer raises SystemExit only when a pipe closes.
-            return _close_pipe()
+            # The reader of stdout is gone, as `head` is after ten lines; typer then raises
+            # SystemExit. Python flushes stdout once more at exit, which must not fail either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE_CLOSED
         except Exception as error:
-            _report(error, _describe_bug(error), wants_traceback)
+            place = locate_in_user_code(error)
+            if not place:
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{last.filename}:{last.lineno}"
+            text = f"unexpected {error_line(error)} ({place}); please report it as a bug"
+            _report(error, text, wants_traceback)
             return UNEXPECTED
 
     # typer returns this code for every KeyboardInterrupt, also for that of SIGTERM.
     if code == INTERRUPTED:
         return interruption.exit_code
+    # A command returns nothing; typer passes on the code of typer.Exit.
     return code if isinstance(code, int) else 0
 
 
@@ -159,21 +170,6 @@ def _describe_mistake(error: AirsplitError | typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = "airsplit" if context is None else context.command_path
     return f"{error.format_message().rstrip('.')} (see {command} --help)"
-
-
-def _describe_bug(error: Exception) -> str:
-    """Return an unexpected error, with the place in user code or else where it was raised."""
-    place = locate_in_user_code(error)
-    if not place:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{last.filename}:{last.lineno}"
-    return f"unexpected {error_line(error)} ({place}); please report it as a bug"
-
-
-def _close_pipe() -> int:
-    """End quietly if the reader of stdout is gone, also when Python flushes it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED
 
 
 if __name__ == "__main__":

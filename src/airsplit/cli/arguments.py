@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Runs are written here, and looked for here, unless a folder is given.
 RUNS = Path("runs")
 
+# Arguments and options that several commands have.
 ScenarioName = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A TOML file, or the name of a preset.")
 ]
@@ -71,6 +72,7 @@ EventsAsJson = Annotated[
     bool, typer.Option("--json", help="Print each event as a line of JSON on stdout.")
 ]
 
+# Options of the networked system, between TLS and plain text.
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the server.")]
 Identity = Annotated[
     Path | None, typer.Option(help="Folder with certificate, key and authority.", metavar="DIR")
@@ -100,6 +102,7 @@ def parse_setting(
         raise InvalidValue(f"{option} must be key=value, e.g. {example}, got {show(text)}")
     if not value:
         return key, None
+    # Text needs no quotes, as shells take them away: plan.method=equal.
     try:
         table = parse_toml(f"value = {value}")
     except FileProblem:
@@ -165,6 +168,7 @@ def _apply_changes(
     from airsplit.scenario.scenario import Scenario, require_named_code, run_folder_of
 
     loaded = Scenario.load(name, trust_run=True)
+    # Later changes override earlier ones.
     all_changes = dict(earlier) | dict(changes)
     chosen = loaded.replace(**all_changes) if all_changes else loaded
 
@@ -172,6 +176,7 @@ def _apply_changes(
     run_folder = recorded_in or folder
     if run_folder is None or trust_run:
         return chosen
+    # Earlier changes come from the run folder, so they name no code that may be used.
     named = set(find_code_paths(changes).values())
     if recorded_in is None:
         named |= set(loaded.code_paths().values())
@@ -187,6 +192,7 @@ def choose_run_folder(scenario: str, *, resume: bool) -> Path:
     # A run's own scenario.toml goes by the name of the run.
     name = file.absolute().parent.name if file.name == "scenario.toml" else file.stem
 
+    # A folder without a finished round is left from a run that failed early: use it again.
     last = None
     for number in count(1):
         folder = RUNS / (name if number == 1 else f"{name}-{number}")
@@ -226,7 +232,14 @@ class ModelArgument:
             raise self._not_for_a_file("--input")
         if self.arguments:
             raise self._not_for_a_file("--model-arg")
-        return _read_profile(self.name)
+        try:
+            return Profile.from_json(read_text(self.name, what="profile file"))
+        except (FileProblem, InvalidValue) as error:
+            # A file that is missing is named in the message, one with wrong contents is not.
+            message = str(error)
+            if self.name not in message:
+                message = f"profile file {self.name!r}: {message}"
+            raise type(error)(message) from None
 
     def explain(self) -> tuple[Profile, list[IllegalSplit]]:
         """Return the profile, and the layers after which the model cannot be cut."""
@@ -270,13 +283,3 @@ def parse_keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]
             require_plain(f"{option} {key}", value)
             arguments[key] = value
     return arguments
-
-
-def _read_profile(path: str) -> Profile:
-    try:
-        return Profile.from_json(read_text(path, what="profile file"))
-    except (FileProblem, InvalidValue) as error:
-        message = str(error)
-        if path not in message:
-            message = f"profile file {path!r}: {message}"
-        raise type(error)(message) from None

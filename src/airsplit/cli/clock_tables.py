@@ -60,7 +60,13 @@ def clock_report(clock: ClockRun) -> list[Text | Table]:
     ]
     # If no device was last twice, there is no ranking to show.
     if len(clock.devices) > 1 and clock.devices.last.max() > 1:
-        parts += [Text(_last_caption(clock)), last_table(clock)]
+        if clock.waits == "turns":
+            steps = pluralize(clock.steps, "round")
+            caption = f"The longest turns: how often a device's turn is the longest, in {steps}"
+        else:
+            steps = pluralize(clock.steps, clock.waits)
+            caption = f"The stragglers: how often the others wait for a device, in {steps}"
+        parts += [Text(caption), last_table(clock)]
     return [*parts, make_list(_conclusions(clock))]
 
 
@@ -131,7 +137,10 @@ def last_table(clock: ClockRun) -> Table:
         columns[1:1] = ["split", "name"]
     table = make_table(*columns, words=("name",))
 
-    for k in _find_last_devices(clock):
+    # Devices that were last most often; ties go to the one that waits less.
+    candidates = np.flatnonzero(clock.devices.last)
+    order = np.lexsort((clock.devices.idle_s[candidates], -clock.devices.last[candidates]))
+    for k in candidates[order[:MOST_ROWS]].tolist():
         row = [schedule.fleet.device_name(k)]
         if has_splits:
             split = int(schedule.agreed.splits[k])
@@ -140,22 +149,6 @@ def last_table(clock: ClockRun) -> Table:
         row += [format_percent(float(clock.time_shares[kind][k])) for kind in kinds]
         table.add_row(*row)
     return table
-
-
-def _find_last_devices(clock: ClockRun) -> list[int]:
-    """Return the devices that were last most often; ties go to the one that waits less."""
-    candidates = np.flatnonzero(clock.devices.last)
-    order = np.lexsort((clock.devices.idle_s[candidates], -clock.devices.last[candidates]))
-    first: list[int] = candidates[order[:MOST_ROWS]].tolist()
-    return first
-
-
-def _last_caption(clock: ClockRun) -> str:
-    if clock.waits == "turns":
-        rounds = pluralize(clock.steps, "round")
-        return f"The longest turns: how often a device's turn is the longest, in {rounds}"
-    steps = pluralize(clock.steps, clock.waits)
-    return f"The stragglers: how often the others wait for a device, in {steps}"
 
 
 def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
@@ -171,8 +164,9 @@ def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
         f"{format_seconds(clock.latency_mean_s)} for a round of {content}; "
         f"standard deviation {format_seconds(clock.latency_spread_s)}",
     )
-    yield from _planned(clock)
+    yield from _compare_with_plan(clock)
 
+    # In turns, a device waits for all others, so none of them is the last.
     if clock.steps and len(clock.devices) > 1 and clock.waits != "turns":
         stragglers = int(np.count_nonzero(clock.devices.last))
         devices = pluralize(len(clock.devices), "device")
@@ -183,6 +177,7 @@ def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
     received = format_quantity(totals["received_bytes"], "B")
     yield "sent", f"{sent} up, {received} down, by all devices"
     yield "devices' work", format_quantity(totals["macs"], "MAC")
+    # Without joules_per_mac, the sum would be that of the radios alone.
     if clock.schedule.fleet.joules_per_mac is None:
         yield "energy", NO_ENERGY
     else:
@@ -203,11 +198,12 @@ def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
         )
 
 
-def _planned(clock: ClockRun) -> Iterator[tuple[str, str]]:
+def _compare_with_plan(clock: ClockRun) -> Iterator[tuple[str, str]]:
     """Yield the planned latency of a round, and how the rounds compare with it."""
     content = _describe_round(clock)
     mean_s = clock.planned_mean_latency_s
     expected_s = clock.planned_expected_latency_s
+    # Only the rounds of SFL are what a plan is for.
     if mean_s is None:
         yield (
             "planned",
@@ -235,6 +231,7 @@ def _planned(clock: ClockRun) -> Iterator[tuple[str, str]]:
 
 def _compare(clock: ClockRun, expected_s: float) -> str:
     """Return how much longer the rounds took than planned, with two standard errors."""
+    # Compare as printed: a difference that rounds to zero is none.
     difference = format_percent(abs(clock.latency_mean_s / expected_s - 1))
     if difference == format_percent(0):
         return "these rounds took as long"
@@ -274,5 +271,4 @@ def plot_clock(clock: ClockRun) -> Figure:
         planned = ("planned mean", clock.planned_expected_latency_s)
     elif clock.planned_mean_latency_s is not None:
         planned = ("planned mean of the slowest", clock.planned_mean_latency_s)
-    names = () if fleet.name is None else fleet.name
-    return draw_clock(clock.latency_s, planned, shares, caption, names)
+    return draw_clock(clock.latency_s, planned, shares, caption, fleet.name or ())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 def require_data_set(options: Mapping[str, object]) -> None:
     """Reject options about one data set if none is named."""
+    # The list of all data sets takes no options; ignoring one would look like an answer.
     for key, value in options.items():
         if value is not None:
             option = f"--{key.replace('_', '-')}"

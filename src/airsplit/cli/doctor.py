@@ -48,7 +48,16 @@ def doctor(data: DataFolder = None, as_json: AsJson = False) -> None:
     if as_json:
         print(format_json([asdict(finding) for finding in findings]))
     else:
-        _print_table(findings)
+        from rich.text import Text
+
+        from airsplit.cli.tables import make_table
+
+        table = make_table("part", "state", "says", words=("part", "state"), prose=("says",))
+        for finding in findings:
+            state = Text(finding.state, style=STYLES[finding.state])
+            table.add_row(finding.part, state, finding.says)
+        print_parts(table)
+
     if any(finding.state == "broken" for finding in findings):
         raise typer.Exit(BROKEN)
 
@@ -66,18 +75,6 @@ class Finding:
     says: str
 
 
-def _print_table(findings: list[Finding]) -> None:
-    from rich.text import Text
-
-    from airsplit.cli.tables import make_table
-
-    table = make_table("part", "state", "says", words=("part", "state"), prose=("says",))
-    for finding in findings:
-        state = Text(finding.state, style=STYLES[finding.state])
-        table.add_row(finding.part, state, finding.says)
-    print_parts(table)
-
-
 def examine(
     data: str | os.PathLike[str] | None = None, runs: str | os.PathLike[str] = RUNS
 ) -> list[Finding]:
@@ -88,29 +85,30 @@ def examine(
         runs: Folder of the run folders.
     """
     checks: dict[str, Callable[[], Finding | str]] = {
-        "airsplit": _check_versions,
-        "planner": _check_planner,
-        "torch": _check_torch,
-        "GPU": _check_gpu,
-        "network": partial(_check_extra, "network"),
-        "dashboard": partial(_check_extra, "dashboard"),
+        "airsplit": check_versions,
+        "planner": check_planner,
+        "torch": check_torch,
+        "GPU": check_gpu,
+        "network": partial(check_extra, "network"),
+        "dashboard": partial(check_extra, "dashboard"),
     }
     for name in IMAGE_SETS:
-        checks[name] = partial(_check_data_set, name, data)
+        checks[name] = partial(check_data_set, name, data)
     # Find the data folder inside the check, as even that can fail.
-    checks["data folder"] = lambda: _check_folder(
+    checks["data folder"] = lambda: check_folder(
         "data folder", find_data_folder(data), "choose another with --data or AIRSPLIT_DATA"
     )
-    checks["runs"] = lambda: _check_folder(
+    checks["runs"] = lambda: check_folder(
         "runs", Path(runs), "change to another folder, or choose one with --out"
     )
     return [_run_check(part, check) for part, check in checks.items()]
 
 
 def _run_check(part: str, check: Callable[[], Finding | str]) -> Finding:
-    """Run a check; any error is a finding, as a diagnosis must survive whatever is wrong."""
+    """Run a check; an error means that the part is broken."""
     try:
         result = check()
+    # A broken installation may raise anything, and a diagnosis must survive it.
     except Exception as error:
         return Finding(part, "broken", error_line(error))
     if isinstance(result, Finding):
@@ -118,7 +116,8 @@ def _run_check(part: str, check: Callable[[], Finding | str]) -> Finding:
     return Finding(part, "works", result)
 
 
-def _check_versions() -> str:
+def check_versions() -> str:
+    """Report the versions, the processor and the memory."""
     version = f"Python {platform.python_version()}"
     if sys.version_info[:2] != TESTED_PYTHON:
         version += f" (tested with {'.'.join(map(str, TESTED_PYTHON))})"
@@ -129,7 +128,8 @@ def _check_versions() -> str:
     return ", ".join(parts)
 
 
-def _check_planner() -> str:
+def check_planner() -> str:
+    """Plan a preset."""
     from airsplit.cli.scenario_plans import plan_scenario
     from airsplit.scenario.scenario import Scenario
 
@@ -140,7 +140,8 @@ def _check_planner() -> str:
     )
 
 
-def _check_torch() -> Finding | str:
+def check_torch() -> Finding | str:
+    """Cut a small model, and compare it with the uncut one."""
     import torch
     from torch import nn
 
@@ -148,6 +149,7 @@ def _check_torch() -> Finding | str:
 
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
     images = torch.ones(2, 1, 8, 8)
+    # The promise that everything else rests on: a cut changes no result, not even in its last bit.
     front, back = cut(model, 2, input_shape=(1, 8, 8))
     if not torch.equal(back(*front(images)), model(images)):
         return Finding(
@@ -157,7 +159,8 @@ def _check_torch() -> Finding | str:
     return f"{torch.__version__}, {threads} threads; a cut model equals the uncut one"
 
 
-def _check_gpu() -> Finding | str:
+def check_gpu() -> Finding | str:
+    """Compute something on the GPU, if there is one."""
     import torch
 
     if not torch.cuda.is_available():
@@ -166,6 +169,7 @@ def _check_gpu() -> Finding | str:
             reason = "this torch is built without CUDA"
         return Finding("GPU", "absent", f"{reason}; training runs on the CPU")
 
+    # A driver that does not match torch is found out only by computing something.
     ones = torch.ones(64, 64, device="cuda")
     if float((ones @ ones).sum()) != 64.0**3:
         return Finding("GPU", "broken", "it computes a wrong matrix product")
@@ -173,7 +177,7 @@ def _check_gpu() -> Finding | str:
     return "; ".join(f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in devices)
 
 
-def _check_extra(name: str) -> Finding | str:
+def check_extra(name: str) -> Finding | str:
     """Import an extra's modules and open a port, as both extras serve."""
     missing = find_missing_modules(name)
     if missing:
@@ -186,7 +190,8 @@ def _check_extra(name: str) -> Finding | str:
         return "installed, and can listen on a loopback port"
 
 
-def _check_data_set(name: str, data: str | os.PathLike[str] | None) -> Finding | str:
+def check_data_set(name: str, data: str | os.PathLike[str] | None) -> Finding | str:
+    """Look for the files of a data set."""
     if find_missing_files(name, data):
         folder = _abbreviate_home(find_data_folder(data))
         return Finding(name, "absent", f"not in {folder}: airsplit data {name}")
@@ -201,9 +206,10 @@ def _abbreviate_home(folder: Path) -> str:
     return str(folder)
 
 
-def _check_folder(part: str, folder: Path, remedy: str) -> Finding | str:
+def check_folder(part: str, folder: Path, remedy: str) -> Finding | str:
     """Check that a folder can be written to, or created."""
     target = folder.absolute()
+    # A folder that does not exist yet is created inside its nearest parent.
     existing = next(path for path in (target, *target.parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):

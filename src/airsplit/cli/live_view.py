@@ -1,4 +1,4 @@
-"""What a server or a device shows while it works: a live table, plain lines, or JSON events."""
+"""Live output of a server and of a device: a table, plain lines, or JSON events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from airsplit.runs.summary import summarize_run
 if TYPE_CHECKING:
     from airsplit.network.server.serve import Serving
 
-# Lines for the events of a server; other events get none.
+# Lines for the events of a server; other events get none. The names of the events are part of
+# the JSON output, so they stay as they are.
 SERVER_LINES = {
     "connected": "{device} connected",
     "arrived": "{device} has arrived, with {samples} samples",
@@ -83,6 +84,7 @@ def describe_event(event: str, details: dict[str, Any], lines: dict[str, str]) -
     """
     if event not in lines:
         return None
+    # A connection that is rejected before it identifies itself has no name.
     return lines[event].format(**{"device": "a device"} | details)
 
 
@@ -98,6 +100,7 @@ class LiveView:
         self._progress: ProgressView | None = None
         self._rounds = 0
         self._metric = Metric()
+        # The live table covers the terminal, so the last lines are drawn below it.
         self._recent_lines: list[str] = []
         self._reported_s = time.monotonic()
 
@@ -145,6 +148,7 @@ class LiveView:
             self._is_live = True
             with Live(
                 console=console,
+                # A function, as the devices' states change between two rounds, too.
                 transient=True,
                 refresh_per_second=4,
                 get_renderable=lambda: self._render(serving),
@@ -178,6 +182,7 @@ class LiveView:
 
         def log() -> None:
             while not is_over.wait(min(LOG_INTERVAL_S, 1.0)):
+                # A log that stays silent looks like a server that hangs.
                 if time.monotonic() - self._reported_s >= LOG_INTERVAL_S:
                     # Before the lock: the server holds its own lock while it reports events.
                     text = describe_progress(serving.server.state())

@@ -102,13 +102,14 @@ def serve(
         settings.append("training.fast_paths=false")
     if replan:
         settings.append("network.replan=true")
-    folder = choose_run_folder(scenario, resume=resume) if out is None else out
+    folder = out or choose_run_folder(scenario, resume=resume)
     run = RunFolder(folder)
     earlier = run.read_changes() if resume and run.has_rounds else {}
     chosen, changes = load_resumable_scenario(
         scenario, settings, earlier, folder, trust_run=trust_run
     )
 
+    # Mistakes on the command line come first: the server then builds the model.
     security = Security(identity, certificate, key, authority, insecure)
     security.require_safe(listen)
     credentials = None
@@ -133,6 +134,7 @@ def serve(
             admission=admission,
             tell=view.on_event,
         )
+        # Only now that the server holds the folder's lock and has accepted what is in it.
         run.write_changes(changes)
         _train(serving, view, folder)
     view.finish(folder)
@@ -300,7 +302,8 @@ def join(
     credentials = security.load_channel_credentials(address)
     if name is None:
         # With TLS, the server takes the name from the certificate.
-        name = _get_host_name() if credentials is None else ""
+        name = "" if credentials is not None else _get_host_name()
+    # "refuse" and "allow" are words; anything else is a list of inputs.
     allowed: str | list[str] = raw_inputs
     if raw_inputs not in RAW_INPUTS:
         allowed = [part.strip() for part in raw_inputs.split(",")]
@@ -383,13 +386,19 @@ def probe(
         security = Security(identity, certificate, key, authority, insecure)
         credentials = security.load_channel_credentials(link)
 
+    # Load torch only after the certificates were found to be in order.
+    from airsplit.network.client.stream import measure_link
+    from airsplit.network.wire.transport import ask_probe
     from airsplit.training.setup import replica_of
 
     with redirect_prints():
         replica, profile = replica_of(chosen)
     batch_size = chosen.training.batch_size
     measured = measure_compute(replica, profile, batch_size=batch_size, seconds=seconds)
-    rates = {} if link is None else _measure_link(link, credentials)
+    rates = {}
+    if link is not None:
+        with _connect(link, credentials) as channel:
+            rates = measure_link(lambda probe: ask_probe(channel, probe.frame(), PROBE_TIMEOUT_S))
 
     if as_json:
         document = json.loads(measured.to_json()) | {"yardstick": measured.yardstick}
@@ -401,14 +410,6 @@ def probe(
     print_parts(*probe_report(measured, profile, batch_size, rates))
 
 
-def _measure_link(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, float]:
-    from airsplit.network.client.stream import measure_link
-    from airsplit.network.wire.transport import ask_probe
-
-    with _connect(address, credentials) as channel:
-        return measure_link(lambda probe: ask_probe(channel, probe.frame(), PROBE_TIMEOUT_S))
-
-
 @contextmanager
 def _connect(address: str, credentials: grpc.ChannelCredentials | None) -> Iterator[grpc.Channel]:
     """Connect to a server; a broken connection becomes an error of ours."""
@@ -417,6 +418,7 @@ def _connect(address: str, credentials: grpc.ChannelCredentials | None) -> Itera
     from airsplit.network.client.stream import told
     from airsplit.network.wire.transport import connect
 
+    # gRPC connects at the first call, so that is where an unreachable server shows.
     channel = connect(address, credentials)
     try:
         yield channel
@@ -462,6 +464,7 @@ def status(
 
 
 def _parse_state(text: str) -> dict[str, Any]:
+    # Any gRPC server may listen at that address.
     try:
         state = parse_json(text, "state")
     except FileProblem:

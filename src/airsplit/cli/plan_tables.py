@@ -117,6 +117,7 @@ def device_table(planned: ScenarioPlan) -> Table:
 def quantile_table(plan: Plan) -> Table:
     """Return quantiles of shares and times over a large fleet."""
     levels = list(QUANTILES.values())
+    # Digits that count, as a share of a large fleet is far below one percent.
     shares = np.quantile(plan.shares, levels)
 
     table = make_table("", *QUANTILES, words=("",))
@@ -131,6 +132,7 @@ def split_table(planned: ScenarioPlan) -> Table:
     """Return the number of devices at each split."""
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
     table = make_table("split", "name", "devices", "of the fleet", words=("name", "of the fleet"))
+    # Splits are numbered from 1: split s runs the first s layers on the device.
     for split, count in zip(splits.tolist(), counts.tolist(), strict=True):
         share = count / len(planned.plan)
         table.add_row(
@@ -146,6 +148,7 @@ def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     plan = planned.plan
     iteration = _describe_iteration(plan)
 
+    # Both, whatever was minimized: max E is the paper's latency, E[max] what an iteration takes.
     mean_s = format_seconds(plan.mean_latency_s)
     expected_s = format_seconds(plan.expected_latency_s)
     yield "slowest device", f"{mean_s} for {iteration}: largest mean, max E"
@@ -212,6 +215,7 @@ def _describe_averaging(planned: ScenarioPlan) -> str:
 def warn_of_little_averaging(scenario: Scenario, averaged: int, total: int) -> str | None:
     """Return a warning if hardly any parameters are averaged, unless none are meant to be."""
     training = scenario.training
+    # Other algorithms average everything, or nothing by design.
     if training.algorithm != "sfl" or training.average_fronts_every is not None:
         return None
     if not 0 < averaged < LITTLE * total:
@@ -265,6 +269,7 @@ def _describe_memory_limit(planned: ScenarioPlan) -> str | None:
     limits = max_split if isinstance(max_split, tuple) else (max_split,)
     allowed = [profile.resolve_max_split(limit, raw_inputs) for limit in limits]
 
+    # A device may be limited by its own max_split, or by the one of all.
     limited = np.flatnonzero(deepest < np.array(allowed)).tolist()
     if not limited:
         return None
@@ -332,6 +337,7 @@ def _describe_splits(planned: ScenarioPlan) -> str:
         f"{planned.profile.names[split - 1]} ×{count:,}"
         for split, count in zip(splits.tolist(), counts.tolist(), strict=True)
     ]
+    # More would wrap in most terminals; the table of splits has them all.
     if len(used) <= 4:
         return ", ".join(used)
     return f"{len(used)}, from {used[0]} to {used[-1]}"

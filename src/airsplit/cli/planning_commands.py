@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from airsplit.core.files import write_text
 from airsplit.core.plugins import require_choice_or_path
 from airsplit.models.zoo.registry import list_models
 from airsplit.planning.methods import METHODS
+
+if TYPE_CHECKING:
+    from airsplit.models.splits import IllegalSplit
 
 # Progress is reported only if a simulation takes longer than this, in seconds.
 QUIET_S = 2.0
@@ -69,7 +72,11 @@ def profile(
       airsplit profile vgg16 --plot vgg16.svg --json > vgg16.json
     """
     argument = parse_model(model, input or [], model_arg or [])
-    counted, illegal_splits = argument.explain() if explain else (argument.profile(), [])
+    illegal_splits: list[IllegalSplit] = []
+    if explain:
+        counted, illegal_splits = argument.explain()
+    else:
+        counted = argument.profile()
 
     if plot is not None:
         from airsplit.plots.profile import draw_profile
@@ -176,6 +183,7 @@ def clock(
       airsplit clock my.toml --set training.dropout_probability=0.1
       airsplit clock paper-alexnet --set fleet.devices=1000000
     """
+    # Before the imports below: they take longer than to see this mistake.
     if rounds is not None:
         require_integer("--rounds", rounds, low=1)
     from airsplit.cli.clock_tables import clock_report, plot_clock, warn_of_short_devices

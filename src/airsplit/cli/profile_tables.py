@@ -62,6 +62,7 @@ def profile_report(profile: Profile, width: int) -> list[Text | Table]:
     ends = _find_block_ends(profile.names) if is_long else set()
     for row, cells in enumerate(zip(splits, names, *columns.values(), strict=True)):
         table.add_row(*cells, end_section=row in ends)
+    # At the end of a long table, its headings are out of sight.
     table.show_footer = is_long
     for column in table.columns:
         column.footer = column.header
@@ -77,6 +78,7 @@ def _sent_input_notes(profile: Profile) -> Iterator[str]:
             "Raw inputs would be sent unchanged; plans leave out such splits, unless "
             "model.raw_inputs lets these inputs travel"
         )
+    # Each input once, in the order in which splits send them.
     others = list(dict.fromkeys(chain(*profile.other_inputs)))
     if others:
         verb = "cross" if len(others) > 1 else "crosses"
@@ -135,6 +137,7 @@ def _format_columns(profile: Profile) -> dict[str, list[str]]:
     columns["memory"] = _format_quantities(profile.device_memory_bytes(1), "B")
     if any(profile.raw_inputs):
         columns[RAW] = [", ".join(names) for names in profile.raw_inputs]
+    # Without bars for now: they get the room that all other columns leave.
     columns[WORK] = _format_work(profile, 0)
     return columns
 
@@ -242,6 +245,7 @@ def _reasons_table(refusals: Sequence[RefusalLike]) -> Table:
 
 def _group_by_reason(refusals: Sequence[RefusalLike]) -> Iterator[tuple[str, str]]:
     """Yield the layers of each reason, and the reason."""
+    # Consecutive layers with the same reason; a reason may come back later in the model.
     runs = [
         (reason, [refusal.name for refusal in run])
         for reason, run in groupby(refusals, key=lambda refusal: refusal.reason)

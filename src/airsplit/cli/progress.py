@@ -50,6 +50,8 @@ class ProgressReporter:
         start_s = time.monotonic()
         with self._live or nullcontext():
             for trained, record in enumerate(records, start=1):
+                # The mean over all rounds of this process: single rounds vary with stragglers,
+                # and a resumed run has no times of earlier ones.
                 round_s = (time.monotonic() - start_s) / trained
                 self._left_s = round_s * (self._rounds - record.round)
                 self._add(record, is_end=trained == 1 or record.round == self._rounds)

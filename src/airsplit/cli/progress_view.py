@@ -46,6 +46,7 @@ class ProgressView:
         self._last = record
         self.current = ""
         score = self._metric.of(record)
+        # Not every round is evaluated, and some are finished by no device.
         if score is not None:
             self._scores.append(score)
         if record.train_loss is not None:
@@ -85,6 +86,7 @@ class ProgressView:
         if not self._metric.is_accuracy:
             low = min(self._scores)
             high = max(self._scores)
+        # The name of a custom metric may be too long to be a label.
         name = self._metric.name if len(self._metric.name) < LABEL else "metric"
         line = sparkline(self._scores, low, high)
         return Text(f"{name:{LABEL}}{line:{WIDTH}}  {self._metric.show(self._scores[-1])}")

@@ -37,6 +37,7 @@ def plan_scenario(scenario: Scenario) -> ScenarioPlan:
 
 def plan_with_every_method(scenario: Scenario, note: Callable[[str], None]) -> list[ScenarioPlan]:
     """Plan with each method that can plan the scenario, and with "fixed" if it names a split."""
+    # Once for all methods: counting a user's model may take longer than planning.
     profile = _get_profile(scenario)
     fleet = scenario.make_fleet()
 

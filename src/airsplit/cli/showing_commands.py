@@ -106,6 +106,7 @@ def figures(
     require_choice("--scale", scale, SCALES)
     from airsplit.paper.figures import FIGURES, draw
 
+    # Check all numbers before the first figure is drawn, which may take a while.
     known = {str(number): number for number in FIGURES}
     for number in numbers or []:
         if number not in known:

@@ -1,4 +1,4 @@
-"""How a command ends when it is asked to, whatever signal dispositions it has inherited.
+"""Ending a command by a signal, whatever signal dispositions it has inherited.
 
 A shell without job control starts background jobs with SIGINT ignored, and a parent may ignore
 SIGTERM. A new process inherits both, so a command sets the handlers that it relies on.
@@ -23,7 +23,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 @dataclass
 class Interruption:
-    """What interrupts a command, as its exit code."""
+    """The exit code of the signal that interrupted a command."""
 
     exit_code: int = INTERRUPTED
 

@@ -30,6 +30,7 @@ class ClaimLike(Protocol):
 
 def make_console() -> Console:
     """Return a console for stdout: as wide as the terminal, or plain and wide without one."""
+    # No markup: names of models and devices are the user's, and may contain brackets.
     width = None if sys.stdout.isatty() else PLAIN_WIDTH
     return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 

@@ -95,6 +95,7 @@ def run(
         )
 
         # Only the first process keeps the run folder; the output of the others is discarded.
+        # simulate_among has rejected the folder by now if it contains another run.
         if ranks.is_first:
             RunFolder(folder).write_changes(changes)
             # The notes read the run folder, which may be damaged: fail before anything is printed.
@@ -103,6 +104,7 @@ def run(
             for text in notes:
                 note(f"note: {text}")
         try:
+            # Training happens as the records are consumed; each is on disk when it arrives.
             with write_reports_on_exit(folder) if ranks.is_first else nullcontext():
                 for _ in reporter.follow(records):
                     pass
@@ -134,6 +136,7 @@ def _agree_on_folder(
             if resume and RunFolder(folder).has_rounds:
                 earlier = RunFolder(folder).read_changes()
             ranks.remember(key, str(folder))
+    # Only the first process can see the run folder.
     return folder, json.loads(ranks.told(json.dumps(earlier)))
 
 
@@ -210,7 +213,7 @@ def compare(
     from airsplit.runs.folder import RunFolder
     from airsplit.simulation.compare import compare as compare_algorithms
 
-    folder = RUNS / f"{Path(scenario).stem}-compared" if out is None else out
+    folder = out or RUNS / f"{Path(scenario).stem}-compared"
     run_folder = RunFolder(folder)
     earlier = run_folder.read_changes() if resume else {}
     chosen, changes = load_resumable_scenario(scenario, set, earlier, folder, trust_run=trust_run)
@@ -218,6 +221,7 @@ def compare(
     if resume or not any(folder.glob("*/rounds.jsonl")):
         run_folder.write_changes(changes)
 
+    # The default of the library is all algorithms.
     options: dict[str, Any] = {}
     if algorithms is not None:
         options["algorithms"] = split_names(algorithms)
@@ -239,11 +243,13 @@ def compare(
         raise
 
     write_comparison(comparison, folder)
+    # A comparison in which all diverged has no metric to plot.
     if comparison.has_metric:
         caption = comparison.describe("lines are means, bands ranges")
         picture = draw_metric(comparison.finished, comparison.target, caption)
         for suffix in ("png", "svg"):
             save_picture(picture, folder / f"compared.{suffix}")
+    # A run that diverges does not end the comparison, so say here why it did.
     for algorithm, divergences in comparison.diverged.items():
         for seed, divergence in divergences.items():
             note(f"{algorithm}, seed {seed}: {divergence.why}")
