@@ -292,7 +292,7 @@ def test_no_report_is_attempted_before_a_run_starts(run: Run, file: Path, tmp_pa
     _, _, err = run(
         "serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run", "--wait", 0.1
     )
-    assert "report" not in err
+    assert "warning" not in err
 
 
 def test_join_takes_part_until_the_end(run: Run, scenario: Scenario, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.record import RoundRecord
-from airsplit.scenario.presets import list_presets, preset
+from airsplit.scenario.presets import list_presets, read_preset
 from airsplit.scenario.scenario import Scenario
 
 
@@ -17,7 +17,7 @@ def test_presets_lists_them_with_a_line_each(run):
 
 
 def test_presets_prints_one_as_toml_verbatim(run):
-    assert run("presets", "paper-alexnet") == (0, preset("paper-alexnet"), "")
+    assert run("presets", "paper-alexnet") == (0, read_preset("paper-alexnet"), "")
 
 
 def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
