@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium, driven by Playwright.  Every page must be free of errors on its console."""
+"""A browser for tests: Chromium, driven by Playwright. No page may write errors to its console."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ OPTIONS = (
     "--disable-sync",
     "--no-first-run",
 )
-MISTAKES = "status of 422"  # Chromium notes down every answer that says so
+# Chromium logs every response with this status, which pages show as a user's mistake.
+MISTAKES = "status of 422"
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium")
-    assert found is not None, "Chromium is missing; make test-browser installs it"
+    executable = shutil.which("chromium")
+    assert executable is not None, "Chromium is missing; make test-browser installs it"
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=found, args=list(OPTIONS))
-        yield made
-        made.close()
+        browser = playwright.chromium.launch(executable_path=executable, args=list(OPTIONS))
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page of 1280 pixels in an empty profile; at the end nothing may be on its console."""
+    """A page 1280 pixels wide in an empty profile."""
     yield from _pages(browser, width=1280)
 
 
@@ -53,22 +54,23 @@ def any_width(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page
 def _pages(browser: Browser, *, width: int) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": width, "height": 900})
     context.set_default_timeout(15_000)
-    made, complaints = context.new_page(), list[str]()
-    made.on(
+    page = context.new_page()
+    complaints = list[str]()
+    page.on(
         "console",
         lambda message: (
             complaints.append(message.text) if message.type in ("error", "warning") else None
         ),
     )
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    yield made
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
     context.close()
-    assert [said for said in complaints if MISTAKES not in said] == []
+    assert [text for text in complaints if MISTAKES not in text] == []
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs that are finished; tests add to them at their own peril."""
+    """Return a folder with two finished runs. All tests share it, so none may change it."""
     root = tmp_path_factory.mktemp("runs")
     a_run(root / "first", [a_record(n) for n in range(1, 5)])
     a_run(
@@ -79,5 +81,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dashboard(runs: Path) -> Iterator[Dashboard]:
-    with a_dashboard(runs) as made:
-        yield made
+    with a_dashboard(runs) as dashboard:
+        yield dashboard

@@ -1,4 +1,4 @@
-"""The playground in a browser: sliders change the plan, mistakes are shown where they are, and a keyboard is enough."""
+"""The playground in a browser: sliders, files and their errors, and use by keyboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def play(page: Page, dashboard: Dashboard) -> Page:
     return page
 
 
-def test_it_paints_within_a_second(page: Page, dashboard: Dashboard) -> None:
+def test_the_page_paints_within_a_second(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address)
     expect(page.locator("#said")).to_contain_text("devices cut the model")
     painted = page.evaluate(
@@ -45,20 +45,21 @@ def test_a_slider_changes_the_plan_and_the_address(play: Page) -> None:
     )
 
 
-def test_the_address_brings_a_view_back(play: Page) -> None:
+def test_the_address_restores_the_settings(play: Page) -> None:
     play.locator("#bandwidth").focus()
     play.keyboard.press("Home")
     play.locator("#method").select_option("equal")
     play.locator("#model").select_option("alexnet")
     expect(play.locator("#said")).to_contain_text("all after fc6")
-    address, said = play.url, play.locator("#said").inner_text()
+    address = play.url
+    sentences = play.locator("#said").inner_text()
     play.goto("about:blank")
     play.goto(address)
-    expect(play.locator("#said")).to_have_text(said)
+    expect(play.locator("#said")).to_have_text(sentences)
     assert play.locator("#method").input_value() == "equal"
 
 
-def test_a_device_is_chosen_by_a_click_and_explained(play: Page) -> None:
+def test_a_click_selects_a_device_and_explains_its_cut(play: Page) -> None:
     area = play.locator("#cuts")
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
@@ -71,29 +72,27 @@ def test_a_device_is_chosen_by_a_click_and_explained(play: Page) -> None:
     expect(play.locator("#device")).to_be_hidden()
 
 
-def test_a_device_that_is_chosen_is_explained_by_the_plan_itself(
-    page: Page, dashboard: Dashboard
-) -> None:
-    asked: list[str] = []
+def test_a_selected_device_takes_no_request_of_its_own(page: Page, dashboard: Dashboard) -> None:
+    requests: list[str] = []
     page.on(
-        "request", lambda request: asked.append(request.url) if "/api/" in request.url else None
+        "request", lambda request: requests.append(request.url) if "/api/" in request.url else None
     )
     page.goto(dashboard.address + "?device=3")
     expect(page.locator("#device-name")).to_contain_text("Why device 3")
     expect(page.locator("#rounds")).to_have_attribute(
         "aria-label", re.compile("expected-max: .* s")
     )
-    assert [url.rpartition("/")[2] for url in asked] == ["choices", "plan"]
+    assert [url.rpartition("/")[2] for url in requests] == ["choices", "plan"]
     page.locator("#devices").focus()
     page.keyboard.press("Home")
     expect(page.locator("#said")).to_contain_text("1 device")
     expect(page.locator("#device")).to_be_hidden()
 
 
-def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(
+def test_the_deepest_cut_of_a_profile_leaves_parameters_to_average(
     play: Page, tmp_path: Path
 ) -> None:
-    """Where the last layers have no parameters, the deepest cut is before the last one that has."""
+    # The last two layers have none, so the deepest cut is before the one ahead of them.
     known = json.loads(load_shipped_profile("alexnet").to_json())
     rows = len(known["names"])
     known["parameters"] = [*known["parameters"][: rows - 3], 7, 0, 0]
@@ -111,7 +110,7 @@ def test_the_deepest_cut_of_a_profile_leaves_something_to_be_averaged(
     )
 
 
-def test_a_keyboard_is_enough(play: Page) -> None:
+def test_the_page_can_be_used_by_keyboard(play: Page) -> None:
     play.locator("body").press("Tab")
     assert play.evaluate("() => document.activeElement.textContent") == "To the plan"
     reached = set()
@@ -130,7 +129,7 @@ def test_a_keyboard_is_enough(play: Page) -> None:
         "csv",
         "order",
     } <= reached
-    play.locator("summary", has_text="The same as a table").focus()
+    play.locator("summary", has_text="All devices as a table").focus()
     play.keyboard.press("Enter")
     play.keyboard.press("Tab")
     play.keyboard.press("Tab")
@@ -138,9 +137,7 @@ def test_a_keyboard_is_enough(play: Page) -> None:
     expect(play.locator("#device-name")).to_be_focused()
 
 
-def test_a_csv_is_planned_for_and_a_bad_row_is_shown_with_its_error(
-    play: Page, tmp_path: Path
-) -> None:
+def test_a_csv_is_used_and_a_bad_row_is_shown_with_its_error(play: Page, tmp_path: Path) -> None:
     bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
     bad.write_text(CSV.format(pace="-3"))
     good.write_text(CSV.format(pace="2e-10"))
@@ -152,29 +149,30 @@ def test_a_csv_is_planned_for_and_a_bad_row_is_shown_with_its_error(
     play.locator("#csv").set_input_files(good)
     expect(play.locator("#said")).to_contain_text("2 devices cut the model")
     expect(play.locator("#csv-rows .bad")).to_have_count(0)
-    play.get_by_role("button", name="Back to drawn devices").click()
+    play.get_by_role("button", name="Back to sampled devices").click()
     expect(play.locator("#said")).to_contain_text("20 devices")
 
 
 def test_a_csv_can_be_dropped(play: Page) -> None:
     play.evaluate(
         """(text) => {
-          const held = new DataTransfer();
-          held.items.add(new File([text], "fleet.csv", { type: "text/csv" }));
-          document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: held, bubbles: true, cancelable: true }));
+          const dataTransfer = new DataTransfer();
+          dataTransfer.items.add(new File([text], "fleet.csv", { type: "text/csv" }));
+          const options = { dataTransfer, bubbles: true, cancelable: true };
+          document.getElementById("drop").dispatchEvent(new DragEvent("drop", options));
         }""",
         CSV.format(pace="2e-10"),
     )
     expect(play.locator("#said")).to_contain_text("2 devices cut the model")
 
 
-def test_what_is_wrong_with_a_file_is_said_beside_it(play: Page, tmp_path: Path) -> None:
+def test_an_error_in_a_file_is_shown_beside_it(play: Page, tmp_path: Path) -> None:
     file = tmp_path / "wrong"
     file.write_text("speed\n3\n")
     play.locator("#csv").set_input_files(file)
     expect(play.locator("#csv-error")).to_contain_text("speed")
     expect(play.locator("#csv-rows")).to_be_empty()
-    play.get_by_role("button", name="Back to drawn devices").click()
+    play.get_by_role("button", name="Back to sampled devices").click()
     expect(play.locator("#csv-error")).to_be_empty()
     expect(play.locator("#csv")).to_be_focused()
     file.write_text('{"names": ["a", "b"], "parameters": [1, 1]}')
@@ -196,7 +194,7 @@ def test_what_is_wrong_with_a_file_is_said_beside_it(play: Page, tmp_path: Path)
         "?model=constructor",
     ],
 )
-def test_an_address_that_makes_no_sense_is_made_sense_of(
+def test_invalid_addresses_fall_back_to_valid_settings(
     page: Page, dashboard: Dashboard, address: str
 ) -> None:
     page.goto(dashboard.address + address)
@@ -217,19 +215,19 @@ def test_names_from_a_csv_are_text(play: Page, tmp_path: Path) -> None:
     file = tmp_path / "fleet.csv"
     file.write_text(CSV.format(pace="2e-10").replace("phone", "<img src=x onerror=alert(1)>"))
     play.locator("#csv").set_input_files(file)
-    play.locator("summary", has_text="The same as a table").click()
+    play.locator("summary", has_text="All devices as a table").click()
     expect(play.locator("#devices-table")).to_contain_text("<img src=x")
     expect(play.locator("#devices-table img")).to_have_count(0)
 
 
-def test_what_is_exported_is_a_scenario(play: Page) -> None:
+def test_the_exported_file_is_a_scenario(play: Page) -> None:
     address = play.locator("#download").get_attribute("href") or ""
     scenario = tomllib.loads(unquote(address.partition(",")[2]))
     assert scenario["fleet"]["devices"] == 20
     assert scenario["model"]["name"] == "vgg16"
 
 
-def test_nothing_sticks_out_at_any_width(any_width: Page, dashboard: Dashboard) -> None:
+def test_no_page_scrolls_sideways_at_any_width(any_width: Page, dashboard: Dashboard) -> None:
     for path in ("", "?device=3", "runs"):
         any_width.goto(dashboard.address + path)
         any_width.wait_for_load_state()
@@ -239,9 +237,7 @@ def test_nothing_sticks_out_at_any_width(any_width: Page, dashboard: Dashboard) 
         )
 
 
-def test_the_chosen_text_of_a_menu_is_shown_whole_however_long_it_is(
-    any_width: Page, dashboard: Dashboard
-) -> None:
+def test_a_menu_shows_its_whole_text_at_any_width(any_width: Page, dashboard: Dashboard) -> None:
     any_width.goto(dashboard.address)
     expect(any_width.locator("#said")).to_contain_text("20 devices")
     for name in ("model", "method", "order"):
@@ -260,12 +256,13 @@ def test_the_chosen_text_of_a_menu_is_shown_whole_however_long_it_is(
 
 IS_WHOLE = """(text) => {
   const inner = text.getBoundingClientRect(), outer = text.parentElement.getBoundingClientRect();
-  return inner.left >= outer.left && inner.right <= outer.right && inner.top >= outer.top && inner.bottom <= outer.bottom
+  return inner.left >= outer.left && inner.right <= outer.right
+    && inner.top >= outer.top && inner.bottom <= outer.bottom
     && outer.right <= document.documentElement.clientWidth;
 }"""
 
 
-def test_every_text_in_a_chart_is_whole_at_any_width(
+def test_no_text_in_a_chart_is_cut_off_at_any_width(
     any_width: Page, dashboard: Dashboard, tmp_path: Path
 ) -> None:
     file = tmp_path / "fleet.csv"
@@ -285,25 +282,28 @@ def test_every_text_in_a_chart_is_whole_at_any_width(
     assert any_width.evaluate(TEXTS_CUT_OFF) == []
 
 
+# Texts that reach beyond the edge of their chart, or were shortened.
 TEXTS_CUT_OFF = """async () => {
-  const { chartOf } = await import("/static/common.js"), found = [];
+  const { chartOf } = await import("/static/common.js"), cutOff = [];
   for (const id of ["cuts", "times", "shares", "rounds", "device-cuts"]) {
     const chart = chartOf(id);
-    if (!chart || document.getElementById("device").contains(chart.getDom()) && document.getElementById("device").hidden) continue;
+    const device = document.getElementById("device");
+    if (!chart || device.hidden && device.contains(chart.getDom())) continue;
     for (const part of chart.getZr().storage.getDisplayList(true)) {
       if (part.type !== "tspan" || part.invisible) continue;
       const box = part.getBoundingRect().clone();
       if (part.transform) box.applyTransform(part.transform);
-      const inside = box.x >= -1 && box.y >= -1 && box.x + box.width <= chart.getWidth() + 1 && box.y + box.height <= chart.getHeight() + 1;
-      if (!inside || part.style.text.includes("...")) found.push([id, part.style.text]);
+      const inside = box.x >= -1 && box.y >= -1
+        && box.x + box.width <= chart.getWidth() + 1
+        && box.y + box.height <= chart.getHeight() + 1;
+      if (!inside || part.style.text.includes("...")) cutOff.push([id, part.style.text]);
     }
   }
-  return found;
+  return cutOff;
 }"""
-"""Texts that reach beyond the edge of their chart, or were shortened."""
 
 
-def test_the_axes_of_charts_have_their_units(page: Page, dashboard: Dashboard) -> None:
+def test_the_axes_of_charts_are_named(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "?device=3")
     expect(page.locator("#rounds")).to_have_attribute(
         "aria-label", re.compile("expected-max: .* s")
@@ -328,8 +328,7 @@ AXES = """async () => {
 }"""
 
 
-def test_rounds_that_are_far_apart_are_points_and_no_bars(page: Page, dashboard: Dashboard) -> None:
-    """A bar on a logarithmic axis has a length that means nothing."""
+def test_rounds_far_apart_are_points_instead_of_bars(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "?model=vit&devices=40&distance=2000&method=random")
     expect(page.locator("#rounds")).to_have_attribute(
         "aria-label", re.compile("expected-max: .* s")
@@ -340,9 +339,7 @@ def test_rounds_that_are_far_apart_are_points_and_no_bars(page: Page, dashboard:
     assert (option["xAxis"][0]["type"], option["series"][0]["type"]) == ("log", "scatter")
 
 
-def test_a_cut_that_takes_longer_than_the_chart_is_high_is_marked(
-    page: Page, dashboard: Dashboard
-) -> None:
+def test_a_cut_longer_than_the_chart_is_high_is_marked(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "?device=3&limit=20")
     expect(page.locator("#device-cuts-note")).to_contain_text("longer than the chart is high")
     taken = page.locator("#device-cuts").get_attribute("aria-label") or ""

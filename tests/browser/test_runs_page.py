@@ -37,9 +37,7 @@ def test_runs_are_listed_and_compared(page: Page, dashboard: Dashboard) -> None:
     expect(page.locator("#compared tbody tr")).to_have_count(2)
 
 
-def test_a_run_that_diverged_says_so_in_the_list_and_beside_others(
-    page: Page, tmp_path: Path
-) -> None:
+def test_a_diverged_run_says_so_in_the_list_and_the_table(page: Page, tmp_path: Path) -> None:
     a_run(tmp_path / "fine", [a_record(1)])
     RunFolder(a_run(tmp_path / "bad", [a_record(1)])).write_divergence(
         Divergence(2, "the loss is not finite")
@@ -55,9 +53,7 @@ def test_a_run_that_diverged_says_so_in_the_list_and_beside_others(
         expect(page.locator("#compared tbody tr", has_text="fine")).not_to_contain_text("diverged")
 
 
-def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(
-    page: Page, dashboard: Dashboard
-) -> None:
+def test_every_line_chart_has_a_legend_with_its_lines(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "runs?run=first&run=second")
     expect(page.locator("#compared tbody tr")).to_have_count(2)
     for chart in ("accuracy", "loss", "latency"):
@@ -68,11 +64,12 @@ def test_every_chart_of_curves_has_a_legend_with_the_lines_as_they_are_drawn(
         assert strokes[0][0] != strokes[1][0]
 
 
-STROKES = "(all) => all.map((path) => [getComputedStyle(path).stroke, path.getAttribute('stroke-dasharray')])"
-"""The color and the dashes of each line."""
+# The color and the dashes of each line.
+STROKES = """(all) => all.map((path) =>
+  [getComputedStyle(path).stroke, path.getAttribute("stroke-dasharray")])"""
 
 
-def test_runs_on_different_data_have_no_target_in_common(page: Page, tmp_path: Path) -> None:
+def test_runs_on_different_data_have_no_common_target(page: Page, tmp_path: Path) -> None:
     for name, dataset, step_s in (
         ("slow", "digits", 3.0),
         ("quick", "digits", 1.0),
@@ -95,7 +92,7 @@ def test_runs_on_different_data_have_no_target_in_common(page: Page, tmp_path: P
         expect(page.locator("#targets")).to_be_empty()
 
 
-def test_a_metric_of_ones_own_is_shown_in_place_of_the_accuracy(page: Page, tmp_path: Path) -> None:
+def test_an_own_metric_takes_the_place_of_accuracy(page: Page, tmp_path: Path) -> None:
     scenario = a_scenario(training__metric="scores:error", training__metric_goal="min")
     for name, step in (("one", 0.1), ("two", 0.05)):
         records = [a_record(n, test_accuracy=None, test_metric=0.5 - step * n) for n in range(1, 5)]
@@ -135,22 +132,24 @@ def test_the_list_scrolls_by_whole_rows(
         for wheel in (0, 77, 210, 5000):
             page.locator("#all").hover()
             page.mouse.wheel(0, wheel)
-            page.wait_for_timeout(500)  # scrolling is smooth, and ends at a row
+            page.wait_for_timeout(500)  # scrolling is smooth
             seen = page.evaluate(ROWS_SEEN)
             assert seen == {"whole": 10, "cut": 0}
 
 
+# How many rows of the list are seen completely below its heading, and how many are cut.
 ROWS_SEEN = """() => {
   const place = document.getElementById("all"), box = place.getBoundingClientRect();
-  const top = box.top + place.querySelector("thead").getBoundingClientRect().height, bottom = box.top + place.clientHeight;
+  const top = box.top + place.querySelector("thead").getBoundingClientRect().height;
+  const bottom = box.top + place.clientHeight;
   const rows = [...place.querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect());
   const whole = rows.filter((row) => row.top >= top - 1 && row.bottom <= bottom + 1).length;
-  return { whole, cut: rows.filter((row) => row.bottom > top + 1 && row.top < bottom - 1).length - whole };
+  const seen = rows.filter((row) => row.bottom > top + 1 && row.top < bottom - 1).length;
+  return { whole, cut: seen - whole };
 }"""
-"""How many rows of the list are seen whole below its heading, and how many are cut."""
 
 
-def test_a_simulation_that_is_running_appears_and_grows(page: Page, tmp_path: Path) -> None:
+def test_a_running_simulation_appears_and_grows(page: Page, tmp_path: Path) -> None:
     changes = {
         "fleet.devices": 2,
         "training.rounds": 3,
@@ -172,7 +171,7 @@ def test_a_simulation_that_is_running_appears_and_grows(page: Page, tmp_path: Pa
         expect(page.locator("h1")).to_contain_text("SFL")
 
 
-def test_focus_stays_where_it_is_while_a_run_grows(page: Page, tmp_path: Path) -> None:
+def test_the_focus_stays_while_a_run_grows(page: Page, tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
         page.goto(dashboard.address + "runs")
@@ -182,22 +181,20 @@ def test_focus_stays_where_it_is_while_a_run_grows(page: Page, tmp_path: Path) -
         expect(page.get_by_role("link", name="report")).to_be_focused()
 
 
-def test_a_run_can_be_left_out_and_one_that_is_not_there_is_told(
-    page: Page, dashboard: Dashboard
-) -> None:
+def test_a_missing_run_is_shown_and_runs_can_be_removed(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address + "runs?run=nowhere")
     expect(page.locator("#problems")).to_contain_text("nowhere")
-    page.get_by_role("button", name="Leave it out").click()
+    page.get_by_role("button", name="Remove").click()
     expect(page.locator("#problems")).to_be_empty()
     page.goto(dashboard.address + "runs")
     expect(page.locator("#compared tbody tr")).to_have_count(1)
     page.locator("#list input:checked").click()
     expect(page.locator("#compared tbody tr")).to_have_count(0)
-    page.wait_for_timeout(2500)  # the list has come once more
+    page.wait_for_timeout(2500)  # until the next event of the list
     expect(page.locator("#list input:checked")).to_have_count(0)
 
 
-def test_odd_names_lead_to_their_reports(page: Page, tmp_path: Path) -> None:
+def test_runs_with_special_characters_link_to_their_reports(page: Page, tmp_path: Path) -> None:
     for name in ("50 % #1?&+;", "über/sub", "."):
         a_run(tmp_path / name, [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
@@ -209,7 +206,7 @@ def test_odd_names_lead_to_their_reports(page: Page, tmp_path: Path) -> None:
             expect(page.locator("h1")).to_contain_text("SFL")
 
 
-def test_script_in_names_is_only_text(page: Page, tmp_path: Path) -> None:
+def test_scripts_in_names_stay_text(page: Page, tmp_path: Path) -> None:
     a_run(tmp_path / NASTY, [a_record(1)], plan=a_plan(device_names=[NASTY, "b", "c"]))
     with a_dashboard(tmp_path) as dashboard:
         page.goto(dashboard.address + "runs")
@@ -219,25 +216,25 @@ def test_script_in_names_is_only_text(page: Page, tmp_path: Path) -> None:
         expect(page.locator("img")).to_have_count(0)
 
 
-def test_a_server_that_goes_is_told(browser: Browser, tmp_path: Path) -> None:
+def test_a_stopped_server_is_reported(browser: Browser, tmp_path: Path) -> None:
     page = browser.new_page()
     a_run(tmp_path / "run", [a_record(1)])
     with a_dashboard(tmp_path) as dashboard:
         page.goto(dashboard.address + "runs")
         expect(page.locator("#list")).to_contain_text("1 of 4")
-    expect(page.locator("#state")).to_contain_text("does not answer")
+    expect(page.locator("#state")).to_contain_text("does not respond")
     page.close()
 
 
 def test_a_report_opens_offline(page: Page, tmp_path: Path) -> None:
     a_run(tmp_path / "run", [a_record(n) for n in range(1, 5)])
     report = write_report(RunFolder(tmp_path / "run").path)
-    asked = list[str]()
-    page.on("request", lambda request: asked.append(request.url))
+    requests = list[str]()
+    page.on("request", lambda request: requests.append(request.url))
     page.context.set_offline(True)
     page.goto(report.as_uri())
     expect(page.locator("svg.chart").first).to_be_visible()
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
     assert page.evaluate(
         "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     )

@@ -90,7 +90,7 @@ def test_modules_have_the_content_type_of_javascript(local: Dashboard) -> None:
 
 def test_the_runs_page_names_times_as_reports_do(local: Dashboard) -> None:
     script = request(local, "/static/runs.js").body.decode()
-    kinds = re.search(r"const KINDS = (.*);", script)
+    kinds = re.search(r"const KINDS = (.*?);", script, re.DOTALL)
     assert kinds is not None
     assert {key: word for word, key, _ in json.loads(kinds[1])} == {
         key: TIME_LABELS[key.removesuffix("_s")] for key in TIMES
