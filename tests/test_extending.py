@@ -122,8 +122,8 @@ def test_arguments_for_a_built_in_method_are_rejected() -> None:
     fleet = air.Fleet.sample(3, seed=0)
     with pytest.raises(
         air.InvalidValue,
-        match=r'^method_arguments are for a method of your own, method = "package\.module:function"; '
-        r'leave them out for "exact", got \{\'level\': 1\}$',
+        match=r"^method_arguments are for a method of your own, "
+        r'method = "package\.module:function"; leave them out for "exact", got \{\'level\': 1\}$',
     ):
         air.plan(profile, fleet, method="exact", method_arguments={"level": 1})
 
@@ -134,7 +134,8 @@ def test_code_that_is_not_a_method_is_rejected(workplace: Path) -> None:
     fleet = air.Fleet.sample(3, seed=0)
     with pytest.raises(
         air.InvalidValue,
-        match=r"method 'wrong:nothing' must return an airsplit\.Proposal\(splits, shares\), got None",
+        match=r"method 'wrong:nothing' must return an airsplit\.Proposal\(splits, shares\), "
+        r"got None",
     ):
         air.plan(profile, fleet, method="wrong:nothing")
     with pytest.raises(
@@ -162,7 +163,8 @@ def test_an_algorithm_by_path_trains_on_the_same_clock_and_resumes(workplace: Pa
     longer = small_demo("median:MEDIAN").replace(**{"training.rounds": 3})
     with pytest.warns(
         UserWarning,
-        match="'median:MEDIAN': state that an algorithm of one's own keeps is not in the checkpoint",
+        match="'median:MEDIAN': state that an algorithm of one's own keeps "
+        "is not in the checkpoint",
     ):
         (third,) = air.simulate(longer, out=workplace / "median", resume=True)
     assert third.round == 3

@@ -1,6 +1,7 @@
-"""Airsplit: where to cut a neural network for every wireless device, how to share the radio, and training that way.
+"""Airsplit: split federated learning over wireless networks, planned and trained.
 
-The numpy layer is here at once; what needs torch or pydantic is loaded on first use.
+Planning, which needs numpy only, is imported at once; names that need torch or pydantic are
+imported on first use.
 """
 
 from __future__ import annotations

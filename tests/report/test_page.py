@@ -135,8 +135,8 @@ def test_the_result_is_one_sentence_of_accuracy_time_bytes_and_energy(tmp_path: 
     )
     assert "(standard deviation 2.0 points, worst 5.0 %)" in text
     assert (
-        "used 6.00 J, sent 12.0 kB and received 6.00 kB; receiving takes no time in this simulation."
-        in text
+        "used 6.00 J, sent 12.0 kB and received 6.00 kB; "
+        "receiving takes no time in this simulation." in text
     )
     assert "Sent 12.0 kB" in text
 

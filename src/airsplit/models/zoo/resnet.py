@@ -52,8 +52,9 @@ def resnet20(
 ) -> nn.Sequential:
     """Build the CIFAR ResNet of 6n + 2 layers: three stages of n blocks.
 
-    The stages have `width`, 2 `width` and 4 `width` filters. The second and third begin with a 1 x 1
-    projection with its own normalization; the paper's networks for CIFAR pad with zeros instead.
+    The stages have `width`, 2 `width` and 4 `width` filters. The second and third begin with a
+    1 x 1 projection with its own normalization; the paper's networks for CIFAR pad with zeros
+    instead.
 
     >>> import torch
     >>> resnet20(width=4)(torch.zeros(2, 3, 32, 32)).shape
