@@ -57,7 +57,9 @@ _COPY_FUNCTIONS = {
     "repeat_interleave", "roll", "clone", "to", "type_as", "float", "half", "bfloat16",
     "new_zeros", "new_ones", "zeros_like", "ones_like", "empty_like", "__setitem__",
 }
-_NORM_FUNCTIONS = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
+_NORM_FUNCTIONS = {
+    "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize",
+}
 _REDUCTION_FUNCTIONS = {
     "mean", "sum", "amax", "amin", "max", "min", "var", "std", "norm", "prod", "logsumexp",
     "argmax", "argmin",

@@ -50,7 +50,7 @@ class Values:
         self._model_storages = {
             storage_id(tensor): ModelTensor(name) for name, tensor in self.model_tensors.items()
         }
-        # Copies require no gradients, so that autograd builds no graph: `requires_grad` is kept here.
+        # Copies require no gradients, so that autograd builds no graph; `requires_grad` is here.
         self._require_grad = {id(tensor) for name, tensor in both if name in trained}
         self._slots: dict[int, Slot] = {}
         self._storages: dict[int, int] = {}
