@@ -12,7 +12,6 @@ from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.section import INHERITED, Section
 from airsplit.scenario.settings import (
     FleetSettings,
-    ModelSettings,
 )
 
 MODEL = '[model]\nname = "alexnet"\n'
@@ -65,14 +64,6 @@ def test_settings_cannot_be_changed_in_place():
     scenario = read("")
     with pytest.raises(ValueError, match="frozen"):
         scenario.fleet.devices = 3
-
-
-def test_an_integer_that_toml_cannot_hold_is_rejected():
-    with pytest.raises(
-        air.InvalidValue,
-        match=r"model\.arguments\.a must be an integer of at most 64 bits, got 1844674407370955",
-    ):
-        ModelSettings(name="alexnet", arguments={"a": 2**64})
 
 
 def test_all_settings_that_do_not_apply_are_named_in_one_error():
