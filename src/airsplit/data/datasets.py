@@ -109,7 +109,7 @@ def load_dataset(
     (torch.Size([5, 3, 32, 32]), torch.float32, [0, 6, 0, 2, 7], 10)
     """
     if ":" in name:
-        return _load_user_dataset(name, inputs, given)
+        return load_user_dataset(name, inputs, given)
     require_choice("training.dataset", name, IMAGE_SETS)
     if given:
         raise InvalidValue(
@@ -117,8 +117,8 @@ def load_dataset(
             "take another partition"
         )
     image_set = get_image_set(name)
-    spec = _require_image_input(name, image_set, inputs)
-    train, test = (_adapt(images, image_set, spec) for images in read_images(name, folder))
+    spec = require_image_input(name, image_set, inputs)
+    train, test = (adapt_images(images, image_set, spec) for images in read_images(name, folder))
     return Dataset(train, test, len(image_set.labels), None)
 
 
@@ -167,7 +167,7 @@ def pass_through(inputs: Tensors) -> Tensors:
     return inputs
 
 
-def _require_image_input(name: str, image_set: ImageSet, inputs: Sequence[InputSpec]) -> InputSpec:
+def require_image_input(name: str, image_set: ImageSet, inputs: Sequence[InputSpec]) -> InputSpec:
     """Return the only input of the model; raise if the images do not fit into it."""
     is_floating = all(get_dtype(spec).is_floating_point for spec in inputs)
     if len(inputs) != 1 or len(inputs[0].shape) != 3 or not is_floating:
@@ -192,18 +192,18 @@ def _require_image_input(name: str, image_set: ImageSet, inputs: Sequence[InputS
     )
 
 
-def _adapt(images: Images, image_set: ImageSet, spec: InputSpec) -> Samples:
+def adapt_images(images: Images, image_set: ImageSet, spec: InputSpec) -> Samples:
     """Return images for an input of the model."""
     # They stay bytes until a batch is taken: floats would need four times the memory.
     if image_set.white == WHITE:
         pixels = torch.from_numpy(images.pixels)
     else:
-        pixels = _resize(images.pixels, image_set.white, spec.shape[1:])
+        pixels = enlarge_images(images.pixels, image_set.white, spec.shape[1:])
     prepare = Standardize(spec.shape, image_set.mean, image_set.std, get_dtype(spec))
     return Samples((pixels,), torch.from_numpy(images.labels), prepare)
 
 
-def _resize(pixels: Bytes, white: int, size: Shape) -> Tensor:
+def enlarge_images(pixels: Bytes, white: int, size: Shape) -> Tensor:
     """Enlarge small images bilinearly, and scale them to bytes of which 255 is white."""
     resized = torch.empty((len(pixels), pixels.shape[1], *size), dtype=torch.uint8)
     for start in range(0, len(pixels), RESIZE_BATCH):
@@ -213,7 +213,8 @@ def _resize(pixels: Bytes, white: int, size: Shape) -> Tensor:
     return resized
 
 
-def _load_user_dataset(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
+def load_user_dataset(name: str, inputs: Sequence[InputSpec], given: bool) -> Dataset:
+    """Return the data set of a user's factory, with the rows of each device if it has parts."""
     parts, test = load_user_data(name, inputs, given)
     train = _concatenate(parts)
     test_samples = _concatenate([test])

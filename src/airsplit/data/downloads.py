@@ -60,14 +60,14 @@ def download(
     """
     root = find_data_folder(folder)
     image_set = get_image_set(name)
-    missing = _find_missing(image_set, root)
+    missing = find_altered_files(image_set, root)
     if not missing:
         return root
     try:
         if image_set.archive is None:
-            _download_files(image_set.url, missing, root, progress)
+            download_files(image_set.url, missing, root, progress)
         else:
-            _download_archive(image_set.url, *image_set.archive, missing, root, progress)
+            download_archive(image_set.url, *image_set.archive, missing, root, progress)
     except DownloadFailed as error:
         files = ", ".join(Path(path).name for path in missing)
         origin = image_set.url
@@ -81,7 +81,7 @@ def download(
     return root
 
 
-def _find_missing(image_set: ImageSet, root: Path) -> dict[str, DataFile]:
+def find_altered_files(image_set: ImageSet, root: Path) -> dict[str, DataFile]:
     """Return the files that are missing or altered."""
     # Read all of them: a file may be altered and still have the right length.
     missing = {}
@@ -93,9 +93,8 @@ def _find_missing(image_set: ImageSet, root: Path) -> dict[str, DataFile]:
     return missing
 
 
-def _download_files(
-    url: str, files: Mapping[str, DataFile], root: Path, progress: Progress
-) -> None:
+def download_files(url: str, files: Mapping[str, DataFile], root: Path, progress: Progress) -> None:
+    """Download files one by one, each into its place below `root`."""
     total_bytes = sum(published.size_bytes for published in files.values())
     bytes_before = 0
     for path, published in files.items():
@@ -107,7 +106,7 @@ def _download_files(
         bytes_before += published.size_bytes
 
 
-def _download_archive(
+def download_archive(
     url: str,
     name: str,
     published: DataFile,
@@ -115,6 +114,7 @@ def _download_archive(
     root: Path,
     progress: Progress,
 ) -> None:
+    """Download an archive, and write these of its files below `root`."""
     with temporary_file_beside(root / name) as archive:
         for done_bytes in _fetch(url + name, published, archive):
             progress(done_bytes, published.size_bytes)
@@ -184,14 +184,14 @@ def unpack(archive: Path, files: Mapping[str, DataFile]) -> Iterator[tuple[str, 
             for member in tar:
                 published = remaining.pop(member.name, None)
                 if published is not None:
-                    yield member.name, _read_member(tar, member, published)
+                    yield member.name, read_member(tar, member, published)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise DownloadFailed(f"the archive is damaged: {error}") from None
     if remaining:
         raise DownloadFailed(f"the archive has no {', '.join(remaining)}")
 
 
-def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, published: DataFile) -> bytes:
+def read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, published: DataFile) -> bytes:
     """Return the content of a regular file in an archive; raise if it is not what was published."""
     content = b""
     if member.isreg() and member.size == published.size_bytes:

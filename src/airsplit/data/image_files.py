@@ -49,7 +49,7 @@ def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
     """
     image_set = get_image_set(name)
     if not image_set.files:
-        return _load_digits(image_set)
+        return split_digits(image_set)
     root = find_data_folder(folder)
 
     def read(path: str) -> bytes:
@@ -65,8 +65,8 @@ def read_images(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
 
     paths = list(image_set.files)
     if paths[-1].endswith("batches.meta"):
-        return _read_cifar(image_set, paths, read)
-    return _read_mnist(image_set, paths, read)
+        return read_cifar(image_set, paths, read)
+    return read_mnist(image_set, paths, read)
 
 
 def read_published(path: str | os.PathLike[str], published: DataFile, hint: str = "") -> bytes:
@@ -97,7 +97,7 @@ def read_published(path: str | os.PathLike[str], published: DataFile, hint: str 
     return content
 
 
-def _read_mnist(
+def read_mnist(
     image_set: ImageSet, paths: list[str], read: Callable[[str], bytes]
 ) -> tuple[Images, Images]:
     """Read idx files: training images, training labels, test images, test labels."""
@@ -136,7 +136,7 @@ def read_idx(content: bytes, shape: Shape, what: str = "idx file") -> Bytes:
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape).copy()
 
 
-def _read_cifar(
+def read_cifar(
     image_set: ImageSet, paths: list[str], read: Callable[[str], bytes]
 ) -> tuple[Images, Images]:
     """Read pickled batches: those for training, the one for testing; class names are known."""
@@ -240,7 +240,7 @@ class ByteArrayUnpickler(pickle.Unpickler):
         return self.STAND_INS[module, name]
 
 
-def _load_digits(image_set: ImageSet) -> tuple[Images, Images]:
+def split_digits(image_set: ImageSet) -> tuple[Images, Images]:
     """Split scikit-learn's digits at random, always the same way."""
     from sklearn.datasets import load_digits
 

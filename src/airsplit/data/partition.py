@@ -53,7 +53,7 @@ def partition(
     require_integer("devices", devices, low=1)
     require_integer("seed", seed, low=0)
     labels = np.asarray(labels)
-    size = _get_size(len(labels), devices, samples_per_device)
+    size = get_part_size(len(labels), devices, samples_per_device)
     if kind == "iid":
         order = generator(seed, "iid").permutation(len(labels))
         if samples_per_device is None:
@@ -71,9 +71,9 @@ def partition(
     classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if kind == "dirichlet":
         require_number("alpha", alpha, above=0)
-        return _partition_dirichlet(classes, devices, size, seed, alpha)
+        return partition_dirichlet(classes, devices, size, seed, alpha)
     require_integer("labels_per_device", labels_per_device, low=1)
-    return _partition_shards(classes, devices, size, seed, labels_per_device)
+    return partition_shards(classes, devices, size, seed, labels_per_device)
 
 
 def partition_samples(settings: TrainingSettings, labels: NDArray[Any], devices: int) -> list[Ints]:
@@ -122,7 +122,7 @@ def check_partition(parts: object, samples: int, devices: int, path: str) -> lis
     owner_of = np.full(samples, -1)
     checked = []
     for device, part in enumerate(parts):
-        rows = _check_rows(f"{field}: samples of device {device}", part, samples)
+        rows = check_rows(f"{field}: samples of device {device}", part, samples)
         # The rows are sorted, so a sample that is there twice follows itself.
         repeated = rows[:-1][rows[:-1] == rows[1:]]
         taken = np.append(repeated, rows[owner_of[rows] >= 0])
@@ -138,7 +138,7 @@ def check_partition(parts: object, samples: int, devices: int, path: str) -> lis
     return checked
 
 
-def _check_rows(field: str, part: object, samples: int) -> Ints:
+def check_rows(field: str, part: object, samples: int) -> Ints:
     """Return one device's sample indices, ascending."""
     try:
         rows = np.asarray(part)
@@ -207,7 +207,7 @@ def _draw_mix(rng: np.random.Generator, classes: int, alpha: float) -> Floats:
     return rng.dirichlet(np.full(classes, min(alpha, _UNIFORM_ALPHA)))
 
 
-def _get_size(samples: int, devices: int, samples_per_device: int | None) -> int:
+def get_part_size(samples: int, devices: int, samples_per_device: int | None) -> int:
     """Return the number of samples of a device; raise if there are not that many."""
     if samples_per_device is None:
         if samples < devices:
@@ -228,9 +228,10 @@ def _get_size(samples: int, devices: int, samples_per_device: int | None) -> int
     return size
 
 
-def _partition_dirichlet(
+def partition_dirichlet(
     classes: Ints, devices: int, size: int, seed: int, alpha: float
 ) -> list[Ints]:
+    """Give each device samples of each class by its mix from Dir(alpha)."""
     remaining = np.bincount(classes)
     # Samples grouped by class, in random order within each.
     order = generator(seed, "samples of a class").permutation(len(classes))
@@ -241,7 +242,7 @@ def _partition_dirichlet(
         # One generator draws the mix and the counts, so a device draws the same in any fleet.
         rng = generator(seed, "class mix", device)
         mix = _draw_mix(rng, len(remaining), alpha)
-        counts[device] = _draw_counts(rng, mix, size, remaining)
+        counts[device] = draw_label_counts(rng, mix, size, remaining)
         remaining -= counts[device]
 
     owners = [np.repeat(np.arange(devices), column) for column in counts.T]
@@ -249,7 +250,7 @@ def _partition_dirichlet(
     return _group_by_owner(np.concatenate(rows), np.concatenate(owners), devices)
 
 
-def _draw_counts(rng: np.random.Generator, mix: Floats, size: int, remaining: Ints) -> Ints:
+def draw_label_counts(rng: np.random.Generator, mix: Floats, size: int, remaining: Ints) -> Ints:
     """Draw how many samples of each class a device gets by its mix, at most those remaining.
 
     If a class runs out, the rest is drawn from the other classes by their shares in the mix; if
@@ -267,7 +268,7 @@ def _draw_counts(rng: np.random.Generator, mix: Floats, size: int, remaining: In
     return drawn
 
 
-def _partition_shards(
+def partition_shards(
     classes: Ints, devices: int, size: int, seed: int, shards_per_device: int
 ) -> list[Ints]:
     """Deal shards of consecutive samples, in the order of their labels.
@@ -280,6 +281,7 @@ def _partition_shards(
             f"labels_per_device must be at most the {size:,} samples of a device, "
             f"got {shards_per_device:,}; take fewer labels or devices"
         )
+    # Samples beyond devices * size stay unused, so that all devices hold the same number.
     used = generator(seed, "samples in shards").permutation(len(classes))[: devices * size]
     rows = used[np.argsort(classes[used], kind="stable")]
 

@@ -95,7 +95,7 @@ def _check_pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
             )
         tensors.append(_convert(name, tensor, get_dtype(spec)))
 
-    checked_labels = _check_labels(f"{field} labels", labels, specs)
+    checked_labels = check_labels(f"{field} labels", labels, specs)
     for name, tensor in zip(names, tensors, strict=True):
         if len(tensor) != len(checked_labels):
             raise InvalidValue(
@@ -105,7 +105,8 @@ def _check_pair(field: str, value: Any, specs: Sequence[InputSpec]) -> Pair:
     return tuple(tensors), checked_labels
 
 
-def _check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
+def check_labels(field: str, value: Any, specs: Sequence[InputSpec]) -> Tensor:
+    """Return labels as int64 classes, or as floats of the model's type."""
     tensor = _to_tensor(field, value)
     if tensor.is_complex():
         raise InvalidValue(

@@ -70,7 +70,7 @@ def parse_fleet_table(rows: list[list[str]], where: str, known: Collection[str])
     ...                   ("seconds_per_mac", "fluctuation")).columns
     {'fluctuation': array([2.e+09]), 'seconds_per_mac': array([1.e-09])}
     """
-    header = _parse_header(rows, where, (*known, "name"))
+    header = parse_header(rows, where, (*known, "name"))
     body = [(line, row) for line, row in enumerate(rows[1:], start=2) if row]
     if not body:
         raise FileProblem(f"{where} has a header but no devices")
@@ -83,10 +83,10 @@ def parse_fleet_table(rows: list[list[str]], where: str, known: Collection[str])
     for index, column in enumerate(header):
         entries = [row[index].strip() for _, row in body]
         if column == "name":
-            _require_distinct_names(where, entries, lines)
+            require_distinct_names(where, entries, lines)
             columns[column] = entries
         else:
-            columns[column] = _parse_numbers(where, column, entries, lines)
+            columns[column] = parse_numbers(where, column, entries, lines)
 
     for column in _REQUIRED:
         if column not in columns:
@@ -107,7 +107,7 @@ def format_fleet_table(columns: Mapping[str, Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def _parse_header(rows: list[list[str]], where: str, known: Collection[str]) -> list[str]:
+def parse_header(rows: list[list[str]], where: str, known: Collection[str]) -> list[str]:
     """Return the names of the columns; raise if one is unknown or there twice."""
     if not any(rows):
         raise FileProblem(f"{where} is empty; the first line must name the columns")
@@ -124,7 +124,7 @@ def _parse_header(rows: list[list[str]], where: str, known: Collection[str]) -> 
     return header
 
 
-def _parse_numbers(where: str, column: str, entries: list[str], lines: list[int]) -> Floats:
+def parse_numbers(where: str, column: str, entries: list[str], lines: list[int]) -> Floats:
     """Convert a column to an array; raise with the line of the first entry that is no number."""
     try:
         return np.array([float(entry) for entry in entries])
@@ -136,7 +136,7 @@ def _parse_numbers(where: str, column: str, entries: list[str], lines: list[int]
         ) from None
 
 
-def _require_distinct_names(where: str, names: list[str], lines: list[int]) -> None:
+def require_distinct_names(where: str, names: list[str], lines: list[int]) -> None:
     """Raise if a device has no name, or that of another device."""
     if "" in names:
         raise FileProblem(

@@ -72,7 +72,7 @@ class Direction:
         # R is proportional to y = b ln(1 + S/b), so t is to 1/y.
         S = self.snr
         y = b * np.log1p(S / b)
-        dy = _marginal_rate(S / b)
+        dy = marginal_rate(S / b)
         ddy = -(S**2) / (b * (b + S) ** 2)
         t = bits / (self.scale_bps * y)
         return TransmitTime(t, -t * dy / y, t * (2 * (dy / y) ** 2 - ddy / y))
@@ -88,10 +88,10 @@ class Direction:
         return Direction(self.scale_bps[devices], snr)
 
 
-def _marginal_rate(z: Floats) -> Floats:
+def marginal_rate(z: Floats) -> Floats:
     """Return ln(1 + z) - z / (1 + z), the derivative of b ln(1 + S/b) at z = S/b.
 
-    >>> bool(np.isclose(_marginal_rate(np.array(1e-9)), 0.5e-18))
+    >>> bool(np.isclose(marginal_rate(np.array(1e-9)), 0.5e-18))
     True
     """
     # The two terms cancel where z is small: use their series, z²/2 - 2z³/3 + 3z⁴/4 - …, there.
