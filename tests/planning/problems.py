@@ -1,4 +1,4 @@
-"""Small planning problems, and the same problems worked out the long way, from the raw columns, to compare with."""
+"""Small planning problems, and a reference that works them out from the raw columns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_profile(
     activation_elements: Sequence[int],
     parameters: Sequence[int] | None = None,
 ) -> Profile:
-    """A profile of rows r1, r2, …; every row has one parameter unless told."""
+    """A profile of rows r1, r2, …; every row has one parameter by default."""
     L = len(layer_macs)
     return Profile(
         [f"r{row + 1}" for row in range(L)],
@@ -78,7 +78,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Reference:
-    """A case from its raw columns: the paper's formulas written out, no pruning, no tables.  Splits count from zero in here."""
+    """A case from its raw columns: the paper's formulas written out, no pruning, no tables.
+
+    Splits count from zero in here.
+    """
 
     case: Case
 
@@ -118,7 +121,7 @@ class Reference:
 
     @cached_property
     def options(self) -> list[list[int]]:
-        """The splits that each device may take: max_split, min_split, memory, and no raw input that crosses."""
+        """The splits of each device within max_split, min_split and memory, without raw inputs."""
         profile, fleet, given = self.case.profile, self.case.fleet, self.case.options
         limit = given.get("max_split") or max(
             (row for row in range(1, len(profile)) if profile.parameters[row:].sum() > 0), default=1
@@ -183,7 +186,10 @@ class Reference:
         return float((self.busy_s(rows, risk) + self.air_s(rows, share)).max())
 
     def needed_share(self, rows: Ints, spare_s: Floats) -> Floats:
-        """The least share that is on the air for at most `spare_s`, by halving; infinite where the whole band is not enough."""
+        """Return the least share with at most `spare_s` of air time, by bisection.
+
+        Infinite where the whole band is not enough.
+        """
         low, high = np.full(spare_s.shape, -80.0), np.zeros(spare_s.shape)
         enough = self.air_s(rows, np.exp(high)) <= spare_s
         for _ in range(60):
@@ -203,7 +209,7 @@ class Reference:
         return float(need.sum())
 
     def least_over_blocks(self, blocks: int) -> float:
-        """The least mean latency over every combination of splits and every way to hand the blocks out."""
+        """Return the least mean latency over all splits and all ways to hand out the blocks."""
         ends = itertools.combinations(range(1, blocks), self.devices - 1)
         shares = np.array([np.diff([0, *cut, blocks]) for cut in ends]) / blocks
         return min(
@@ -212,7 +218,6 @@ class Reference:
         )
 
 
-# ---- strategies ----------------------------------------------------------------------------------------------------------
 def powers(low: float, high: float) -> st.SearchStrategy[float]:
     """Positive numbers spread evenly over their orders of magnitude."""
     return st.floats(low, high).map(lambda exponent: 10.0**exponent)

@@ -1,4 +1,4 @@
-"""What the planner refuses: the right error, in one line that names the field, before any work starts."""
+"""Arguments of `plan`: a wrong one raises one line that names the field, before any work starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planning.problems import ALEXNET, make_profile
 TWO = Fleet.sample(2, seed=0)
 
 
-def refused(
+def error_of(
     kind: type[AirsplitError], words: str, fleet: Any = TWO, profile: Any = ALEXNET, **options: Any
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -33,9 +33,9 @@ def refused(
 @pytest.mark.parametrize(
     "bad", [0, -1, 21, 10**30, 2.0, 2.5, math.nan, math.inf, True, b"pool1", {}, {4}, object()]
 )
-def test_a_split_out_of_range_or_not_a_whole_number_is_refused(field: str, bad: object) -> None:
+def test_a_split_out_of_range_or_not_a_whole_number_is_rejected(field: str, bad: object) -> None:
     method = "fixed" if field == "split" else "exact"
-    refused(
+    error_of(
         InvalidValue,
         f"^{field} must be a whole number from 1 to 20, got ",
         **{field: bad},
@@ -59,10 +59,10 @@ def test_a_split_out_of_range_or_not_a_whole_number_is_refused(field: str, bad: 
         ([], r" has 0 entries for 2 devices"),
     ],
 )
-def test_a_list_of_splits_must_have_one_good_entry_for_each_device(
+def test_a_list_of_splits_needs_one_valid_entry_per_device(
     field: str, bad: object, words: str
 ) -> None:
-    refused(
+    error_of(
         InvalidValue,
         f"^{field}{words}",
         **{field: bad},
@@ -71,31 +71,31 @@ def test_a_list_of_splits_must_have_one_good_entry_for_each_device(
 
 
 @pytest.mark.parametrize("field", ["max_split", "min_split", "split"])
-def test_an_unknown_layer_is_answered_with_the_nearest_name(field: str) -> None:
+def test_an_unknown_layer_suggests_the_nearest_name(field: str) -> None:
     method = "fixed" if field == "split" else "exact"
-    refused(
+    error_of(
         UnknownName,
         f"^{field} 'poool1' is not known; did you mean 'pool1'\\?",
         **{field: "poool1"},
         method=method,
     )
-    refused(
+    error_of(
         UnknownName, f"^{field} 'xyz' is not known\\. Known: conv1", **{field: "xyz"}, method=method
     )
 
 
-def test_limits_that_contradict_each_other_are_refused() -> None:
-    refused(
+def test_contradictory_limits_are_rejected() -> None:
+    error_of(
         InvalidValue, "^max_split of device 0 is 3, below min_split 5", max_split=3, min_split=5
     )
-    refused(
+    error_of(
         InvalidValue,
         "^max_split of device 1 is 4, below min_split 5",
         max_split=[9, 4],
         min_split=5,
     )
-    refused(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
-    refused(
+    error_of(InvalidValue, "below min_split 20", min_split=20)  # no limit is 19
+    error_of(
         InvalidValue,
         "split of device 1 must be from 2 to 8, got 9",
         method="fixed",
@@ -103,14 +103,14 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
         min_split=2,
         max_split=8,
     )
-    refused(
+    error_of(
         InvalidValue, "split of device 0 must be from 1 to 19, got 20", method="fixed", split=20
     )
 
 
 @pytest.mark.parametrize("bad", [0, -3, 1.5, math.nan, "8", None, True, [8]])
 def test_a_batch_must_be_a_whole_number_of_samples(bad: object) -> None:
-    refused(
+    error_of(
         InvalidValue,
         "^batch_size must be a whole number from 1 to 1000000000, got ",
         batch_size=bad,
@@ -119,14 +119,14 @@ def test_a_batch_must_be_a_whole_number_of_samples(bad: object) -> None:
 
 @pytest.mark.parametrize("bad", [0, 65, 16.0, None, "32"])
 def test_an_element_has_one_to_sixty_four_bits(bad: object) -> None:
-    refused(
+    error_of(
         InvalidValue, "^element_bits must be a whole number from 1 to 64, got ", element_bits=bad
     )
 
 
 @pytest.mark.parametrize("bad", [-1, 0.5, None, "x", math.nan])
 def test_a_seed_must_be_a_whole_number(bad: object) -> None:
-    refused(InvalidValue, "^seed must be a whole number >= 0, got ", seed=bad, method="random")
+    error_of(InvalidValue, "^seed must be a whole number >= 0, got ", seed=bad, method="random")
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 1.1, math.nan, math.inf, 0.0, 1.0])
@@ -134,7 +134,7 @@ def test_a_seed_must_be_a_whole_number(bad: object) -> None:
     ("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")]
 )
 def test_a_probability_lies_between_zero_and_one(field: str, method: str, bad: float) -> None:
-    refused(
+    error_of(
         InvalidValue,
         f"^{field} must be a finite number > 0 and < 1, got ",
         method=method,
@@ -147,15 +147,15 @@ def test_a_probability_lies_between_zero_and_one(field: str, method: str, bad: f
     ("field", "method"), [("quantile", "expected-max"), ("device_quantile", "exact")]
 )
 def test_a_probability_is_one_number(field: str, method: str, bad: object) -> None:
-    refused(InvalidValue, f"^{field} must be ", method=method, **{field: bad})
+    error_of(InvalidValue, f"^{field} must be ", method=method, **{field: bad})
 
 
 @pytest.mark.parametrize("bad", ["exat", "Exact", "expected_max", "papers"])
-def test_an_unknown_method_is_answered_with_the_nearest_name(bad: str) -> None:
+def test_an_unknown_method_suggests_the_nearest_name(bad: str) -> None:
     near = {"exat": "exact", "Exact": "exact", "expected_max": "expected-max", "papers": "paper"}[
         bad
     ]
-    refused(
+    error_of(
         UnknownName,
         f"^method '{bad}' is not known; did you mean '{near}'\\? Known: equal, exact, exhaustive",
         method=bad,
@@ -163,10 +163,11 @@ def test_an_unknown_method_is_answered_with_the_nearest_name(bad: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 3, ["exact"], "qqqq"])
-def test_a_method_that_is_like_no_other_lists_them_all(bad: object) -> None:
-    refused(
+def test_an_unknown_method_without_a_near_name_lists_all_methods(bad: object) -> None:
+    error_of(
         UnknownName,
-        r"^method .* is not known.* Known: equal, exact, exhaustive, expected-max, fixed, paper, random",
+        r"^method .* is not known.* "
+        "Known: equal, exact, exhaustive, expected-max, fixed, paper, random",
         method=bad,
     )
 
@@ -182,11 +183,11 @@ def test_a_method_that_is_like_no_other_lists_them_all(bad: object) -> None:
         ({"split": 4}, "fixed", "random"),
     ],
 )
-def test_an_option_of_another_method_is_refused_and_says_whose_it_is(
+def test_an_argument_of_another_method_is_rejected_with_its_owner(
     option: dict[str, Any], owner: str, method: str
 ) -> None:
     (name,) = option
-    refused(
+    error_of(
         InvalidValue,
         f'^{name} belongs to the method "{owner}", but the method is "{method}"',
         method=method,
@@ -195,23 +196,23 @@ def test_an_option_of_another_method_is_refused_and_says_whose_it_is(
 
 
 def test_fixed_needs_a_split() -> None:
-    refused(InvalidValue, '^split must be given for the method "fixed"', method="fixed")
+    error_of(InvalidValue, '^split must be given for the method "fixed"', method="fixed")
 
 
-def test_too_many_combinations_for_exhaustive_search_are_refused_at_once() -> None:
+def test_exhaustive_search_rejects_too_many_combinations_before_starting() -> None:
     forty = Fleet.sample(40, seed=0)
-    refused(
+    error_of(
         Infeasible,
         '^"exhaustive" would try [0-9]+ combinations, more than 200000',
         fleet=forty,
         method="exhaustive",
     )
     blocks = Fleet.sample(3, seed=0, cell=Cell(resource_blocks=1000))
-    refused(Infeasible, '^"exhaustive" would try', fleet=blocks, method="exhaustive", max_split=4)
+    error_of(Infeasible, '^"exhaustive" would try', fleet=blocks, method="exhaustive", max_split=4)
 
 
 @pytest.mark.parametrize(("blocks", "combinations"), [(None, 4**3), (6, 4**3 * 10)])
-def test_exhaustive_search_counts_what_it_would_try(
+def test_exhaustive_search_counts_its_combinations(
     monkeypatch: pytest.MonkeyPatch, blocks: int | None, combinations: int
 ) -> None:
     """Four splits for each of three devices; six blocks go to them in (5 over 2) ways."""
@@ -219,7 +220,7 @@ def test_exhaustive_search_counts_what_it_would_try(
     monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations)
     plan(ALEXNET, fleet, method="exhaustive", max_split=4)
     monkeypatch.setattr("airsplit.planning.baselines.MOST_COMBINATIONS", combinations - 1)
-    refused(
+    error_of(
         Infeasible,
         f"would try {combinations} combinations",
         fleet=fleet,
@@ -231,9 +232,9 @@ def test_exhaustive_search_counts_what_it_would_try(
 @pytest.mark.parametrize(
     "method", ["exact", "expected-max", "paper", "equal", "random", "exhaustive"]
 )
-def test_fewer_blocks_than_devices_leave_somebody_without(method: str) -> None:
+def test_fewer_blocks_than_devices_are_rejected(method: str) -> None:
     fleet = Fleet.sample(5, seed=0, cell=Cell(resource_blocks=4))
-    refused(
+    error_of(
         Infeasible,
         "^cell.resource_blocks must be at least the number of devices, 5, got 4",
         fleet=fleet,
@@ -246,7 +247,7 @@ def test_optimizer_state_needs_memory_on_the_device() -> None:
     fleet = TWO.replace(memory_bytes=[1e12, float(needed[3])])
     plain = plan(ALEXNET, fleet, batch_size=8, method="fixed", split=[4, 4], optimizer_slots=2)
     assert plain.splits.tolist() == [4, 4]
-    refused(
+    error_of(
         InvalidValue,
         "split of device 1 must be from 1 to 4, got 5",
         fleet,
@@ -255,14 +256,14 @@ def test_optimizer_state_needs_memory_on_the_device() -> None:
         split=5,
         optimizer_slots=2,
     )
-    refused(
+    error_of(
         InvalidValue,
         "optimizer_slots must be a whole number from 0 to 16, got -1",
         optimizer_slots=-1,
     )
 
 
-def test_only_gradients_that_are_wanted_come_back() -> None:
+def test_only_gradients_of_trained_layers_come_back() -> None:
     frozen = replace(ALEXNET, gradient_elements=np.zeros_like(ALEXNET.gradient_elements))
     there_and_back, there = (
         plan(each, TWO, clock=Clock(downlink=True)).transmit_s for each in (ALEXNET, frozen)
@@ -271,10 +272,10 @@ def test_only_gradients_that_are_wanted_come_back() -> None:
     assert there == pytest.approx(plan(frozen, TWO).transmit_s)
 
 
-def test_a_device_without_the_memory_for_any_split_is_named() -> None:
+def test_a_device_without_memory_for_any_split_is_named() -> None:
     needed = ALEXNET.device_memory_bytes(8)
     short = TWO.replace(memory_bytes=[1e12, float(needed[0] - 1)], name=["phone", "watch"])
-    refused(
+    error_of(
         Infeasible,
         r"device watch has \d+ bytes of memory, but split 1 \(conv1\) needs \d+ to train",
         fleet=short,
@@ -282,28 +283,27 @@ def test_a_device_without_the_memory_for_any_split_is_named() -> None:
     )
     enough = TWO.replace(memory_bytes=[1e12, float(needed[0])])
     assert plan(ALEXNET, enough, batch_size=8).splits[1] == 1
-    refused(Infeasible, r"device 1 .* split 5 \(conv2\)", fleet=enough, min_split=5, batch_size=8)
+    error_of(Infeasible, r"device 1 .* split 5 \(conv2\)", fleet=enough, min_split=5, batch_size=8)
 
 
-def test_what_is_no_profile_or_fleet_is_refused() -> None:
-    refused(InvalidValue, "^profile must be an airsplit.Profile, got 'alexnet'", profile="alexnet")
-    refused(InvalidValue, "^fleet must be an airsplit.Fleet, got ", fleet=[1, 2])
-    refused(InvalidValue, "^fleet must be an airsplit.Fleet, got None", fleet=None)
+def test_a_wrong_type_of_profile_or_fleet_is_rejected() -> None:
+    error_of(InvalidValue, "^profile must be an airsplit.Profile, got 'alexnet'", profile="alexnet")
+    error_of(InvalidValue, "^fleet must be an airsplit.Fleet, got ", fleet=[1, 2])
+    error_of(InvalidValue, "^fleet must be an airsplit.Fleet, got None", fleet=None)
 
 
 @pytest.mark.parametrize("bad", ["round", 1, {}, {"barrier": "round"}, Clock])
-def test_what_is_no_clock_is_refused(bad: object) -> None:
-    refused(InvalidValue, "^clock must be an airsplit.Clock, got ", clock=bad)
+def test_a_wrong_type_of_clock_is_rejected(bad: object) -> None:
+    error_of(InvalidValue, "^clock must be an airsplit.Clock, got ", clock=bad)
 
 
 @pytest.mark.parametrize("bad", ["yes", None, 1, 0.0])
 def test_certify_is_true_or_false(bad: object) -> None:
-    refused(
+    error_of(
         InvalidValue, "^certify must be True or False, got ", certify=bad, method="expected-max"
     )
 
 
-# ---- fleets and clocks that cannot be ------------------------------------------------------------------------------------------
 GOOD: dict[str, Any] = {
     "seconds_per_mac": [1e-9, 1e-9],
     "fluctuation": [2e9, 2e9],
@@ -331,7 +331,7 @@ def test_measured_rates_must_be_positive_and_finite(bad: float) -> None:
         Fleet(seconds_per_mac=1e-9, fluctuation=2e9, full_band_rate_bps=[bad, 1e6])  # type: ignore[arg-type]
 
 
-def test_columns_of_different_lengths_and_empty_fleets_are_refused() -> None:
+def test_columns_of_different_lengths_and_empty_fleets_are_rejected() -> None:
     with pytest.raises(
         InvalidValue, match=r"^fleet\.distance_m has 3 entries, but fleet\.seconds_per_mac has 2"
     ):
@@ -364,17 +364,17 @@ def test_columns_of_different_lengths_and_empty_fleets_are_refused() -> None:
         ({"server_parallel": 0}, "^clock.server_parallel must be a whole number >= 1, got 0"),
     ],
 )
-def test_a_clock_that_cannot_be_is_refused(option: dict[str, Any], words: str) -> None:
+def test_an_invalid_clock_is_rejected(option: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
         Clock(**option)
 
 
-def test_a_device_that_hears_nothing_is_refused_before_it_is_planned_for() -> None:
+def test_a_device_without_a_downlink_is_rejected_before_planning() -> None:
     unheard = Fleet(**(GOOD | {"distance_m": [100.0, 1e15]}))
-    refused(InvalidValue, r"^fleet device 1 at 1e\+15 m has .* bit/s of uplink", fleet=unheard)
+    error_of(InvalidValue, r"^fleet device 1 at 1e\+15 m has .* bit/s of uplink", fleet=unheard)
 
 
-def test_a_ragged_profile_is_refused() -> None:
+def test_a_ragged_profile_is_rejected() -> None:
     with pytest.raises(
         InvalidValue, match=r"^profile\.activation_elements must be 2 whole numbers"
     ):
@@ -390,7 +390,7 @@ def test_a_ragged_profile_is_refused() -> None:
         {"seconds_per_mac": 1e-300, "fluctuation": 1e300, "full_band_rate_bps": 1e300},
     ],
 )
-def test_times_beyond_all_sense_are_refused_with_the_device(columns: dict[str, float]) -> None:
+def test_a_device_with_absurd_times_is_named(columns: dict[str, float]) -> None:
     sane = {"seconds_per_mac": 1e-9, "fluctuation": 1e9, "full_band_rate_bps": 1e6}
     strange = Fleet(
         **{column: [value, columns.get(column, value)] for column, value in sane.items()}

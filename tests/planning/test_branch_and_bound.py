@@ -19,27 +19,30 @@ def node(
     )
 
 
-def divided(value_s: float, allowed: np.ndarray = TWO_OF_THREE) -> list[list[list[int]]]:
-    """The splits that each device has left in each part; the second device mixes its last two and gains most by it."""
-    made = node(allowed, [[10, 12, 99], [11, 10, 13]], [[1, 0, 0], [0, 0.7, 0.3]], [0.0, 0.5])
-    return [[np.flatnonzero(row).tolist() for row in part] for part in divide(made, value_s)]
+def parts(value_s: float, allowed: np.ndarray = TWO_OF_THREE) -> list[list[list[int]]]:
+    """Return the options left to each device in each part.
+
+    The second device mixes its last two options and saves most by it.
+    """
+    whole_set = node(allowed, [[10, 12, 99], [11, 10, 13]], [[1, 0, 0], [0, 0.7, 0.3]], [0.0, 0.5])
+    return [[np.flatnonzero(row).tolist() for row in part] for part in divide(whole_set, value_s)]
 
 
-def test_the_device_that_gains_most_by_mixing_is_divided_between_the_splits_that_it_mixes() -> None:
-    assert divided(20.0) == [[[0, 1], [0, 1]], [[0, 1], [2]]]
+def test_the_device_that_saves_most_by_mixing_is_divided_between_the_options_it_mixes() -> None:
+    assert parts(20.0) == [[[0, 1], [0, 1]], [[0, 1], [2]]]
 
 
-def test_splits_that_cost_more_than_the_best_plan_are_left_out() -> None:
-    assert divided(12.5) == [[[0, 1], [0]], [[0, 1], [1]]]
-    assert divided(11.5) == [[[0], [0]], [[0], [1]]]
+def test_options_that_cost_more_than_the_best_plan_are_dropped() -> None:
+    assert parts(12.5) == [[[0, 1], [0]], [[0, 1], [1]]]
+    assert parts(11.5) == [[[0], [0]], [[0], [1]]]
 
 
-def test_where_one_plan_is_left_it_is_the_only_part() -> None:
-    assert divided(10.5) == [[[0], [1]]]
+def test_a_single_plan_left_is_the_only_part() -> None:
+    assert parts(10.5) == [[[0], [1]]]
 
 
 @pytest.mark.parametrize("value_s", [10.0, 9.0])
-def test_where_a_device_has_nothing_left_that_beats_the_best_plan_there_are_no_parts(
+def test_a_device_without_options_left_leaves_no_parts(
     value_s: float,
 ) -> None:
-    assert divided(value_s) == []
+    assert parts(value_s) == []

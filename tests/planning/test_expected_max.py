@@ -1,4 +1,4 @@
-"""E[max]: against brute force on tiny problems, by hand, and its certificate against every plan that can be thought of."""
+"""E[max_k τ_k]: plans against brute force and by hand, and bounds against every kind of plan."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from scipy.stats import gamma
 from airsplit import Cell, Clock, Fleet, Profile, plan
 from airsplit.core.arrays import Floats, Ints
 from airsplit.planning import expected_max, newton_shares
-from airsplit.planning.blocks import round_to_blocks
 from airsplit.planning.newton_shares import refine_shares
-from airsplit.planning.problem import Problem
 from airsplit.planning.search import risk_levels
 from airsplit.system.latency import Fluctuation, LatencyLaw
 from airsplit.system.radio import TransmitTime
@@ -81,7 +79,6 @@ def least_of_all(case: Case) -> float:
     return min(least_for(reference, rows) for rows in reference.choices)
 
 
-# ---- against brute force -----------------------------------------------------------------------------------------------------
 @examples(60)
 @given(cases(most_devices=2, most_rows=3))
 def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_shares(
@@ -97,7 +94,7 @@ def test_tiny_problems_agree_with_every_combination_of_splits_and_its_best_share
 
 @examples(25)
 @given(cases(most_devices=3, most_rows=3))
-def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> None:
+def test_tiny_problems_agree_with_refined_shares_of_every_combination(case: Case) -> None:
     reference = Reference(case)
     problem = case.problem()
     options = problem.options
@@ -120,7 +117,7 @@ def test_tiny_problems_agree_with_polishing_every_combination(case: Case) -> Non
 
 @examples(25)
 @given(cases(most_devices=2, most_rows=1))
-def test_polished_shares_are_those_of_a_search_along_the_line(case: Case) -> None:
+def test_refined_shares_agree_with_a_line_search(case: Case) -> None:
     assume(len(case.fleet) == 2)
     found = case.plan("expected-max", max_split=1, min_split=1)
     least = least_for(Reference(case), np.zeros(2, dtype=int))
@@ -128,44 +125,6 @@ def test_polished_shares_are_those_of_a_search_along_the_line(case: Case) -> Non
     assert found.objective_s == pytest.approx(least, rel=1e-5)
 
 
-def inverse(seconds: Floats) -> Any:
-    def air(b: Floats) -> TransmitTime:
-        t = seconds / b
-        return TransmitTime(t, -t / b, 2 * t / b**2)
-
-    return air
-
-
-@pytest.mark.parametrize("K", [1, 2, 5, 40, 250])
-def test_no_small_exchange_of_band_improves_polished_shares(K: int) -> None:
-    # E[max] is convex in the shares, so that a local optimum is the optimum; 250 devices take the way through the nodes
-    rng = np.random.default_rng(K)
-    shift, scale, seconds = (
-        rng.uniform(0, 2, K),
-        rng.uniform(0.05, 1, K),
-        rng.uniform(0.1, 1, K) / K,
-    )
-    value, b = refine_shares(shift, scale, Fluctuation(), inverse(seconds), np.full(K, 1 / K))
-    assert b.sum() == pytest.approx(1.0, abs=1e-12)
-    assert value == pytest.approx(LatencyLaw(shift + seconds / b, scale).expected_max_s, rel=1e-12)
-    for size in (1e-3, 1e-2, 0.1):
-        for _ in range(5):
-            other = b * np.exp(size * rng.normal(size=K))
-            other /= other.sum()
-            assert LatencyLaw(shift + seconds / other, scale).expected_max_s >= value * (1 - 1e-9)
-
-
-def test_polishing_starts_anywhere_and_ends_at_one_place() -> None:
-    rng = np.random.default_rng(8)
-    shift, scale, seconds = rng.uniform(0, 2, 6), rng.uniform(0.05, 1, 6), rng.uniform(0.1, 1, 6)
-    starts = [np.full(6, 1 / 6), *(10.0 ** rng.uniform(-3, 0, 6) for _ in range(8))]
-    values = [
-        refine_shares(shift, scale, Fluctuation(), inverse(seconds), start)[0] for start in starts
-    ]
-    assert values == pytest.approx([min(values)] * len(values), rel=1e-8)
-
-
-# ---- against other plans ------------------------------------------------------------------------------------------------------
 @examples(30)
 @given(cases(most_rows=3), st.integers(0, 2**32 - 1))
 def test_no_plan_of_any_kind_is_below_the_bound_and_no_method_beats_it(
@@ -236,7 +195,7 @@ def test_other_clocks_are_certified_too(options: dict[str, Any]) -> None:
     assert found.objective_s >= case.plan("exact").lower_bound_s
 
 
-def test_without_a_certificate_the_bound_holds_and_it_says_how_it_was_proven() -> None:
+def test_without_a_certificate_the_bound_holds_and_names_its_proof() -> None:
     case = Case(VGG16, Fleet.sample(20, seed=2, mean_distance_m=800.0), {})
     sure, quick = case.plan("expected-max"), case.plan("expected-max", certify=False)
     assert quick.lower_bound_s <= sure.lower_bound_s * (1 + 1e-6)
@@ -246,10 +205,9 @@ def test_without_a_certificate_the_bound_holds_and_it_says_how_it_was_proven() -
     assert any(word in sure.bound for word in ("branch and bound", "relaxation"))
 
 
-# ---- particular cases -----------------------------------------------------------------------------------------------------------
 @examples(40)
 @given(cases(most_devices=1))
-def test_one_device_has_nobody_to_wait_for(case: Case) -> None:
+def test_one_device_waits_for_no_other(case: Case) -> None:
     found, exact = case.plan("expected-max"), case.plan("exact")
     assert found.objective_s == pytest.approx(exact.objective_s, rel=1e-8)
     assert found.shares == pytest.approx([1.0])
@@ -271,7 +229,7 @@ def test_equal_devices_do_at_least_as_well_as_all_at_one_split(K: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
-def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(
+def test_rows_without_work_do_not_fluctuate(
     noise: dict[str, float],
 ) -> None:
     fleet = Fleet.sample(4, seed=3, cell=Cell(**noise))
@@ -283,7 +241,7 @@ def test_rows_without_work_are_certain_and_the_mean_is_all_there_is(
 
 
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
-def test_a_row_without_work_beside_rows_with_it(noise: dict[str, float]) -> None:
+def test_rows_with_and_without_work_are_planned_together(noise: dict[str, float]) -> None:
     case = Case(
         make_profile([0, 10**8, 10**9], [10**6, 10**4, 10]),
         Fleet.sample(2, seed=3, cell=Cell(**noise)),
@@ -295,10 +253,12 @@ def test_a_row_without_work_beside_rows_with_it(noise: dict[str, float]) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_steady_devices_that_tie_are_planned_to_the_kink_of_the_objective(seed: int) -> None:
-    """Two devices without work end together at τ = (A₁ + A₂)/(1 - b), a third fluctuates: one share to search along.
+def test_steady_devices_that_tie_are_planned_at_the_kink_of_the_objective(seed: int) -> None:
+    """One share to search along: two steady devices end together, and a third fluctuates.
 
-    A model that begins with a look-up has such a row; E[max] has no gradient where the two tie, and the optimum is there.
+    The steady ones have no work, and with share b of the third they end at τ = (A₁ + A₂)/(1 - b). A
+    model that begins with a look-up has such a row; E[max] has no gradient where the two tie, and
+    the optimum is there.
     """
     rng = np.random.default_rng(seed)
     rates, small = 10 ** rng.uniform(5, 7, 3), int(10 ** rng.uniform(2, 4))
@@ -338,9 +298,7 @@ def test_hardly_any_work_beside_much_air_does_not_upset_the_search() -> None:
         assert found.gap <= TARGET
 
 
-def test_where_there_are_too_many_devices_to_branch_the_relaxation_alone_proves_a_hundredth() -> (
-    None
-):
+def test_with_too_many_devices_to_branch_the_relaxation_proves_one_percent() -> None:
     fleet = Fleet.sample(expected_max.MOST_TO_BRANCH + 1, seed=0, distance_spread=0.5)
     assert plan(ALEXNET, fleet, method="expected-max").gap <= 0.01
 
@@ -372,7 +330,7 @@ def test_in_whole_blocks_shares_are_multiples_and_the_bound_still_holds(blocks: 
 
 @examples(20)
 @given(cases(most_devices=2, most_rows=2, blocks=7))
-def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_bound(
+def test_whole_blocks_of_tiny_problems_are_near_the_optimum_and_above_the_bound(
     case: Case,
 ) -> None:
     found, reference, K = case.plan("expected-max"), Reference(case), len(case.fleet)
@@ -390,7 +348,7 @@ def test_whole_blocks_of_tiny_problems_are_nearly_the_best_and_never_below_the_b
     assert found.objective_s == pytest.approx(same_splits, rel=1e-9)
 
 
-def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> None:
+def test_blocks_are_allocated_optimally_for_the_chosen_splits() -> None:
     for seed in range(0, 60, 3):
         blocks = int(np.random.default_rng(seed).integers(4, 12))
         fleet = Fleet.sample(
@@ -406,45 +364,8 @@ def test_for_its_splits_the_blocks_are_handed_out_in_the_best_of_all_ways() -> N
         assert found.objective_s == pytest.approx(best, rel=1e-9)
 
 
-def rounded(problem: Problem, rows: Ints, shares: Floats) -> Floats:
-    """Return shares rounded to the blocks of the problem's cell."""
-    assert problem.blocks is not None
-    return round_to_blocks(
-        shares,
-        problem.blocks,
-        air_s=lambda b: problem.transmit_s(rows, b),
-        law=lambda b: problem.law(rows, b),
-        objective_s=problem.objective_s,
-    )
-
-
-def test_as_many_blocks_as_devices_are_one_for_each() -> None:
-    """Shares that differ by a thousand round to more blocks than there are."""
-    fleet = Fleet(
-        seconds_per_mac=1e-9,
-        fluctuation=2e9,
-        full_band_rate_bps=[1e4, 1e7, 1e7],
-        cell=Cell(resource_blocks=3),
-    )
-    case = Case(make_profile([10**6, 10**6], [1000, 10]), fleet)
-    assert case.plan("expected-max").shares * 3 == pytest.approx(np.ones(3), rel=1e-9)
-    rows, uneven = np.zeros(3, dtype=np.int64), np.array([0.998, 0.001, 0.001])
-    assert rounded(case.problem(), rows, uneven) * 3 == pytest.approx(np.ones(3), rel=1e-9)
-
-
-def test_blocks_are_exchanged_one_by_one_and_at_most_two_for_each_device() -> None:
-    """Two equal devices would have fifty each; four exchanges from 99 and 1 come to 95 and 5."""
-    case = Case(make_profile([10**6, 10**6], [1000, 10]), pair(cell=Cell(resource_blocks=100)))
-    rows = np.zeros(2, dtype=np.int64)
-    problem = case.problem()
-    far = rounded(problem, rows, np.array([0.99, 0.01]))
-    near = rounded(problem, rows, np.array([0.52, 0.48]))
-    assert far * 100 == pytest.approx([95, 5], rel=1e-9)
-    assert near * 100 == pytest.approx([50, 50], rel=1e-9)
-
-
 @pytest.mark.parametrize("quantile", [None, 0.9])
-def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_with_a_bound_that_holds(
+def test_a_fleet_too_large_to_refine_gets_the_best_plan_of_the_other_methods(
     monkeypatch: pytest.MonkeyPatch, quantile: float | None
 ) -> None:
     case = Case(
@@ -467,7 +388,7 @@ def test_a_fleet_too_large_to_polish_gets_the_best_plan_of_the_other_methods_wit
     assert quick.gap < 0.5
 
 
-def test_many_iterations_to_a_round_bring_the_plan_to_that_of_the_means() -> None:
+def test_many_iterations_per_round_approach_the_plan_for_the_means() -> None:
     fleet = Fleet.sample(6, seed=7)
     exact = plan(ALEXNET, fleet, method="exact", max_split=8)
     excess = []
@@ -510,7 +431,7 @@ def test_the_bound_of_a_round_holds_against_an_independent_quadrature(iterations
     assert found.objective_s == pytest.approx(optimum, rel=1e-6)
 
 
-def test_the_objective_is_what_a_monte_carlo_of_the_plan_measures() -> None:
+def test_the_objective_agrees_with_a_monte_carlo_of_the_plan() -> None:
     found = plan(ALEXNET, Fleet.sample(10, seed=11), method="expected-max", max_split=8)
     slowest = found.law.draw(np.random.default_rng(2), 200_000).max(axis=1)
     assert slowest.mean() == pytest.approx(
@@ -518,13 +439,13 @@ def test_the_objective_is_what_a_monte_carlo_of_the_plan_measures() -> None:
     )
 
 
-def test_the_search_never_ends_worse_than_it_began() -> None:
+def test_the_search_never_ends_worse_than_its_start() -> None:
     found = plan(VGG16, Fleet.sample(20, seed=4, mean_distance_m=400.0), method="expected-max")
     assert found.objective_s <= min(found.history) * (1 + 1e-9)
     assert found.iterations == len(found.history) >= 1
 
 
-def test_the_risk_levels_begin_with_the_mean_and_reach_beyond_the_mean_of_the_maximum() -> None:
+def test_risk_levels_start_at_the_mean_and_reach_beyond_the_mean_of_the_maximum() -> None:
     for K in (1, 20, 1000):
         levels = risk_levels(K)
         assert levels[0] == 1.0

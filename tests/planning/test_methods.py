@@ -1,4 +1,4 @@
-"""What every method promises: the attributes of a Plan, feasible shares, an objective above its bound; and the baselines."""
+"""Every method: a Plan with all attributes, feasible shares, an objective above its bound."""
 
 from __future__ import annotations
 
@@ -110,13 +110,12 @@ def test_every_method_works_under_every_clock_and_noise(
     st.sampled_from(["equal", "random", "paper", "expected-max", "exact", "exhaustive"]),
     st.booleans(),
 )
-def test_every_method_keeps_its_promises_on_any_problem(
+def test_every_method_returns_a_valid_plan_on_any_problem(
     case: Case, method: str, certify: bool
 ) -> None:
     check(case.plan(method, certify=certify), case)
 
 
-# ---- the attributes ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", METHODS)
 def test_a_plan_has_every_attribute_of_the_contract(method: str) -> None:
     found = plan(
@@ -156,18 +155,23 @@ def test_a_plan_has_every_attribute_of_the_contract(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_plan_becomes_json_under_its_attributes_names(method: str) -> None:
+def test_a_plan_becomes_json_under_the_names_of_its_attributes(method: str) -> None:
     found = plan(ALEXNET, Fleet.sample(3, seed=0), method=method, max_split=6, **options_of(method))
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    promised = {"splits", "split_names", "shares", "compute_s", "transmit_s", "mean_latency_s", "expected_latency_s", "objective_s",
-                "lower_bound_s", "gap", "averaged_parameters", "method", "status", "iterations", "history"}  # fmt: skip
+    # fmt: off
+    promised = {
+        "splits", "split_names", "shares", "compute_s", "transmit_s", "mean_latency_s",
+        "expected_latency_s", "objective_s", "lower_bound_s", "gap", "averaged_parameters",
+        "method", "status", "iterations", "history",
+    }
+    # fmt: on
     assert promised <= data.keys()
     for name in promised:
         value = getattr(found, name)
         assert data[name] == (list(value) if isinstance(value, tuple | np.ndarray) else value)
 
 
-def test_means_are_those_of_the_paper_s_formulas() -> None:
+def test_means_agree_with_the_paper_s_formulas() -> None:
     # E[τ^cp] = m c (a + 1/ε); τ^cm = m D 32 / (b W log2(1 + SNR))
     fleet = Fleet.sample(4, seed=2)
     found = plan(ALEXNET, fleet, method="fixed", split="pool1", batch_size=16)
@@ -177,7 +181,7 @@ def test_means_are_those_of_the_paper_s_formulas() -> None:
     assert found.mean_latency_s == pytest.approx((found.compute_s + found.transmit_s).max())
 
 
-def test_the_best_objectives_are_ordered_as_jensen_says() -> None:
+def test_optimal_objectives_are_ordered_by_jensen_s_inequality() -> None:
     fleet = Fleet.sample(20, seed=0)
     exact, expected = (
         plan(ALEXNET, fleet, method=m, max_split=8) for m in ("exact", "expected-max")
@@ -187,14 +191,14 @@ def test_the_best_objectives_are_ordered_as_jensen_says() -> None:
     assert exact.objective_s < expected.objective_s
 
 
-def test_the_quantile_of_a_plan_is_that_of_its_law() -> None:
+def test_the_quantile_of_a_plan_is_the_quantile_of_its_law() -> None:
     found = plan(ALEXNET, Fleet.sample(5, seed=0), max_split=8)
     assert found.law.cdf_of_max(found.quantile_s(0.9)) == pytest.approx(0.9, rel=1e-9)
     assert found.quantile_s(0.5) < found.quantile_s(0.95)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_question_has_the_same_answer(method: str) -> None:
+def test_planning_is_deterministic(method: str) -> None:
     one, two = (
         plan(
             ALEXNET, Fleet.sample(3, seed=0), method=method, max_split=6, **options_of(method)
@@ -204,7 +208,7 @@ def test_the_same_question_has_the_same_answer(method: str) -> None:
     assert one == two
 
 
-def test_a_trace_is_planned_at_its_beginning_and_measured_rates_as_they_are() -> None:
+def test_a_trace_is_planned_at_its_start_and_measured_rates_are_used_as_given() -> None:
     fleet = Fleet.sample(3, seed=4)
     rates = fleet.rate_bps(1.0)
     measured = Fleet(
@@ -217,7 +221,6 @@ def test_a_trace_is_planned_at_its_beginning_and_measured_rates_as_they_are() ->
     )
 
 
-# ---- limits on the split -----------------------------------------------------------------------------------------------------
 def test_without_a_limit_alexnet_stops_at_19() -> None:
     far = Fleet.sample(3, seed=0, mean_distance_m=3000.0)
     assert plan(ALEXNET, far).splits.max() <= 19
@@ -229,7 +232,7 @@ def test_without_a_limit_alexnet_stops_at_19() -> None:
     assert Case(ALEXNET, far).problem().max_splits.tolist() == [19] * 3
 
 
-def test_keeping_every_parameter_on_the_devices_warns_and_nothing_else_does() -> None:
+def test_only_keeping_every_parameter_on_the_devices_warns() -> None:
     far = Fleet.sample(3, seed=0, mean_distance_m=3000.0)
     for limit in (20, "fc8", [3, 20, 3]):
         with pytest.warns(UserWarning, match="nothing is averaged") as caught:
@@ -243,7 +246,7 @@ def test_keeping_every_parameter_on_the_devices_warns_and_nothing_else_does() ->
             plan(ALEXNET, far, max_split=quiet)
 
 
-def test_no_limit_leaves_out_rows_behind_the_last_parameter() -> None:
+def test_the_default_limit_leaves_out_rows_behind_the_last_parameter() -> None:
     fleet = Fleet(seconds_per_mac=1e-3, fluctuation=1e9, full_band_rate_bps=1.0)  # type: ignore[arg-type]
     profile = make_profile(
         [1, 1, 1, 1], [90, 80, 70, 1], [5, 5, 5, 0]
@@ -253,7 +256,7 @@ def test_no_limit_leaves_out_rows_behind_the_last_parameter() -> None:
     assert plan(bare, fleet).splits.tolist() == [1]
 
 
-def test_a_limit_is_a_number_a_name_or_one_for_each_device() -> None:
+def test_a_limit_is_a_number_a_name_or_a_list_for_the_devices() -> None:
     fleet = Fleet.sample(3, seed=0, mean_distance_m=3000.0)
     by_number, by_name = (plan(ALEXNET, fleet, max_split=limit) for limit in (8, "pool2"))
     assert by_number.splits.tolist() == by_name.splits.tolist()
@@ -265,7 +268,7 @@ def test_a_limit_is_a_number_a_name_or_one_for_each_device() -> None:
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "fixed"])
-def test_the_least_and_the_deepest_split_may_be_the_same(method: str) -> None:
+def test_the_shallowest_and_the_deepest_split_may_be_equal(method: str) -> None:
     found = plan(ALEXNET, Fleet.sample(3, seed=0), method=method, min_split=5, max_split=5)
     assert found.splits.tolist() == [5, 5, 5]
     assert found.lower_bound_s <= found.objective_s
@@ -273,7 +276,7 @@ def test_the_least_and_the_deepest_split_may_be_the_same(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("K", [1, 3])
-def test_a_profile_of_one_row_leaves_nothing_to_choose(method: str, K: int) -> None:
+def test_a_profile_of_one_row_has_one_plan(method: str, K: int) -> None:
     fleet = Fleet(seconds_per_mac=[1e-9] * K, fluctuation=1e9, full_band_rate_bps=1e6)  # type: ignore[arg-type]
     found = plan(
         make_profile([10**6], [100]),
@@ -286,8 +289,7 @@ def test_a_profile_of_one_row_leaves_nothing_to_choose(method: str, K: int) -> N
     check(found, Case(make_profile([10**6], [100]), fleet))
 
 
-# ---- the baselines -----------------------------------------------------------------------------------------------------------
-def test_equal_gives_everybody_the_same_share_and_the_split_that_is_best_there() -> None:
+def test_equal_gives_each_device_the_same_share_and_its_best_split() -> None:
     fleet = Fleet.sample(5, seed=3)
     found = plan(ALEXNET, fleet, method="equal", max_split=8)
     assert found.shares == pytest.approx([0.2] * 5, rel=1e-12)
@@ -298,14 +300,14 @@ def test_equal_gives_everybody_the_same_share_and_the_split_that_is_best_there()
     assert found.objective_s == pytest.approx(latency.min(axis=1).max(), rel=1e-9)
 
 
-def test_equal_in_blocks_gives_everybody_the_same_whole_number_of_them() -> None:
+def test_equal_gives_each_device_the_same_number_of_blocks() -> None:
     found = plan(
         ALEXNET, Fleet.sample(5, seed=3, cell=Cell(resource_blocks=13)), method="equal", max_split=8
     )
     assert found.shares == pytest.approx([2 / 13] * 5, rel=1e-12)
 
 
-def test_fixed_takes_a_number_a_name_or_one_for_each_device_and_shares_in_the_best_way() -> None:
+def test_fixed_takes_a_number_a_name_or_a_list_and_finds_the_best_shares() -> None:
     fleet = Fleet.sample(3, seed=3)
     four = [
         plan(ALEXNET, fleet, method="fixed", split=split)
@@ -329,7 +331,7 @@ def test_fixed_at_the_last_row_needs_a_limit_that_allows_it() -> None:
         ]
 
 
-def test_random_splits_depend_on_the_seed_and_on_nothing_else() -> None:
+def test_random_splits_depend_on_the_seed_alone() -> None:
     fleet = Fleet.sample(12, seed=3)
     one, same, other = (plan(ALEXNET, fleet, method="random", seed=seed) for seed in (0, 0, 1))
     assert one.splits.tolist() == same.splits.tolist()
@@ -340,7 +342,7 @@ def test_random_splits_depend_on_the_seed_and_on_nothing_else() -> None:
     )
 
 
-def test_random_splits_are_drawn_evenly_from_those_that_are_allowed() -> None:
+def test_random_splits_are_drawn_uniformly_from_the_allowed_ones() -> None:
     K = 20_000
     fleet = Fleet(seconds_per_mac=[1e-9] * K, fluctuation=1e9, full_band_rate_bps=1e9)  # type: ignore[arg-type]
     found = plan(ALEXNET, fleet, method="random", min_split=3, max_split=7)
@@ -349,7 +351,7 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_allowed() -> None:
     assert (np.abs(counts[3:8] - K / 5) <= 5 * math.sqrt(K * 0.2 * 0.8)).all()
 
 
-def test_every_method_is_registered_once_and_says_what_it_does() -> None:
+def test_every_method_is_registered_once_and_has_a_docstring() -> None:
     assert set(METHODS) == {
         "paper",
         "exact",
@@ -362,9 +364,8 @@ def test_every_method_is_registered_once_and_says_what_it_does() -> None:
     assert all(method.__doc__ for method in METHODS.values())
 
 
-def test_a_plan_is_shown_in_a_line_however_many_devices_it_has() -> None:
-    made = plan(ALEXNET, Fleet.sample(1000, seed=0), max_split=8)
-    assert repr(made).startswith(
-        f"Plan('expected-max', 1000 devices, splits {min(made.splits)} to {max(made.splits)}, mean_latency_s="
-    )
-    assert len(repr(made)) < 140
+def test_the_repr_of_a_plan_is_one_line_for_any_number_of_devices() -> None:
+    large = plan(ALEXNET, Fleet.sample(1000, seed=0), max_split=8)
+    splits = f"splits {min(large.splits)} to {max(large.splits)}"
+    assert repr(large).startswith(f"Plan('expected-max', 1000 devices, {splits}, mean_latency_s=")
+    assert len(repr(large)) < 140

@@ -85,7 +85,7 @@ def test_the_front_by_hand() -> None:
     st.lists(st.tuples(st.integers(1, 20), st.integers(0, 40)), min_size=1, max_size=9),
     powers(-2, 2),
 )
-def test_the_hull_holds_the_least_of_every_weighting(
+def test_the_hull_contains_the_minimum_of_every_weighting(
     steps: list[tuple[int, int]], weight: float
 ) -> None:
     x, y = (
@@ -101,7 +101,7 @@ def test_the_hull_holds_the_least_of_every_weighting(
     assert hull[-1] == len(x) - 1
 
 
-def test_the_hull_drops_what_lies_on_a_chord() -> None:
+def test_the_hull_drops_points_on_a_chord() -> None:
     assert lower_hull(np.array([0.0, 1, 2, 3]), np.array([3.0, 2, 1, 0])).tolist() == [0, 3]
     assert lower_hull(np.array([5.0]), np.array([7.0])).tolist() == [0]
 
@@ -122,7 +122,7 @@ def least_share(
 
 @examples(50)
 @given(cases(most_rows=6), st.floats(0, 8), powers(-3, 3))
-def test_the_rows_left_are_enough_for_every_device_at_every_latency_and_risk(
+def test_front_and_hull_are_enough_for_every_device_at_any_latency_and_risk(
     case: Case, risk: float, factor: float
 ) -> None:
     problem, reference = case.problem(), Reference(case)
@@ -141,7 +141,8 @@ def test_the_rows_left_are_enough_for_every_device_at_every_latency_and_risk(
 def test_the_front_is_enough_for_any_prices_on_lateness_and_band(
     case: Case, pi: float, m: float, up: float
 ) -> None:
-    # what the price bound minimizes: π x + m β + (air time at some share), rising in work, server time and data
+    # what the price bound minimizes: π x + m β + (air time at some share), rising in work, server
+    # time and data
     problem, reference = case.problem(), Reference(case)
     a, eps = case.fleet.seconds_per_mac, case.fleet.fluctuation
     c, server, bits = reference.work, reference.server_s, reference.bits
@@ -151,7 +152,7 @@ def test_the_front_is_enough_for_any_prices_on_lateness_and_band(
         assert cost[left].min() == pytest.approx(cost[list(allowed)].min(), rel=1e-12)
 
 
-def test_of_the_paper_s_models_few_splits_remain() -> None:
+def test_few_splits_of_the_paper_s_models_remain() -> None:
     alexnet = Case(ALEXNET, THREE, {"max_split": 20}).problem()
     assert (alexnet.hull_rows + 1).tolist() == [1, 4, 20]
     assert {4, 8, 15, 20} <= set(
@@ -161,7 +162,7 @@ def test_of_the_paper_s_models_few_splits_remain() -> None:
     assert (vgg16.hull_rows + 1).tolist() == [1, 5, 10, 17, 36]
 
 
-def test_where_limits_differ_a_row_that_one_device_needs_stays() -> None:
+def test_with_different_limits_a_row_that_one_device_needs_stays() -> None:
     # row 2 is better in everything, but only the first device may take it
     case = Case(make_profile([5, 0, 9], [10, 1, 1]), THREE, {"max_split": [2, 1, 1]})
     assert case.problem().front_rows.tolist() == [0, 1]
@@ -170,7 +171,7 @@ def test_where_limits_differ_a_row_that_one_device_needs_stays() -> None:
     assert together.problem().front_rows.tolist() == [1]
 
 
-def test_a_slow_server_keeps_rows_that_a_quick_one_makes_pointless() -> None:
+def test_a_slow_server_keeps_rows_that_a_quick_one_makes_superfluous() -> None:
     profile = make_profile(
         [5, 5, 5], [1, 1, 1]
     )  # only the first cut makes sense, unless the server is slow
@@ -183,7 +184,7 @@ def test_a_slow_server_keeps_rows_that_a_quick_one_makes_pointless() -> None:
 
 @examples(60)
 @given(cases(most_rows=6))
-def test_one_row_at_least_remains_for_every_device(case: Case) -> None:
+def test_at_least_one_row_remains_for_every_device(case: Case) -> None:
     assume(len(case.fleet) > 1)
     problem = case.problem()
     for deepest in problem.max_splits - 1:
@@ -192,7 +193,7 @@ def test_one_row_at_least_remains_for_every_device(case: Case) -> None:
     assert problem.front_rows.min() >= problem.min_split - 1
 
 
-def compressed(problem: Problem, ratios: Sequence[float], macs_per_bit: float) -> Problem:
+def add_compressions(problem: Problem, ratios: Sequence[float], macs_per_bit: float) -> Problem:
     """Return a problem whose options are splits × compressions, in an order that mixes both.
 
     Compressing costs work on the device and on the server, and every second device cannot do it.
@@ -236,7 +237,7 @@ def test_exact_finds_the_optimum_of_a_table_that_is_not_of_splits(
     case: Case, ratios: list[float], macs_per_bit: float, device_quantile: float | None
 ) -> None:
     problem = case.problem(device_quantile=device_quantile)
-    problem = compressed(problem, [1.0, *ratios], macs_per_bit)
+    problem = add_compressions(problem, [1.0, *ratios], macs_per_bit)
     found = exact.solve(problem, problem.risk)
     rows, shares = baselines.exhaustive(problem)
     best_s = problem.worst_s(rows, shares, problem.risk)
@@ -249,10 +250,10 @@ def test_exact_finds_the_optimum_of_a_table_that_is_not_of_splits(
 
 @examples(40)
 @given(cases(most_devices=2), powers(-2, -0.1), st.just(0.0) | powers(-3, 2))
-def test_every_method_takes_a_table_that_is_not_of_splits(
+def test_every_method_plans_with_a_table_that_is_not_of_splits(
     case: Case, ratio: float, macs_per_bit: float
 ) -> None:
-    problem = compressed(case.problem(), [1.0, ratio], macs_per_bit)
+    problem = add_compressions(case.problem(), [1.0, ratio], macs_per_bit)
     optimum = exact.solve(problem, 1.0)
     best = minimize_max(problem)
     for propose in (baselines.equal, baselines.random):

@@ -1,4 +1,4 @@
-"""What a method proposes is checked: an accepted plan has true latencies and a true bound, anything else is one line."""
+"""Proposals: an accepted one has correct latencies and a correct bound, any other is one line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def propose(problem: air.Problem) -> Any:
     return next_proposal[-1]
 
 
-def planned(case: Case, proposal: Any, **options: Any) -> Plan:
+def plan_proposal(case: Case, proposal: Any, **options: Any) -> Plan:
     """Return the plan of a method by path that returns this proposal."""
     next_proposal[:] = [proposal]
     return case.plan(f"{__name__}:propose", **options)
@@ -92,7 +92,7 @@ shares = (
     anything,
     anything,
 )
-def test_any_proposal_becomes_a_true_plan_or_one_line(
+def test_any_proposal_becomes_a_valid_plan_or_a_one_line_error(
     case: Case, splits: Any, shares: Any, as_arrays: bool, objective: Any, status: Any, history: Any
 ) -> None:
     if as_arrays and isinstance(splits, list) and isinstance(shares, list):
@@ -100,7 +100,7 @@ def test_any_proposal_becomes_a_true_plan_or_one_line(
     proposal = Proposal(splits, shares, objective=objective, status=status, history=history)
     refusal = None
     try:
-        found = planned(case, proposal, certify=False, **QUANTILES)
+        found = plan_proposal(case, proposal, certify=False, **QUANTILES)
     except InvalidValue as error:
         refusal = str(error)
     if refusal is None:
@@ -118,7 +118,7 @@ def test_any_proposal_becomes_a_true_plan_or_one_line(
     st.sampled_from([0.2, 0.9, 1.0]),
     st.sampled_from([None, 5]),
 )
-def test_what_is_accepted_has_true_latencies_and_a_true_bound(
+def test_an_accepted_proposal_has_correct_latencies_and_a_correct_bound(
     case: Case, objective: str, seed: int, used: float, blocks: int | None
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -134,7 +134,7 @@ def test_what_is_accepted_has_true_latencies_and_a_true_bound(
         )
         given_shares = rng.multinomial(blocks - K, np.full(K, 1 / K)) + 1
         given_shares = given_shares / blocks
-    found = planned(case, Proposal(rows + 1, given_shares, objective=objective), **QUANTILES)
+    found = plan_proposal(case, Proposal(rows + 1, given_shares, objective=objective), **QUANTILES)
     assert (found.splits == rows + 1).all()
     assert found.shares == pytest.approx(given_shares, rel=1e-12)
     require_true(case, found, objective)
@@ -167,7 +167,6 @@ def require_true(case: Case, found: Plan, objective: str) -> None:
     assert found.gap == found.objective_s / found.lower_bound_s - 1
 
 
-# ---- each rule by name -------------------------------------------------------------------------------------------------------
 class Unprintable:
     """An object of a user's class that cannot be shown."""
 
@@ -189,7 +188,8 @@ THIRDS = [0.3, 0.3, 0.3]
         ),
         (
             Proposal([1, 1, 9], THIRDS),
-            "split of device 2 must be from 1 to 8, got 9; see min_split, max_split and memory_bytes",
+            "split of device 2 must be from 1 to 8, got 9; see min_split, max_split and "
+            "memory_bytes",
         ),
         (Proposal([1, 1, 21], THIRDS), "split of device 2 must be a whole number"),
         (Proposal(np.array([1, 0, 1]), THIRDS), "split of device 1 must be a whole number"),
@@ -218,7 +218,8 @@ THIRDS = [0.3, 0.3, 0.3]
         (Proposal([1, 1, 1], ["a", 0.1, 0.1]), "shares must be one number for each device"),
         (
             Proposal([1, 1, 1], THIRDS, objective="max"),
-            "objective 'max' is not known. Known: device-quantile, expected-max, largest-mean, quantile",
+            "objective 'max' is not known. Known: device-quantile, expected-max, largest-mean, "
+            "quantile",
         ),
         (
             Proposal([1, 1, 1], THIRDS, objective="quantile"),
@@ -251,33 +252,31 @@ THIRDS = [0.3, 0.3, 0.3]
         (Proposal([Unprintable(), 1, 1], THIRDS), "split of device 0 must be a whole number"),  # type: ignore[list-item]
     ],
 )
-def test_what_is_wrong_is_said_with_method_device_field_and_value(
-    proposal: Any, message: str
-) -> None:
+def test_an_error_names_method_device_field_and_value(proposal: Any, message: str) -> None:
     with pytest.raises(InvalidValue) as raised:
-        planned(Case(ALEXNET, FLEET, {"max_split": 8}), proposal)
+        plan_proposal(Case(ALEXNET, FLEET, {"max_split": 8}), proposal)
     assert str(raised.value).startswith(f"method '{__name__}:propose'")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_share_that_is_no_whole_number_of_blocks_is_refused() -> None:
+def test_a_share_that_is_not_a_whole_number_of_blocks_is_rejected() -> None:
     case = Case(ALEXNET, Fleet.sample(3, seed=0, cell=Cell(resource_blocks=10)), {"max_split": 8})
-    assert planned(case, Proposal([4, 4, 4], [0.5, 0.3, 0.2])).shares == pytest.approx(
+    assert plan_proposal(case, Proposal([4, 4, 4], [0.5, 0.3, 0.2])).shares == pytest.approx(
         [0.5, 0.3, 0.2]
     )
     with pytest.raises(
         InvalidValue,
         match=r"share of device 1 must be a multiple of 1/10, .* 10 resource blocks, got 0\.25",
     ):
-        planned(case, Proposal([4, 4, 4], [0.5, 0.25, 0.2]))
+        plan_proposal(case, Proposal([4, 4, 4], [0.5, 0.25, 0.2]))
 
 
-def test_a_method_by_path_can_state_no_bound() -> None:
+def test_a_method_by_path_cannot_state_a_bound() -> None:
     case = Case(ALEXNET, FLEET, {"max_split": 8})
     ours = case.plan("equal")
     boast = Bound(ours.objective_s, "trust me")
-    found = planned(
+    found = plan_proposal(
         case, ProvenProposal(ours.splits, ours.shares, objective="largest-mean", bound=boast)
     )
     assert found.lower_bound_s == case.plan("exact").lower_bound_s < ours.objective_s
@@ -294,9 +293,9 @@ def scribble(problem: air.Problem) -> Proposal:
     return next_proposal[-1]  # type: ignore[no-any-return]
 
 
-def test_a_method_that_writes_into_its_problem_changes_nothing_that_is_checked() -> None:
+def test_a_method_that_modifies_its_problem_does_not_change_the_checks() -> None:
     case = Case(ALEXNET, FLEET, {"max_split": 8})
-    honest = planned(case, Proposal([4, 4, 4], THIRDS))
+    honest = plan_proposal(case, Proposal([4, 4, 4], THIRDS))
     wrote = case.plan(f"{__name__}:scribble")
     assert (wrote.objective_s, wrote.lower_bound_s) == (honest.objective_s, honest.lower_bound_s)
     assert wrote.mean_latency_s == honest.mean_latency_s
@@ -317,25 +316,25 @@ class SaysYes(str):
         return hash("expected-max")
 
 
-def test_an_objective_that_equals_every_other_is_one_of_them_and_its_value_true() -> None:
-    found = planned(
+def test_an_objective_that_equals_every_other_is_taken_as_one_of_them() -> None:
+    found = plan_proposal(
         Case(ALEXNET, FLEET, {"max_split": 8}),
         Proposal([4, 4, 4], THIRDS, objective=SaysYes("largest-mean")),
     )
     assert (found.objective, found.objective_s) == ("mean of the largest", found.expected_latency_s)
 
 
-def test_a_proposal_cannot_take_more_blocks_than_there_are_by_rounding() -> None:
+def test_a_proposal_cannot_take_extra_blocks_through_rounding() -> None:
     K, blocks = 5000, 10_000_000
     case = Case(
         ALEXNET, Fleet.sample(K, seed=0, cell=Cell(resource_blocks=blocks)), {"max_split": 8}
     )
     counts = np.full(K, blocks / K)
     with pytest.raises(InvalidValue, match="must be a multiple of 1/10000000"):
-        planned(case, Proposal(np.full(K, 4), (counts - 0.49) / blocks))
+        plan_proposal(case, Proposal(np.full(K, 4), (counts - 0.49) / blocks))
 
 
-def test_a_bound_above_a_checked_plan_is_never_shown() -> None:
+def test_a_bound_above_a_checked_plan_is_an_internal_error() -> None:
     def wrong(problem: air.Problem) -> Proposal:
         found = METHODS["exact"](problem)
         bound = Bound(1e9, "a broken solver")
@@ -351,7 +350,7 @@ def test_a_bound_above_a_checked_plan_is_never_shown() -> None:
 
 def test_shares_that_sum_to_one_but_for_rounding_are_accepted() -> None:
     fleet = Fleet.sample(10, seed=0)
-    found = planned(
+    found = plan_proposal(
         Case(ALEXNET, fleet, {"max_split": 8}),
         Proposal(np.full(10, 4), np.full(10, 0.1 * (1 + 1e-12))),
     )
@@ -360,7 +359,7 @@ def test_shares_that_sum_to_one_but_for_rounding_are_accepted() -> None:
 
 
 def test_splits_may_be_names_and_the_default_objective_is_the_mean_of_the_largest() -> None:
-    found = planned(
+    found = plan_proposal(
         Case(ALEXNET, FLEET, {"max_split": 8}),
         Proposal(["pool1", 4, "pool2"], THIRDS, status="by hand", history=(3, 2.5)),
     )
@@ -386,7 +385,7 @@ def test_splits_may_be_names_and_the_default_objective_is_the_mean_of_the_larges
         ("random", {}, "largest mean"),
     ],
 )
-def test_every_plan_names_its_objective_and_what_its_bound_holds_against(
+def test_every_plan_names_its_objective_and_the_scope_of_its_bound(
     method: str, options: dict[str, Any], words: str
 ) -> None:
     found = air.plan(ALEXNET, FLEET, method=method, max_split=8, **options)

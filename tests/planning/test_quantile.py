@@ -28,7 +28,10 @@ probabilities = st.sampled_from([1e-6, 0.1, 0.5, 0.9, 0.99, 1 - 1e-9])
 
 
 def least_for(reference: Reference, rows: Ints, p: float) -> float:
-    """The least quantile of one or two devices at given splits, over all shares: the sets {Q ≤ τ} are convex."""
+    """Return the least quantile of one or two devices at given splits, over all shares.
+
+    One search along the shares finds it, because the sets {Q ≤ τ} are convex.
+    """
     if len(rows) == 1:
         return law_of(reference, rows, np.ones(1)).max_quantile_s(p)
 
@@ -89,7 +92,7 @@ def test_the_paper_s_fleets_are_planned_to_a_thousandth(
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.95])
-def test_the_promised_probability_is_kept_in_a_monte_carlo(p: float) -> None:
+def test_a_monte_carlo_keeps_the_promised_probability(p: float) -> None:
     found = plan(ALEXNET, Fleet.sample(10, seed=3), method="expected-max", max_split=8, quantile=p)
     slowest = found.law.draw(np.random.default_rng(0), 200_000).max(axis=1)
     assert float((slowest <= found.objective_s).mean()) == pytest.approx(
@@ -140,7 +143,7 @@ def test_equal_devices_share_equally_and_keep_the_closed_form(K: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [{"noise_dbm": -114.0}, {"noise_dbm_per_hz": -174.0}])
-def test_rows_without_work_have_one_quantile_whatever_the_probability(
+def test_rows_without_work_have_the_same_quantile_for_any_probability(
     noise: dict[str, float],
 ) -> None:
     fleet, profile = (

@@ -1,4 +1,4 @@
-"""Splits that would send an input of the model as it is: no method takes one unless it is allowed."""
+"""Splits that would send a raw input of the model: no method takes one unless it is allowed."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ def options_of(method: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_method_takes_a_split_that_sends_a_raw_input(method: str) -> None:
-    made = plan(RAW, FLEET, method=method, **options_of(method))
-    assert set(made.splits.tolist()) <= {1, 3}
+    planned = plan(RAW, FLEET, method=method, **options_of(method))
+    assert set(planned.splits.tolist()) <= {1, 3}
     # The bound holds for the splits that are left: were it over all five, it would be far below.
-    assert made.lower_bound_s > 5 * plan(RAW, FLEET, method="exact", raw_inputs="allow").objective_s
+    assert (
+        planned.lower_bound_s > 5 * plan(RAW, FLEET, method="exact", raw_inputs="allow").objective_s
+    )
 
 
 @pytest.mark.parametrize(
     ("raw_inputs", "split"),
     [("refuse", {1, 3}), (["context"], {2}), (["position_ids"], {1, 3}), ("allow", {2, 4})],
 )
-def test_a_plan_takes_what_is_allowed(raw_inputs: Any, split: set[int]) -> None:
+def test_a_plan_takes_splits_that_raw_inputs_allows(raw_inputs: Any, split: set[int]) -> None:
     assert set(plan(RAW, FLEET, method="exact", raw_inputs=raw_inputs).splits.tolist()) <= split
 
 
-def test_random_splits_are_drawn_evenly_from_those_that_are_left() -> None:
+def test_random_splits_are_drawn_uniformly_from_the_permitted_ones() -> None:
     many = Fleet(seconds_per_mac=0.5, fluctuation=2.0, full_band_rate_bps=np.full(3000, 64.0))
     with nothing_averaged():
         drawn = plan(RAW, many, method="random", max_split=5).splits
@@ -52,39 +54,47 @@ def test_random_splits_are_drawn_evenly_from_those_that_are_left() -> None:
     assert counts.min() > 900
 
 
-def test_a_given_split_that_sends_a_raw_input_is_refused_by_the_input_s_name() -> None:
-    told = "split of device 1, 2 (r2), would send the input 'context' of the model to the server unchanged; take another split, or"
-    with pytest.raises(
-        AirsplitError, match=re.escape(f'{told} allow it by raw_inputs = ["context"]')
-    ):
+def test_a_fixed_split_that_sends_a_raw_input_is_rejected_with_the_input_s_name() -> None:
+    message = (
+        "split of device 1, 2 (r2), would send the input 'context' of the model to the server "
+        'unchanged; take another split, or allow it by raw_inputs = ["context"]'
+    )
+    with pytest.raises(AirsplitError, match=re.escape(message)):
         plan(RAW, FLEET, method="fixed", split=[1, 2])
     assert plan(
         RAW, FLEET, method="fixed", split=[1, 2], raw_inputs=["context"]
     ).splits.tolist() == [1, 2]
 
 
-def test_where_every_split_sends_a_raw_input_one_error_says_so_and_the_way_out() -> None:
-    told = (
-        "every split within the limits, 2, would send the input 'context' of the model to the server unchanged; raise max_split to "
-        '3 (r3) or more, or put a layer between the input and the cut, or allow it by raw_inputs = ["context"], in a scenario under [model]'
+def test_an_error_says_that_every_split_sends_a_raw_input_and_what_to_do() -> None:
+    message = (
+        "every split within the limits, 2, would send the input 'context' of the model to the "
+        "server unchanged; raise max_split to 3 (r3) or more, or put a layer between the input and "
+        'the cut, or allow it by raw_inputs = ["context"], in a scenario under [model]'
     )
     for method in METHODS:
-        with pytest.raises(AirsplitError, match=f"^{re.escape(told)}$"):
+        with pytest.raises(AirsplitError, match=f"^{re.escape(message)}$"):
             plan(RAW, FLEET, method=method, min_split=2, max_split=2, **options_of(method))
     with pytest.raises(
         AirsplitError, match="every split within the limits of device 1, 2, would send"
     ):
         plan(RAW, FLEET, min_split=2, max_split=[3, 2])
     everywhere = replace(RAW, raw_inputs=[["image", "context"]] * 5)
-    told = "every split within the limits, 1 to 4, would send the inputs 'image' and 'context' of the model to the server unchanged; put"
-    with pytest.raises(AirsplitError, match=told):
+    message = (
+        "every split within the limits, 1 to 4, would send the inputs 'image' and 'context' of the "
+        "model to the server unchanged; put"
+    )
+    with pytest.raises(AirsplitError, match=message):
         plan(everywhere, FLEET)
 
 
-def test_a_policy_that_is_none_is_an_error() -> None:
+def test_an_unknown_policy_is_an_error() -> None:
     with pytest.raises(
         AirsplitError,
-        match=r"raw_inputs 'contxt' is not known; did you mean 'context'\? Known: context, image, pos",
+        match=(
+            r"raw_inputs 'contxt' is not known; did you mean 'context'\? "
+            "Known: context, image, pos"
+        ),
     ):
         plan(RAW, FLEET, raw_inputs=["contxt"])
     with pytest.raises(
@@ -103,7 +113,7 @@ def test_an_input_that_never_crosses_may_be_listed() -> None:
     )
 
 
-def test_limits_end_at_splits_that_may_be_taken() -> None:
+def test_limits_end_at_permitted_splits() -> None:
     problem = Case(RAW, FLEET, {"min_split": 2, "max_split": [4, 3]}).problem()
     assert problem.min_split == 3
     assert problem.max_splits.tolist() == [3, 3]
@@ -116,7 +126,7 @@ def test_limits_end_at_splits_that_may_be_taken() -> None:
     assert problem.allowed.includes(np.array([2, 3])).tolist() == [True, False]
 
 
-def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() -> None:
+def test_the_default_limit_is_a_permitted_split() -> None:
     assert [RAW.default_max_split(policy) for policy in ("refuse", ["context"], "allow")] == [
         3,
         3,
@@ -127,7 +137,7 @@ def test_the_deepest_split_that_averages_something_is_one_that_may_be_taken() ->
         plan(RAW, FLEET, max_split=5)
 
 
-def test_a_device_without_memory_for_the_first_split_that_is_left_is_refused() -> None:
+def test_a_device_without_memory_for_the_first_permitted_split_is_rejected() -> None:
     first = RAW.device_memory_bytes(1)[1]
     small = FLEET.replace(memory_bytes=[first, 1e9])
     with pytest.raises(

@@ -20,7 +20,10 @@ from planning.problems import ALEXNET, Case, cases, columns, examples, powers
 def by_cvxpy(
     link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, unit_s: float
 ) -> float:
-    """The least max_k (busy + air time) by an interior-point method; times in units of `unit_s`, rates in bits a unit."""
+    """Return the least max_k (busy + air time) by an interior-point method.
+
+    Times are in units of `unit_s`, so that the solver sees numbers near one.
+    """
     K = len(busy_s)
     share, ends = cp.Variable(K), cp.Variable()
     spare, constraints = ends - busy_s / unit_s, [cp.sum(share) <= 1]
@@ -63,7 +66,7 @@ def jobs(
 @pytest.mark.parametrize("density", [False, True])
 @pytest.mark.parametrize("downlink", [False, True])
 @pytest.mark.parametrize("K", [1, 2, 5, 12])
-def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K: int) -> None:
+def test_the_finish_agrees_with_a_convex_solver(density: bool, downlink: bool, K: int) -> None:
     rng = np.random.default_rng(K)
     for _ in range(
         2
@@ -77,7 +80,7 @@ def test_the_finish_is_that_of_a_convex_solver(density: bool, downlink: bool, K:
 
 @examples(150)
 @given(jobs())
-def test_everybody_finishes_together_and_the_band_is_used_up(
+def test_all_devices_finish_together_and_use_the_whole_band(
     job: tuple[Link, Floats, Floats, Floats],
 ) -> None:
     done = allocate_shares(*job)
@@ -108,7 +111,7 @@ def test_the_budget_is_never_exceeded_not_even_by_a_rounding_error(
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 7, 10, 99, 1_000, 12_345])
-def test_shares_of_any_number_of_devices_fit_in_whatever_order_they_are_added(K: int) -> None:
+def test_shares_of_any_number_of_devices_fit_in_any_order_of_summation(K: int) -> None:
     for shares in (
         np.ones(K),
         np.random.default_rng(K).exponential(size=K),
@@ -127,7 +130,7 @@ def test_a_fixed_snr_takes_few_steps_of_newton(job: tuple[Link, Floats, Floats, 
 
 
 @pytest.mark.parametrize("cell", [Cell(), Cell(noise_dbm_per_hz=-174.0)])
-def test_the_paper_s_fleets_take_a_handful_of_steps(cell: Cell) -> None:
+def test_the_paper_s_fleets_take_few_steps(cell: Cell) -> None:
     taken = []
     for seed in range(30):
         problem = Case(ALEXNET, Fleet.sample(20, seed=seed, cell=cell), {"max_split": 8}).problem()
@@ -180,10 +183,9 @@ def test_two_devices_by_hand() -> None:
     assert done.shares == pytest.approx([1 / tau, 2 / (tau - 1)], rel=1e-9)
 
 
-def test_with_a_noise_density_a_device_alone_in_need_of_little_keeps_more_than_its_share_of_the_rate() -> (
-    None
-):
-    # the same two devices: with a density the rate at half the band is more than half, so both finish sooner
+def test_with_a_noise_density_a_small_share_keeps_more_than_its_part_of_the_rate() -> None:
+    # the same two devices: with a density the rate at half the band is more than half, so both
+    # finish sooner
     bits, none, busy = np.array([4e7, 4e7]), np.zeros(2), np.zeros(2)
     fixed = allocate_shares(Link(direction(False, [3.0, 3.0])), bits, none, busy)
     dense = allocate_shares(Link(direction(True, [3.0, 3.0])), bits, none, busy)
@@ -196,10 +198,11 @@ def worst(link: Link, bits: Floats, busy: Floats, done: Allocation) -> float:
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e6, 1e9, 1e12])
-def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anything(
+def test_a_device_with_hardly_any_air_time_costs_the_others_nothing(
     factor: float,
 ) -> None:
-    # the first device is busy for `factor` seconds and on the air for a microsecond; one ulp of τ is then much of the band
+    # the first device is busy for `factor` seconds and on the air for a microsecond; one ulp of τ
+    # is then much of the band
     link, bits, busy = (
         Link(Direction(np.array([1e6, 1e6, 1e6]))),
         np.array([1.0, 1e3, 1e6]),
@@ -211,8 +214,9 @@ def test_a_device_that_hardly_transmits_beside_its_computing_costs_nobody_anythi
 
 
 @pytest.mark.parametrize("snr", [5e-14, 1e-12, 1e-8, 1e-4, 1.0, 1e8])
-def test_where_power_and_not_band_is_the_limit_the_others_do_not_suffer(snr: float) -> None:
-    # at a very low SNR the first device's rate hardly depends on its share: almost nothing is left to win with the last of the band
+def test_a_device_limited_by_power_does_not_slow_the_others(snr: float) -> None:
+    # at a very low SNR the first device's rate hardly depends on its share: almost nothing is left
+    # to win with the last of the band
     link, bits, busy = (
         Link(direction(True, [snr, 1e3, 10.0])),
         np.array([1e6, 1e6, 1e6]),
@@ -225,7 +229,7 @@ def test_where_power_and_not_band_is_the_limit_the_others_do_not_suffer(snr: flo
 
 
 @pytest.mark.parametrize("busy_s", [1e3, 1e9])
-def test_air_time_that_drowns_in_the_rounding_of_the_busy_time_is_still_shared(
+def test_air_time_below_the_rounding_of_the_busy_time_is_still_shared(
     busy_s: float,
 ) -> None:
     link, bits = Link(direction(True, [1e6, 1e5])), np.array([1.0, 3.0])

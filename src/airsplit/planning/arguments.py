@@ -61,6 +61,7 @@ def make_problem(
             f"got {blocks}; each needs a block"
         )
 
+    # From here on rows count from zero.
     options = tabulate_splits(
         profile,
         clock or Clock(),
@@ -90,6 +91,7 @@ def make_problem(
         batch_size,
         element_bits,
         options,
+        # No row before the first permitted one, none that sends a raw input that must stay.
         AllowedOptions.up_to(last, permitted & (np.arange(len(profile)) >= first)),
         raw_inputs=raw_inputs,
         split=None if split is None else _resolve_splits(profile, len(fleet), "split", split),
@@ -200,6 +202,7 @@ def _require_memory(
 def _require_sane_times(problem: Problem) -> None:
     """Raise if a device's time is so far off that sums and products of such times overflow."""
     options = problem.options
+    # An overflow gives infinity or NaN here, which the comparisons below catch.
     with np.errstate(all="ignore"):
         full_band = np.ones(problem.devices)
         air_s = problem.link.seconds(options.up_bits.max(), options.down_bits.max(), full_band)

@@ -45,6 +45,7 @@ def random(problem: Problem) -> tuple[Ints, Floats]:
     allowed = problem.allowed
     count = allowed.sets.sum(axis=1)[allowed.set_of]
     u = generator(problem.seed, "random splits").random(problem.devices)
+    # u < 1, but the product may round up to the count.
     nth = np.minimum((u * count).astype(np.int64), count - 1)
     # Stable sorting puts the options of each set first, in their order.
     members = np.argsort(~allowed.sets, axis=1, kind="stable")

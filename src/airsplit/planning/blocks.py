@@ -63,6 +63,7 @@ def allocate(
     def needed_shares(finish_s: float) -> Floats:
         return link.share(up_bits, down_bits, finish_s - busy_s)
 
+    # The end at which an allocation exists.
     _, finish_s = bracket_finish(needed_shares, blocks, continuous.finish_s)
     return share_out_blocks(link, up_bits, down_bits, busy_s, needed_shares(finish_s), blocks)
 
@@ -103,6 +104,7 @@ def share_out_blocks(
     """Cover the needed shares with blocks; give each block left to whoever would finish last."""
     counts = blocks_needed(needed, blocks).astype(np.int64)
     finish_s = busy_s + link.seconds(up_bits, down_bits, counts / blocks)
+    # A heap, because there may be thousands of blocks. It pops the smallest, hence the sign.
     queue = [(-float(finish), k) for k, finish in enumerate(finish_s)]
     heapq.heapify(queue)
 
@@ -158,12 +160,14 @@ def round_to_blocks(
 
     counts = np.maximum(1, np.floor(shares * blocks * (1 + 1e-12))).astype(np.int64)
     while counts.sum() > blocks:
+        # One block for every device may be too many: take from those rounded up the most.
         excess = np.where(counts > 1, counts - shares * blocks, -np.inf)
         counts[int(excess.argmax())] -= 1
     while counts.sum() < blocks:
         counts[int(gain(counts).argmax())] += 1
 
     value = objective_s(law(counts / blocks))
+    # Each exchange costs several quadratures, so their number is limited.
     for _ in range(2 * len(shares)):
         trial = exchange(counts)
         if trial is None:

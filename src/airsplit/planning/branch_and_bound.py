@@ -63,6 +63,7 @@ class Node:
         """
         weights = np.where(allowed, self.weights, 0.0)
         total = weights.sum(axis=1, keepdims=True)
+        # The mixture is only where the next bound starts, so any allowed option will do.
         first: Floats = np.eye(allowed.shape[1])[allowed.argmax(axis=1)]
         return np.where(total > 1e-9, weights / np.maximum(total, 1e-300), first)
 
@@ -118,6 +119,7 @@ def branch_and_bound(
                 steps=15,
             )
             nodes += 1
+            # Else no plan of the part is better than the best one: drop it.
             if child.bound_s < candidate.value_s:
                 # A part has no plan below the bound of the whole.
                 heapq.heappush(queue, (max(child.bound_s, bound_s), next(order), child))
@@ -140,6 +142,7 @@ def divide(node: Node, value_s: float) -> list[Mask]:
         return [allowed]
 
     k = int(np.where(is_divisible, node.saving_s, -1.0).argmax())
+    # Cut between the two heaviest options, so that neither part can mix them.
     heaviest = np.argsort(np.where(allowed[k], node.weights[k], -1.0))[-2:]
     is_behind = np.arange(allowed.shape[1]) > heaviest.min()
     near = allowed.copy()

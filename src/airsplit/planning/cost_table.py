@@ -60,6 +60,7 @@ class CostTable:
         a = problem.fleet.seconds_per_mac[:, None]
         eps = problem.fleet.fluctuation[:, None]
         options = problem.options
+        # 1 × R rows broadcast against all devices; K × 1 rows are one option for each device.
         c = options.work[rows]
         return cls(
             problem,
@@ -86,6 +87,7 @@ class CostTable:
         An option that is not in the table is replaced by the last one before it that the device may
         take, or else by the first that it may take.
         """
+        # The columns are in the order of the options.
         columns = np.arange(self.rows.shape[1])
         is_usable = self.allowed & (self.rows <= rows[:, None])
         last: Ints = np.where(is_usable, columns, -1).max(axis=1)
@@ -119,8 +121,10 @@ class LocalAir:
     def near(cls, table: CostTable, shares: Floats) -> LocalAir:
         """Return the model of a table's air time around given shares, one for each device."""
         t = table.air(shares)
+        # The slope of U + A/b is -A/b².
         A = -t.slope * shares[:, None] ** 2
         if table.problem.link.is_proportional:
+            # Exactly zero, not the rounding error of a difference.
             U = np.zeros_like(A)
         else:
             U = t.seconds - A / shares[:, None]

@@ -58,6 +58,7 @@ def solve(problem: Problem, risk: float) -> Solution:
         down_bits = options.down_bits[rows]
         busy_s = problem.busy_s(rows, risk)
         allocation = allocate_shares(problem.link, up_bits, down_bits, busy_s, near_s)
+        # τ falls from step to step until rounding stops it.
         if allocation.finish_s >= tau * (1 - 1e-14) and history:
             break
         tau = near_s = allocation.finish_s
@@ -96,6 +97,7 @@ def _solve_blocks(
 
 def approach(problem: Problem, risk: float) -> tuple[Ints, float]:
     """Return rows that are best at, or next to, the least feasible τ, and about that τ."""
+    # With the whole band for each device no plan is faster: the bracket begins there.
     full_band = np.ones(problem.devices)
     rows = quickest_at_shares(problem, risk, full_band)
     low = problem.worst_s(rows, full_band, risk)
@@ -186,6 +188,7 @@ def quickest_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
     for row in problem.front_rows:
         finish_s = kappa * options.work[row] + problem.server_s[row]
         finish_s += problem.link.seconds(options.up_bits[row], options.down_bits[row], shares)
+        # Strictly better, so that the earlier row wins a tie.
         is_better = finish_s < best * (1 - TIE)
         if not is_open[row]:
             is_better &= problem.allowed.includes(row)
@@ -196,6 +199,7 @@ def quickest_at_shares(problem: Problem, risk: float, shares: Floats) -> Ints:
 
 def prove_lower(problem: Problem, risk: float, tau: float) -> float:
     """Return a time just below the optimum τ by which no plan finishes, because Σ q_k > 1."""
+    # Rounding in τ or in Σq may hide the excess at first, so the margin grows.
     margin = 1e-13
     while True:
         lower_s = tau * (1 - margin)

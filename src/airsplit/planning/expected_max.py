@@ -111,11 +111,13 @@ def _search_mean(
         best = objective.improve(best, most_tries=12 if K <= MOST_TO_BRANCH else 0)
         history.append(best.value_s)
 
+    # One step is the price bound at the plan itself; more steps tighten it.
     steps = 1 if not problem.certify or K > MOST_TO_REFINE else 30
     root = objective.relax(
         table.allowed,
         _pure_weights(table, best),
         best.shares,
+        # A bound this close proves the plan optimal for all practical purposes.
         enough_s=best.value_s / (1 + 1e-6),
         steps=steps,
     )
@@ -155,6 +157,7 @@ def _search_quantile(
     objective = QuantileOfMax(table, p, lower_s)
     weights = _pure_weights(table, best)
     root = objective.relax(table.allowed, weights, best.shares, enough_s=upper_s, steps=1)
+    # The bound is attained by mixtures: round them to plans.
     rounded = [objective.refine(c, root.shares) for c in objective.round_mixture(root)]
     best = min([best, *rounded], key=lambda c: c.value_s)
     history = [upper_s, best.value_s]
@@ -174,6 +177,7 @@ def _certify(
     objective: Objective, best: Candidate, root: Node, at_root: str
 ) -> tuple[Candidate, Bound]:
     """Run branch and bound from the root; return the best plan and the bound that it proves."""
+    # A node takes time in proportion to the devices.
     most_nodes = min(MOST_NODES, NODES_TIMES_DEVICES // len(best.choice))
     done = branch_and_bound(objective, best, root, target=TARGET, most_nodes=most_nodes)
     how = at_root if done.nodes == 1 else f"branch and bound, {done.nodes} nodes"

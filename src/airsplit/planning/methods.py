@@ -26,7 +26,7 @@ from airsplit.planning.arguments import (
 )
 from airsplit.planning.exact import solve
 from airsplit.planning.expected_max import minimize_max
-from airsplit.planning.paper_algorithms import Alternation, alternate
+from airsplit.planning.paper_algorithms import alternate
 from airsplit.planning.plan import Plan, make_plan
 from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Bound, Proposal, ProvenProposal, check_proposal
@@ -51,20 +51,9 @@ def paper(problem: Problem) -> Proposal:
         alternation.rows + 1,
         alternation.shares,
         objective="largest-mean",
-        status=_describe_alternation(alternation),
+        status=alternation.status,
         history=alternation.history,
     )
-
-
-def _describe_alternation(alternation: Alternation) -> str:
-    """Return how the alternation ended."""
-    visited = len(alternation.history)
-    if alternation.cycle == 1:
-        return f"converged after {visited} alternations"
-    best = "the best plan seen is kept"
-    if alternation.cycle is None:
-        return f"neither converged nor cycled within {visited} alternations; {best}"
-    return f"cycles: {alternation.cycle} plans repeat after {visited} alternations; {best}"
 
 
 def equal(problem: Problem) -> Proposal:
@@ -243,6 +232,7 @@ def foreign_options(method: str) -> dict[str, str]:
     >>> foreign_options("package.module:function")
     {'split': 'fixed'}
     """
+    # Code by path may aim at either quantile, but "split" would be ignored.
     taken = ("quantile", "device_quantile") if ":" in method else ()
     return {
         option: owner

@@ -62,6 +62,7 @@ def refine_shares(
     # Where devices without fluctuation tie, E[max] has a kink: approach it through ever less smooth
     # functions.
     b = start
+    # With few steps there is time for the least smooth function only.
     for fraction in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
         smooth_scale_s = objective.law(b).smooth(fraction).scale_s
         _, b = _minimize(replace(objective, scale_s=smooth_scale_s), b, most_steps, tolerance)
@@ -97,6 +98,7 @@ def _minimize(
         last_device = objective.law_at(t).last_device(hessian=True)
         value = last_device.expected_max_s
         step, decrement = _newton_step(last_device, t, b)
+        # The decrement bounds how far the value is from the least, up to a constant.
         if decrement <= tolerance * value:
             break
         b, value, has_moved = _backtrack(objective, b, value, step, decrement)
@@ -110,6 +112,7 @@ def _newton_step(last_device: LastDevice, t: TransmitTime, b: Floats) -> tuple[F
     pi = last_device.last
     hazards = last_device.hazards
     gradient = pi * t.slope
+    # At the optimum every device has π_k |t'_k| = ν, the price of the band.
     price = float(-gradient @ b)
     U = t.slope[:, None] * hazards
     coupling = -t.slope * (hazards @ hazards.sum(axis=0))
@@ -143,10 +146,12 @@ def _backtrack(
     is_shrinking = step < 0
     if is_shrinking.any():
         to_zero = float((b[is_shrinking] / -step[is_shrinking]).min())
+        # At a zero share the air time is infinite: go nine tenths of the way to it.
         alpha = min(1.0, 0.9 * to_zero)
     for _ in range(30):
         trial = b + alpha * step
         reached = objective.law(trial).expected_max_s
+        # Armijo's rule: a small part of the promised decrease is enough.
         if reached <= value - 1e-4 * alpha * decrement:
             return trial, reached, True
         alpha *= 0.5

@@ -77,6 +77,7 @@ def tabulate_splits(
     >>> table.averaged_parameters.tolist()
     [1, 0]
     """
+    # As floats from here on: 64-bit integers overflow for large models and batches.
     bits_per_element = batch_size * element_bits
     work = batch_size * clock.work(profile)
     down_bits = np.zeros(len(profile))
@@ -86,6 +87,7 @@ def tabulate_splits(
         work=work,
         up_bits=profile.activation_elements.astype(np.float64) * bits_per_element,
         down_bits=down_bits,
+        # The backward pass of the rest is the server's too.
         server_work=work[-1] - work,
         memory_bytes=profile.device_memory_bytes(batch_size, optimizer_slots),
         averaged_parameters=profile.parameters.sum() - np.cumsum(profile.parameters),
@@ -117,6 +119,7 @@ class AllowedOptions:
         occurs = np.zeros(len(offered), dtype=bool)
         occurs[last] = True
         index = np.cumsum(occurs) - 1
+        # One set for each value that occurs.
         within = np.arange(len(offered)) <= np.flatnonzero(occurs)[:, None]
         return cls(within & offered, index[last])
 
@@ -165,6 +168,7 @@ class AllowedOptions:
 
     def covers(self, rows: Ints) -> Mask:
         """Return a square table over rows: whether every device that may take j may also take i."""
+        # Floats, because only those are multiplied by BLAS.
         among = self.sets[:, rows].astype(np.float64)
         # Entry (i, j) counts the sets that contain j and lack i.
         lacking: Floats = (1 - among).T @ among
@@ -186,6 +190,7 @@ def pareto_front(costs: Floats, covers: Mask | None = None) -> Ints:
     position = np.arange(costs.shape[1])
     is_no_worse = (costs[:, :, None] <= costs[:, None, :]).all(axis=0)
     is_better = (costs[:, :, None] < costs[:, None, :]).any(axis=0)
+    # Equal columns replace each other, so the order must decide between them.
     is_earlier = position[:, None] < position[None, :]
 
     replaces = is_no_worse & (is_earlier | is_better)
@@ -207,6 +212,7 @@ def lower_hull(x: Floats, y: Floats) -> Ints:
     for i in range(len(x)):
         while len(hull) >= 2:
             o, p = hull[-2], hull[-1]
+            # The cross product of two edges; p stays only if the path turns left there.
             turn = (x[p] - x[o]) * (y[i] - y[o]) - (y[p] - y[o]) * (x[i] - x[o])
             if turn > 0:
                 break

@@ -111,13 +111,16 @@ def backward_induction(
         if c > 0:
             x = eps * np.maximum(threshold - a * c, 0) / c
         else:
+            # No work takes no time: the device stops if sending now is quicker.
             x = np.where(threshold > 0, np.inf, 0.0)
         stop[:, ell] = -np.expm1(-x)
         value = np.minimum(a * c, threshold) + air_s + (c / eps) * stop[:, ell]
+        # Where it may not stop, a device just goes on.
         onward = np.where(is_usable, value, onward)
         thresholds[:, ell] = threshold
         expected[:, ell] = onward
 
+    # The probability to get to ℓ: that of going on at every layer before it.
     reached = np.cumprod(np.hstack([np.ones((K, 1)), 1 - stop[:, :-1]]), axis=1)
     return thresholds, expected, reached * stop
 
@@ -136,6 +139,17 @@ class Alternation:
     history: tuple[float, ...]
     cycle: int | None
 
+    @property
+    def status(self) -> str:
+        """How the alternation ended, in a few words."""
+        visited = len(self.history)
+        if self.cycle == 1:
+            return f"converged after {visited} alternations"
+        best = "the best plan seen is kept"
+        if self.cycle is None:
+            return f"neither converged nor cycled within {visited} alternations; {best}"
+        return f"cycles: {self.cycle} plans repeat after {visited} alternations; {best}"
+
 
 def alternate(problem: Problem) -> Alternation:
     """Run algorithm 2 from equal shares until it stands still, cycles or runs out of rounds."""
@@ -153,6 +167,7 @@ def alternate(problem: Problem) -> Alternation:
 
         shares = problem.allocate(rows, risk=1.0)
         history.append(problem.worst_s(rows, shares, 1.0))
+        # The last plan of a cycle may be far from the best one.
         if history[-1] <= min(history):
             best_rows = rows
             best_shares = shares

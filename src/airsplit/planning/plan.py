@@ -154,6 +154,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
         server_s=_freeze(problem.server_s[rows]),
         objective=describe_objective(problem, proposal.objective),
         objective_s=value,
+        # Within ROUNDING, so that a gap is never negative.
         lower_bound_s=min(bound.lower_s, value),
         bound=f"any splits and {shares_words} within the limits; {bound.how}",
         averaged_parameters=int(problem.options.averaged_parameters[rows].min()),

@@ -86,6 +86,7 @@ def _best_price(steady: Floats, root: Floats) -> tuple[float, Ints, Ints, float]
         choice = (steady + 2 * mu * root).argmin(axis=1)
         return choice, float(root[devices, choice].sum())
 
+    # No choice has a larger Σ root, so from here on the slope is not positive.
     high = float(root.max(axis=1).sum())
     low = 0.0
     greedy, _ = choose(0.0)
@@ -124,11 +125,13 @@ def _true_costs(
     nu = mu**2
     with np.errstate(divide="ignore"):
         b = np.clip(root / mu, 1e-60, 1.0)
+    # A device that is never last pays for the band only, and takes none.
     may_be_last = np.broadcast_to(pi > 0, b.shape)
     for _ in range(8):
         t = table.air(b)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = (np.log(nu) - np.log(-pi * t.slope)) * t.slope / (b * t.curvature)
+        # A factor of e³ at the most: far from the root Newton's step overshoots.
         step = np.clip(np.nan_to_num(step), -3, 3)
         b = np.where(may_be_last, np.clip(b * np.exp(step), 1e-60, 1.0), b)
 

@@ -141,11 +141,13 @@ class Problem:
         options = self.options
         server_pace = self.clock.server_pace(self.devices)
         is_linear = server_pace == 0 or options.shares_out_one_work
+        # Else a deeper option would be quicker for the fastest device, whatever its payload.
         is_rising = server_pace <= float(self.fleet.seconds_per_mac.min())
         has_one_set = len(self.allowed.sets) == 1
         if not (is_linear and is_rising and has_one_set and options.has_one_payload):
             return rows
 
+        # A hull needs its points from left to right; the rows then return to their order.
         by_work = rows[np.argsort(options.work[rows], kind="stable")]
         return np.sort(by_work[lower_hull(options.work[by_work], options.up_bits[by_work])])
 

@@ -226,6 +226,7 @@ def _check_shares(problem: Problem, who: str, shares: Any) -> Floats:
             f"{who}: share of device {problem.fleet.device_name(k)} must be a finite number ≥ 0, "
             f"got {show(entries[k])}"
         )
+    # Shares may be as large as 1e308 each: their sum is infinite, and too large.
     with np.errstate(over="ignore"):
         total = float(entries.sum())
     if total > 1 + SUM_TOLERANCE:

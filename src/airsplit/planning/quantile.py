@@ -134,8 +134,10 @@ def _best_price(
     else:
         price = near
         guess = None
+    # Start where the last search ended: τ has changed little since.
     low = high = price
     greedy = frugal = respond(table, allowed, tau, price, guess)
+    # Some device cannot keep τ with any option: no price is needed to exclude it.
     if not np.isfinite(greedy.total):
         return Priced(tau, price, greedy, frugal, -np.inf)
 
@@ -159,6 +161,7 @@ def _best_price(
         if bound < goal or high - low <= 1e-11 * high or frugal.spare - greedy.spare < 1e-11:
             break
         floor, middle = _cross_tangents(low, greedy, high, frugal)
+        # The bound stays above the goal at any price, or is known well enough.
         if floor >= goal or bound - floor <= 1e-12:
             break
         if turn % 3 == 2 or not low < middle < high:
@@ -220,6 +223,7 @@ def respond(
             low = np.where(excess > 0, b, low)
             high = np.where(excess > 0, high, b)
             z = (theta - t.seconds) / beta
+            # The derivative of ln slope in ln b.
             bend = b * ((X.log_slope(z) - hazard) * -t.slope / beta + t.curvature / t.slope)
             newton = b * np.exp(-excess / bend)
             step = np.where((newton > low) & (newton < high), newton, np.sqrt(low * high))
@@ -299,6 +303,7 @@ class QuantileOfMax:
 
         low, at = least_quantile(self.table, allowed, self.p, self.lower_s, enough_s)
         eye = np.eye(weights.shape[1])
+        # Half of each side of the price: options on which the two sides differ get branched.
         mixed = 0.5 * (eye[at.greedy.choice] + eye[at.frugal.choice])
         b = at.frugal.chosen_shares()
         return Node(allowed, low, mixed, b / b.sum(), unknown, 1 - mixed.max(axis=1))

@@ -20,7 +20,7 @@ import numpy as np
 from airsplit.core.arrays import Floats
 from airsplit.planning.branch_and_bound import Node
 from airsplit.planning.cost_table import CostTable, LocalAir
-from airsplit.planning.newton_shares import Air, refine_shares
+from airsplit.planning.newton_shares import refine_shares
 from airsplit.planning.options import Mask
 from airsplit.planning.prices import Pricing, price
 from airsplit.system.latency import LatencyLaw
@@ -55,6 +55,11 @@ class Mixture:
             root=(weights * np.sqrt(local_air.per_share_s)).sum(axis=1),
         )
 
+    def air(self, shares: Floats) -> TransmitTime:
+        """Return the air time (Σ λ √A)² / b at other shares."""
+        t = self.root**2 / shares
+        return TransmitTime(t, -t / shares, 2 * t / shares**2)
+
     def move_towards(self, goal: Mixture, fraction: float) -> Mixture:
         """Return the point a fraction of the way to another mixture; everything mixes linearly."""
         mine = vars(self)
@@ -64,6 +69,7 @@ class Mixture:
 
     def saving_s(self, local_air: LocalAir) -> Floats:
         """Return the air time that a device saves by mixing: the variance of √A, by its share."""
+        # Σ λ A - (Σ λ √A)² is the variance of √A.
         unmixed: Floats = (self.weights * local_air.per_share_s).sum(axis=1)
         return (unmixed - self.root**2) / self.shares
 
@@ -94,6 +100,7 @@ def relax(
     mixture = Mixture.of(table, local_air, weights, shares / shares.sum())
     best: Pricing | None = None
     for step in range(steps):
+        # U + A/b fits near the shares that it was made for, and those have moved.
         if step > 0 and not table.problem.link.is_proportional:
             local_air = LocalAir.near(table, mixture.shares)
             mixture = Mixture.of(table, local_air, mixture.weights, mixture.shares)
@@ -103,12 +110,13 @@ def relax(
             mixture.x,
             mixture.beta,
             fluctuation,
-            _air_of(mixture.root),
+            mixture.air,
             mixture.shares,
             most_steps=2,
             tolerance=1e-7,
         )
         mixture = replace(mixture, shares=refined)
+        # Smoothed, because E[max] has no gradient where devices without fluctuation tie.
         law = LatencyLaw(mixture.shift_s, mixture.beta, fluctuation)
         last_device = law.smooth().last_device()
         pricing = price(table, allowed, last_device, local_air)
@@ -133,16 +141,6 @@ def relax(
     )
 
 
-def _air_of(root: Floats) -> Air:
-    """Return the air time A/b as a function of the shares."""
-
-    def air(b: Floats) -> TransmitTime:
-        t = root**2 / b
-        return TransmitTime(t, -t / b, 2 * t / b**2)
-
-    return air
-
-
 def _cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -> Mixture:
     """Return the mixture of the cheapest options that uses the band once."""
     devices = np.arange(len(pricing.greedy))
@@ -150,6 +148,7 @@ def _cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -
     weights = np.zeros(table.shift_s.shape)
     weights[devices, pricing.greedy] += mix
     weights[devices, pricing.frugal] += 1 - mix
+    # A device that is never last would get no share and have an infinite air time.
     shares = np.maximum(mix * pricing.shares_greedy + (1 - mix) * pricing.shares_frugal, 1e-12)
     return Mixture.of(table, local_air, weights, shares / shares.sum())
 

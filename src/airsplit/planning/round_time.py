@@ -59,6 +59,7 @@ def allocate_round(
     compute_s = mean_compute_s(work, a, eps)
     allocation = allocate_shares(link, payload, no_bits, compute_s)
     transmit_s = link.seconds(payload, no_bits, allocation.shares)
+    # x = a c + air time and β = c/ε.
     law = LatencyLaw(a * work + transmit_s, work / eps, Fluctuation(draws))
     full_band_s = link.seconds(payload, no_bits, np.ones(len(fleet)))
     return Round(

@@ -67,24 +67,21 @@ class ExpectedMax:
     def improve(self, candidate: Candidate, most_tries: int) -> Candidate:
         """Swap options, cheapest first, until `most_tries` in a row do not help."""
         while True:
-            better = self._better_neighbor(candidate, most_tries)
-            if better is None:
+            costs = self._price(candidate, self.table.allowed).costs_s
+            for choice in neighbors(costs, candidate.choice, most_tries):
+                swapped = self.refine(choice, candidate.shares)
+                # By a margin, so that the search cannot go in circles through rounding.
+                if swapped.value_s < candidate.value_s * (1 - 1e-9):
+                    candidate = swapped
+                    break
+            else:
                 return candidate
-            candidate = better
 
     def _price(self, candidate: Candidate, allowed: Mask) -> Pricing:
         """Return the price bound from a plan's own prices."""
         law = self.table.law(candidate.choice, candidate.shares)
         local_air = LocalAir.near(self.table, candidate.shares)
         return price(self.table, allowed, law.smooth().last_device(), local_air)
-
-    def _better_neighbor(self, candidate: Candidate, most_tries: int) -> Candidate | None:
-        costs = self._price(candidate, self.table.allowed).costs_s
-        for choice in neighbors(costs, candidate.choice, most_tries):
-            swapped = self.refine(choice, candidate.shares)
-            if swapped.value_s < candidate.value_s * (1 - 1e-9):
-                return swapped
-        return None
 
 
 def neighbors(costs: Floats, choice: Ints, most_swaps: int) -> list[Ints]:
@@ -154,11 +151,12 @@ def plan_rivals(problem: Problem) -> Rivals:
 def starting_candidates(objective: ExpectedMax, rivals: Rivals) -> list[Candidate]:
     """Return the rivals' options with refined shares, the best first.
 
-    None is worse than the rival that it comes from.
+    None is worse than the rival that it comes from, unless that takes an option off the front.
     """
     candidates: dict[bytes, Candidate] = {}
     for rows, shares in rivals.plans:
         choice = objective.table.choice_of(rows)
+        # Rivals often agree on the options; refining is what costs time.
         key = choice.tobytes()
         if key not in candidates:
             candidates[key] = objective.refine(choice, shares)
@@ -171,6 +169,7 @@ def round_relaxation(objective: ExpectedMax, node: Node) -> list[Candidate]:
     Each device takes its heaviest option, or the one at 0.4 or 0.6 of the cumulated weights.
     """
     weights = np.where(node.allowed, node.weights, 0.0)
+    # Neighboring options cost about the same, so the middle of a mixture is a fair guess.
     cumulated = weights.cumsum(axis=1) / weights.sum(axis=1, keepdims=True)
     choices = [weights.argmax(axis=1)]
     choices += [(cumulated > fraction).argmax(axis=1) for fraction in (0.4, 0.6)]

@@ -51,6 +51,7 @@ def allocate_shares(
     # Always enough: R is concave with R(0) = 0, so R(b) ≥ b R(1).
     high = (float(busy_s.max()) + float(full.sum())) * (1 + 1e-12)
     tau = max(low, band.guess_s if near_s is None else near_s)
+    # Newton needs a handful of steps; 100 bisections are enough for any double.
     for iterations in range(1, 101):  # noqa: B007 - reported
         total, slope = band.total(tau)
         if total <= 1:
@@ -58,6 +59,7 @@ def allocate_shares(
         else:
             low = tau
         step = total * (1 - total) / slope if np.isfinite(total) else np.inf
+        # Feasible, and the step to the root is lost in rounding.
         if total <= 1 and -step <= 4 * _EPSILON * tau:
             break
 
