@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airsplit.core.arrays import Floats, Ints
-from airsplit.core.errors import InvalidValue, require_choice, require_integer, require_number, show
+from airsplit.core.errors import InvalidValue, require_choice, require_integer, show
 from airsplit.core.plugins import import_factory
 from airsplit.core.randomness import generator
 from airsplit.data.image_sets import get_image_set
 from airsplit.scenario.settings import TrainingSettings
 
 KINDS = ("iid", "dirichlet", "shards")
+
+# Defaults and rules are those of [training].
+_SETTINGS = TrainingSettings.declarations()
 
 # From here on a mix is uniform to the last digit; sums of larger values overflow.
 _UNIFORM_ALPHA = 1e100
@@ -28,8 +31,8 @@ def partition(
     devices: int,
     *,
     seed: int,
-    alpha: float = 0.5,
-    labels_per_device: int = 2,
+    alpha: float = _SETTINGS["alpha"].default,
+    labels_per_device: int = _SETTINGS["labels_per_device"].default,
     samples_per_device: int | None = None,
 ) -> list[Ints]:
     """Divide samples among devices; return the rows of each device, disjoint and ascending.
@@ -70,9 +73,9 @@ def partition(
     # Classes are numbered from 0 without gaps, whatever numbers the labels are.
     classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if kind == "dirichlet":
-        require_number("alpha", alpha, above=0)
+        _SETTINGS["alpha"].check("alpha", alpha)
         return partition_dirichlet(classes, devices, size, seed, alpha)
-    require_integer("labels_per_device", labels_per_device, low=1)
+    _SETTINGS["labels_per_device"].check("labels_per_device", labels_per_device)
     return partition_shards(classes, devices, size, seed, labels_per_device)
 
 

@@ -94,7 +94,7 @@ class Section(BaseModel):
         raise InvalidValue(f"{self.table}.{first} {why}, got {show(given[first])}{likewise}")
 
     @classmethod
-    def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003 - for subclasses
+    def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003
         """Return the settings that do not apply beside the given ones, and why."""
         return {}
 
