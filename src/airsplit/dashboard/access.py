@@ -19,10 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airsplit.core.addresses import is_numeric
 
 MAX_BODY_BYTES = 8 << 20
+# Pages run only scripts of this server, and none that is written into a page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# Sent with every response: no other site may embed or read it, and no cache keep it.
 HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -35,7 +37,7 @@ CROSS_SITE = "requests from pages of other servers are rejected, except links th
 
 @dataclass(frozen=True)
 class AccessRules:
-    """What a request must satisfy.
+    """Rules that a request must satisfy.
 
     Attributes:
         names: Names of the server in lower case, besides localhost and numeric addresses. Anybody
@@ -54,6 +56,7 @@ class AccessRules:
                 f"this server does not go by the name {host[:100]!r}; "
                 "open it by its address, or start it with --name"
             )
+        # Browsers send an Origin with every POST, and forms of other sites cannot change it.
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return CROSS_SITE
@@ -74,6 +77,7 @@ class AccessRules:
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
+            # As of an IPv6 address without its closing bracket.
             return False
         return name == "localhost" or name in self.names or is_numeric(name)
 
@@ -165,7 +169,10 @@ class _LimitedApp:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            return {"type": "http.disconnect"} if received > MAX_BODY_BYTES else message
+            if received > MAX_BODY_BYTES:
+                # To the application, as if the sender had gone.
+                return {"type": "http.disconnect"}
+            return message
 
         await self._app(scope, receive_limited, send)
 

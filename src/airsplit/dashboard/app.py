@@ -57,6 +57,7 @@ def make_app(runs: LiveRuns, watcher: Watcher, rules: AccessRules) -> ASGIApp:
     async def show_report(request: Request) -> Response:
         name = request.query_params.get("run", "")
         text = await run_in_threadpool(lambda: runs.run(name).report())
+        # A report has its own policy in a meta element, but that cannot forbid framing.
         policy = f"{REPORT_POLICY}; frame-ancestors 'none'"
         return HTMLResponse(text, headers={"content-security-policy": policy})
 
@@ -77,8 +78,10 @@ def make_app(runs: LiveRuns, watcher: Watcher, rules: AccessRules) -> ASGIApp:
         content: dict[str, Any] = {"error": runs.problem(error)}
         if isinstance(error, BadRow):
             content["line"] = error.line
-        return JSONResponse(content, status_code=404 if isinstance(error, NoSuchRun) else 422)
+        status = 404 if isinstance(error, NoSuchRun) else 422
+        return JSONResponse(content, status_code=status)
 
+    # Everything that reads files or computes runs in threads, so that events keep flowing.
     slots = asyncio.Semaphore(MAX_CONCURRENT_PLANS)
     routes = [
         Route("/", _serve_page("playground.html")),

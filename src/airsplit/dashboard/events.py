@@ -17,6 +17,7 @@ PAUSE_S = 0.5
 PAUSES_PER_LISTING = 4
 # A connection is found to be closed only by writing to it.
 KEEP_ALIVE_S = 15.0
+# Each listener keeps a connection open.
 MAX_LISTENERS = 100
 
 # JSON by topic: a run's name, or LISTING for the list of runs.

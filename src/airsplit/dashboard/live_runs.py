@@ -53,6 +53,7 @@ class LiveRuns:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
+        # Requests come in several threads.
         self._lock = threading.Lock()
         self._runs: dict[str, LiveRun] = {}
 
@@ -105,21 +106,30 @@ class LiveRuns:
         for parent, folders, _ in os.walk(self.root, followlinks=False):
             folder = Path(parent)
             parts = folder.relative_to(self.root).parts
-            # Changed in place, this list tells os.walk where to go.
-            folders[:] = sorted(filter(_is_searched, folders)) if len(parts) < MAX_DEPTH else []
+            # Changed in place, the list tells os.walk where to go.
+            if len(parts) < MAX_DEPTH:
+                folders[:] = sorted(filter(_is_searched, folders))
+            else:
+                folders.clear()
             if _is_run(folder):
                 yield "/".join(parts) or ".", folder
 
     def _find_folder(self, name: str) -> Path:
         """Return the folder that a name leads to, by the same steps as a walk."""
+        missing = NoSuchRun(f"there is no run {name!r} here")
         folder = self.root
-        parts = [] if name == "." else name.split("/")
-        is_valid = len(parts) <= MAX_DEPTH
-        for part in parts if is_valid else ():
+        parts = name.split("/")
+        # The root itself may be a run.
+        if parts == ["."]:
+            parts = []
+        if len(parts) > MAX_DEPTH:
+            raise missing
+        for part in parts:
             folder /= part
-            is_valid = is_valid and _is_searched(part) and _file_kind(folder) == stat.S_IFDIR
-        if not is_valid or not _is_run(folder):
-            raise NoSuchRun(f"there is no run {name!r} here")
+            if not _is_searched(part) or _file_kind(folder) != stat.S_IFDIR:
+                raise missing
+        if not _is_run(folder):
+            raise missing
         return folder
 
 
@@ -129,6 +139,7 @@ class LiveRun:
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self._folder = folder
+        # A history is read by one thread at a time.
         self._lock = threading.Lock()
         self._identity = _identify(folder)
         self._history = History(RunFolder(folder), max_records=RECORDS_PER_STEP)
@@ -211,6 +222,7 @@ class LiveRun:
             lines[name] = [
                 [round(float(column[row]), 6) for column in columns] for row in rows.tolist()
             ]
+        # JSON has no NaN.
         spent = {key: float(np.nan_to_num(run.totals[key]).sum()) for key in TIMES}
         return self._summarize() | {"version": self._version, "lines": lines, "spent": spent}
 

@@ -66,6 +66,7 @@ SETTINGS = (
 MAX_DEVICES = 1000
 MAX_LAYERS = 2000
 
+# Where errors about a fleet name a line of the CSV, or a device.
 _LINE = re.compile(r"line (\d+)")
 _INDEX = re.compile(r"fleet\.\w+\[(\d+)\]|fleet device (\d+)")
 
@@ -80,7 +81,7 @@ class BadRow(InvalidValue):
 
 @dataclass(frozen=True, eq=False)
 class PlanRequest:
-    """What a page asks to be planned, checked.
+    """A request for a plan, checked.
 
     Attributes:
         has_own_fleet: Whether the fleet is from a CSV.
@@ -115,6 +116,7 @@ def parse_request(content: Mapping[str, Any]) -> PlanRequest:
 
     text = content.get("csv")
     if text is not None:
+        # The sliders of the sampled fleet keep their values, but do not apply.
         settings = {key: v for key, v in settings.items() if not key.startswith("fleet.")}
     profile, model_settings = _choose_model(content.get("model", "alexnet"), content.get("profile"))
     scenario = Scenario.from_toml('[model]\nname = "alexnet"\n')

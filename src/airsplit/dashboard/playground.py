@@ -55,6 +55,7 @@ def answer_request(content: Mapping[str, Any]) -> dict[str, Any]:
     chosen = _make_plan(request, scenario.plan.method)
     planning_s = time.perf_counter() - start
 
+    # All methods, for the bars; the page's time is that of the chosen one.
     plans = {
         method: chosen if method == chosen.method else _make_plan(request, method)
         for method in METHODS
@@ -95,6 +96,7 @@ def _make_plan(request: PlanRequest, method: str) -> Plan:
 
 def _compare_with_best(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
     """Return how far a plan is above the bound on the mean of the largest latency."""
+    # Rounding can take a plan just below its bound.
     gap = max(0.0, chosen.expected_latency_s / expected_max.lower_bound_s - 1)
     return {
         "objective": expected_max.objective,
@@ -138,6 +140,7 @@ def _describe_plan(
 ) -> dict[str, str]:
     """Return the plan in sentences: its result, its bound, and what it gains."""
     splits = sorted(set(chosen.splits.tolist()))
+    # Splits are counted from 1.
     names = [request.profile.names[split - 1] for split in splits]
     if len(names) == 1:
         where = f"all after {names[0]}"
@@ -259,6 +262,7 @@ def _explain_cut(
 
     row = int(chosen.splits[k]) - 1
     names = request.profile.names
+    # A cut that sends raw inputs may be faster, but would give the data away.
     permitted = request.profile.permitted_splits(request.scenario.model.raw_inputs)
     times_s = np.where(permitted[: len(compute_s)], compute_s + transmit_s, np.inf)
     fastest = int(times_s.argmin())

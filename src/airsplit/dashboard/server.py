@@ -35,12 +35,14 @@ class Dashboard:
             raise FileProblem(f"runs {str(root)!r} is not a folder; name the one that runs are in")
         self._socket = _listen(host, port)
         port = self._socket.getsockname()[1]
+        # IPv6 addresses have colons of their own.
         self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
         token = None
         if not is_loopback(host):
             token = secrets.token_urlsafe(24)
             self.address += f"?token={token}"
 
+        # Host headers are compared in lower case and without the final dot of a full name.
         own_names = tuple(name.lower().rstrip(".") for name in (*names, host))
         runs = LiveRuns(root)
         watcher = Watcher(runs)

@@ -28,13 +28,20 @@ COLORS = {
     "splitfed-v1": palette.PURPLE,
     "splitfed-v2": palette.RED,
 }
+# Versions of one algorithm, apart from their colors.
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
 
 def draw_metric(several: Mapping[str, Trials], target: float | None, caption: str) -> Figure:
     """Draw a panel over rounds and one over virtual time: means over seeds, with their range."""
     metric = next(iter(several.values())).metric
-    unit = 100 if metric.is_accuracy else 1
+    if metric.is_accuracy:
+        unit = 100
+        label = "test accuracy [%]"
+    else:
+        unit = 1
+        label = metric.name
+
     with style.plot_style():
         figure, axes = style.make_figure(1, 2, 2.5, sharey=True)
         by_round, by_time = axes[0]
@@ -50,7 +57,7 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
 
         by_round.set_xlabel("round")
         by_round.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        by_round.set_ylabel("test accuracy [%]" if metric.is_accuracy else metric.name)
+        by_round.set_ylabel(label)
         by_time.set_xlabel("virtual time [s]")
         style.set_log_scale(by_time.xaxis)
         style.add_shared_legend(figure, by_round, 3)
@@ -63,5 +70,6 @@ def _plot_curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
     if algorithm in DASHES:
         options["dashes"] = DASHES[algorithm]
     # A line through one point is invisible.
-    options["marker"] = "o" if len(x) == 1 else ""
+    if len(x) == 1:
+        options["marker"] = "o"
     style.plot_mean(axes, x, values, COLORS.get(algorithm, palette.INK), **options)

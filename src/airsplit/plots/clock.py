@@ -89,19 +89,15 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     axis.set_xlabel(f"latency of a round [{unit}]")
     axis.set_ylabel("rounds")
     axis.grid(visible=False, axis="x")
-    _set_time_ticks(axis)
-    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
-    _add_legend(axis, columns=1)
-
-
-def _set_time_ticks(axis: Axes) -> None:
     low, high = axis.get_xlim()
     format_tick = _tick_format(low, high)
     # Long numbers need more room.
     most = 4 if len(format_tick(high, 0)) > 6 else 6
     axis.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(format_tick))
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
+    _add_legend(axis, columns=1)
 
 
 def _tick_format(low: float, high: float) -> Callable[[float, int], str]:
@@ -134,7 +130,12 @@ def _draw_shares(
     """Draw a bar for each device; many devices are sorted by waiting time and averaged."""
     K = len(next(iter(shares.values()))[1])
     few = K <= MOST_BARS
-    order = np.arange(K) if few else np.argsort(_waiting_share(shares), kind="stable")
+    if few:
+        order = np.arange(K)
+    else:
+        # If no device waits, any kind of time will do.
+        _, waiting = shares.get("idle", next(iter(shares.values())))
+        order = np.argsort(waiting, kind="stable")
     edges = np.linspace(0, K, min(K, MOST_BARS) + 1)
     below = np.zeros(len(edges) - 1)
     for kind, (label, share) in shares.items():
@@ -148,11 +149,12 @@ def _draw_shares(
     axis.set_ylabel("share of the time")
     axis.grid(visible=False)
     axis.spines["left"].set_visible(False)
-    axis.tick_params(axis="x", length=0 if few else 2)
     if few:
+        axis.tick_params(axis="x", length=0)
         axis.set_xlabel("device")
         _name_devices(axis, K, names)
     else:
+        axis.tick_params(axis="x", length=2)
         axis.set_xlabel("devices, sorted by how long they wait")
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
@@ -161,16 +163,13 @@ def _draw_shares(
 
 def _name_devices(axis: Axes, devices: int, names: Sequence[str]) -> None:
     """Write names below the bars of a few devices, and numbers below those of more."""
-    numbers = np.arange(0, devices, 1 if devices <= MOST_NUMBERS else 5)
+    every = 1 if devices <= MOST_NUMBERS else 5
+    numbers = np.arange(0, devices, every)
     if names and devices <= MOST_NAMES:
         labels = [name[:10] for name in names]
     else:
         labels = [str(number) for number in numbers]
     axis.set_xticks(numbers + 0.5, labels, fontsize=5.6 if devices > 12 else 6.5)
-
-
-def _waiting_share(shares: Mapping[str, tuple[str, Floats]]) -> Floats:
-    return shares["idle"][1] if "idle" in shares else next(iter(shares.values()))[1]
 
 
 def _average_neighbors(values: Floats, edges: Floats) -> Floats:

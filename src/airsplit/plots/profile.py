@@ -51,7 +51,11 @@ def draw_profile(profile: Profile) -> Figure:
     """
     front = find_front(profile)
     with style.plot_style():
-        width_in, height_in = _size_in(len(profile))
+        # Wider for a larger model, up to a limit.
+        width_in = float(
+            np.interp(len(profile), [20, MOST_NAMES, 300], [style.WIDTH_IN, 5.5, 10.0])
+        )
+        height_in = 3.5 + 0.2 * width_in
         figure, axes = style.make_figure(3, 1, height_in, sharex=True, height_ratios=(3, 3, 4))
         figure.set_size_inches(width_in, height_in)
         panels = list(axes[:, 0])
@@ -67,7 +71,9 @@ def draw_profile(profile: Profile) -> Figure:
         # Only a drawn figure knows how wide its panels are, and so how many names have room.
         figure.draw_without_rendering()
         named = _name_splits(sent, profile, front)
-        _make_room_for_names(figure, sent)
+        # Long names make the figure taller, so that its panels keep their height.
+        longest = max(text.get_window_extent().height for text in sent.texts)
+        figure.set_figheight(figure.get_figheight() + longest / figure.dpi)
         for axis in panels:
             for row in np.intersect1d(named, front):
                 axis.axvline(row + 1, color=GUIDE, linewidth=0.6, zorder=0.5)
@@ -109,12 +115,6 @@ def shorten_name(name: str, longest: int = LONGEST_NAME) -> str:
     head = (longest - 1) // 2
     tail = longest // 2
     return f"{name[:head]}…{name[-tail:]}"
-
-
-def _size_in(rows: int) -> tuple[float, float]:
-    """Return width and height without the names: larger for a larger model, up to a limit."""
-    width = float(np.interp(rows, [20, MOST_NAMES, 300], [style.WIDTH_IN, 5.5, 10.0]))
-    return width, 3.5 + 0.2 * width
 
 
 def _draw_work_between_splits(axis: Axes, profile: Profile) -> None:
@@ -167,13 +167,17 @@ def _marker_size(rows: int) -> float:
 
 def _set_log_scale(axis: Axes, values: Floats, unit: str) -> tuple[float, float]:
     """Make the y axis logarithmic, and return limits with a margin around the values."""
+    low = 1.0
+    high = 1.0
     finite = values[np.isfinite(values)]
     # A model without any work has no values.
-    low = float(finite.min()) if len(finite) else 1.0
-    high = float(finite.max()) if len(finite) else 1.0
+    if len(finite):
+        low = float(finite.min())
+        high = float(finite.max())
     decades = np.log10(high / low)
 
     axis.set_yscale("log")
+    # A short axis has too few powers of ten.
     steps = (1.0, 2.0, 5.0) if decades < 1.5 else (1.0,)
     axis.yaxis.set_major_locator(LogLocator(subs=steps, numticks=7))
     axis.yaxis.set_minor_locator(NullLocator())
@@ -248,6 +252,7 @@ def _choose_names(front: Ints, data: Ints, pitch: float, ends: tuple[float, floa
     First and last always; then, one by one, the split whose data differ most from those chosen,
     if its name has room.
     """
+    # Ratios of data, as on the axis, not differences.
     size = np.log(data[front].astype(np.float64))
     chosen = sorted({0, len(front) - 1})
     distance = np.abs(size[:, None] - size[chosen]).min(axis=1)
@@ -258,6 +263,7 @@ def _choose_names(front: Ints, data: Ints, pitch: float, ends: tuple[float, floa
         candidates[best] = False
         trial = sorted([*chosen, best])
         splits = front[trial] + 1
+        # Names that do not fit anymore would lie far from their splits.
         if np.abs(_spread_apart(splits, pitch, ends) - splits).max() <= _FARTHEST * pitch:
             chosen = trial
             distance = np.minimum(distance, np.abs(size - size[best]))
@@ -278,12 +284,6 @@ def _spread_apart(places: Ints, pitch: float, ends: tuple[float, float]) -> Floa
     highest = max(ends[0], ends[1] - steps[-1])
     spread: Floats = np.clip(moved, ends[0], highest) + steps
     return spread
-
-
-def _make_room_for_names(figure: Figure, axis: Axes) -> None:
-    """Make the figure taller by its longest name, so that its panels keep their height."""
-    longest = max(text.get_window_extent().height for text in axis.texts)
-    figure.set_figheight(figure.get_figheight() + longest / figure.dpi)
 
 
 def _add_caption(figure: Figure, profile: Profile, named: int, on_front: int) -> None:

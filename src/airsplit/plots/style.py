@@ -30,16 +30,18 @@ FORMATS: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
 }
 
-# One column of a two-column paper.
+# One column of a two-column paper, at the resolution that journals ask for.
 WIDTH_IN = 3.5
 DOTS_PER_INCH = 300
 
+# Lines of limits and bounds, and marks of differences.
 DOTTED: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9}
 RING: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}
 
 DATASET_NAMES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 PARTITION_NAMES = {"iid": "IID", "non-iid": "non-IID"}
 MODEL_NAMES = {"alexnet": "AlexNet", "vgg16": "VGG16"}
+# By the name of the shipped profile.
 NAMES_WITH_INPUT = {
     "alexnet": "AlexNet, 227×227 input",
     "vgg16": "VGG16, 224×224 input",
@@ -89,7 +91,10 @@ def make_figure(
     rows: int, columns: int, height_in: float, *, wide: bool = False, **options: Any
 ) -> tuple[Figure, np.ndarray[Any, Any]]:
     """Return a figure of one column's width, or two if `wide`, and its axes, rows × columns."""
-    width_in = 2 * WIDTH_IN if wide else WIDTH_IN
+    width_in = WIDTH_IN
+    if wide:
+        width_in *= 2
+    # Made without pyplot, which would keep every figure and choose a backend for a screen.
     figure = Figure(figsize=(width_in, height_in), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
@@ -151,7 +156,10 @@ def set_log_scale(axis: Axis, ticks: Sequence[float] | None = None) -> None:
         axis.axes.set_yscale("log")
         sparse_from = 100
 
-    axis.set_major_locator(RoundTicks(sparse_from) if ticks is None else FixedLocator(list(ticks)))
+    if ticks is None:
+        axis.set_major_locator(RoundTicks(sparse_from))
+    else:
+        axis.set_major_locator(FixedLocator(list(ticks)))
     axis.set_major_formatter(FuncFormatter(format_plain))
     axis.set_minor_locator(NullLocator())
 
@@ -190,6 +198,7 @@ def round_ticks(low: float, high: float, sparse_from: float = 100) -> list[float
         steps = [1.0, 2.0, 5.0]
     else:
         steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0]
+    # The decade of `high` ends in the power of ten above it, which has no other ticks.
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
     return [step * 10.0**decade for decade in decades for step in steps] + [10.0**decades.stop]
 
@@ -219,8 +228,8 @@ def format_pace(seconds_per_mac: float | Sequence[float]) -> str:
     ('0.2 ns/MAC', 'uniform 0.2–1 ns/MAC')
     """
     ends = [f"{1e9 * end:g}" for end in np.atleast_1d(seconds_per_mac)]
-    drawn = "uniform " if len(ends) > 1 else ""
-    return f"{drawn}{'–'.join(ends)} ns/MAC"
+    text = f"{'–'.join(ends)} ns/MAC"
+    return f"uniform {text}" if len(ends) > 1 else text
 
 
 def describe_sample(settings: dict[str, Any]) -> str:

@@ -132,6 +132,7 @@ def _draw_line(line: Line, x: Floats, horizontal: AxisScale, vertical: AxisScale
     known = np.isfinite(line.values)
     x = x[known]
     y = line.values[known]
+    # Browsers draw long lines slowly, and a page has several.
     rows = thin(y)
     points = _points(x[rows], y[rows], horizontal, vertical)
     dots = []

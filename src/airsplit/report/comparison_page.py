@@ -118,6 +118,7 @@ def _curves(comparison: Comparison) -> Html:
     rounds = {}
     times = {}
     means = {}
+    # An algorithm whose runs all diverged has no curve.
     for algorithm, trials in comparison.finished.items():
         rounds[algorithm], times_s, values = trials.curve()
         times[algorithm] = times_s.mean(axis=0)
@@ -141,6 +142,7 @@ def _curves(comparison: Comparison) -> Html:
         _panel(f"{name} over virtual time", times, means, over_time, metric),
         _panel(f"{name} over rounds", rounds, means, over_rounds, metric),
     ]
+    # One legend for both panels; it needs no values.
     keys = legend([_line(algorithm, np.zeros(0)) for algorithm in rounds])
     return join(tag("h2", "Learning curves"), tag("div", *panels, class_="panels"), keys)
 

@@ -64,6 +64,7 @@ def _longest_waiting(run: History, most: int) -> Ints:
 def _bars(
     run: History, parts: dict[str, Floats], kinds: dict[str, str], devices: Ints
 ) -> list[Html]:
+    # The longest bar has the full width; devices of a networked run may have different totals.
     total_s = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
     ends = tag("span", tag("span", "0"), tag("span", format_seconds(total_s)), class_="ends")
     rows = [_row(tag("span", "device, split", class_="who head"), ends, "waits")]
@@ -103,6 +104,7 @@ def _caption(run: History, devices: Ints) -> str:
 def _time_sentence(parts: dict[str, Floats]) -> str:
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     total_s = sum(present.values())
+    # Kinds that took no time are not worth a word.
     shares = [
         f"{format_percent(value / total_s, 0)} {TIME_LABELS[kind]}"
         for kind, value in present.items()
@@ -157,7 +159,9 @@ def participation(run: History) -> Html:
         [name(run.names[k]), f"{selected[k]:,}", f"{finished[k]:,}", f"{dropped[k]:,}"]
         for k in range(min(len(run), MOST_ROWS))
     )
-    heading = "Each device" if len(run) <= MOST_ROWS else f"The first {MOST_ROWS} devices"
+    heading = "Each device"
+    if len(run) > MOST_ROWS:
+        heading = f"The first {MOST_ROWS} devices"
     columns = ["device", "rounds selected", "finished", "dropped out"]
     numbers = details(heading, table(columns, body, words=("device",)))
     sentence = paragraph(_participation_sentence(run, selected, dropped))
@@ -175,6 +179,7 @@ def _participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
     fraction = format_percent(count / max(selected.sum(), 1))
     text += f" and {run.rounds_finished.sum() / rounds:.3g} finished it. "
     text += f"Dropouts: {count:,}, {fraction} of those selected."
+    # Rounds whose devices all dropped out changed no model.
     empty = sum(len(record.dropped) >= len(record.participants) for record in run.records)
     if empty:
         text += f" In {pluralize(empty, 'round')} no device finished."

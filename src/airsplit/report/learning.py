@@ -21,6 +21,7 @@ from airsplit.report.scales import (
 )
 from airsplit.runs.history import History
 
+# A longer table would be slow to open, and rounds.jsonl has everything.
 MOST_ROWS = 200
 
 
@@ -77,9 +78,11 @@ def _accuracy(run: History) -> Measure:
     band = None
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", run.rounds["test_accuracy_worst"]))
+        # Accuracy stays between 0 and 1, whatever its standard deviation.
         low = np.maximum(mean - spread, 0)
         high = np.minimum(mean + spread, 1)
         band = Band("mean ± standard deviation", "blue", low, high)
+    # With one mix of classes for all, the weighted mean would be the plain one.
     if run.scenario.training.partition != "iid":
         own = run.rounds["own_accuracy"]
         lines.append(Line("mean, weighted by each device's own classes", "green", own))
@@ -124,6 +127,7 @@ def _describe_lines(measure: Measure, rounds: Floats) -> str:
     """Return where each line begins and ends, for screen readers."""
     texts = []
     for line in measure.lines:
+        # Rounds without an evaluation have no value.
         known = np.flatnonzero(np.isfinite(line.values))
         first, last = (
             f"{measure.vertical.format_tick(float(f'{line.values[row]:.3g}'))} "

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # The space between a number and its unit.
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|[nµmkMGTPE]?(?:s|B|J|MAC)\b)")
+# Elements without content. XHTML's slash lets tests parse pages as XML.
 _VOID = ("meta", "link", "rect", "line", "path", "polyline", "polygon", "circle", "br")
 
 
@@ -77,6 +78,7 @@ def table(
         tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
         for row in rows
     )
+    # Focusable, so that a keyboard can scroll it.
     content = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
     return tag("div", content, class_="scroll", tabindex=0)
 

@@ -31,9 +31,11 @@ def result(run: History) -> Html:
     """Return the result as a sentence and as tiles."""
     divergence = _divergence(run)
     if not run.records:
-        rounds = pluralize(run.scenario.training.rounds, "round")
-        yet = "" if run.divergence else " yet"
-        return join(divergence, paragraph(f"None of {rounds} is finished{yet}.", "lead"))
+        sentence = f"None of {pluralize(run.scenario.training.rounds, 'round')} is finished"
+        # Nothing follows a divergence.
+        if run.divergence is None:
+            sentence += " yet"
+        return join(divergence, paragraph(f"{sentence}.", "lead"))
 
     sentence = f"{_progress(run)}, {_quality(run)} {_cost(run)}"
     parts = [divergence, paragraph(sentence, "lead"), _tiles(run)]
@@ -56,6 +58,7 @@ def _divergence(run: History) -> Html:
 def _progress(run: History) -> str:
     done = run.records[-1].round
     wanted = run.scenario.training.rounds
+    # A run that was resumed with fewer rounds has more than it wants.
     rounds = pluralize(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
     return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time_name}"
 
@@ -63,12 +66,14 @@ def _progress(run: History) -> str:
 def _quality(run: History) -> str:
     """Return how good the models are, as the rest of a sentence."""
     evaluated = run.last_evaluated
+    # Evaluation may happen only every few rounds.
     if evaluated is None:
         return "no model has been evaluated yet."
 
     when = ""
     if evaluated.round != run.records[-1].round:
         when = f" when last evaluated, in round {evaluated.round:,}"
+    # A metric of the user's own comes before accuracy, which comes before the loss.
     if evaluated.test_metric is not None:
         return f"{_metric_sentence(run.metric, evaluated.test_metric, evaluated)}{when}."
     if evaluated.test_accuracy is None:
@@ -205,6 +210,7 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
 
     machine = run.plan.get("machine")
     if isinstance(machine, str):
+        # Of a networked run the devices' machines are unknown.
         yield "Machine", f"the server: {machine}" if run.is_networked else machine
     trained = run.plan.get("airsplit_version", "of an unknown version")
     fingerprint = scenario.model.fingerprint or "unknown"
@@ -244,14 +250,16 @@ def _fleet(scenario: Scenario) -> str:
     if fleet.file is not None:
         return devices
 
-    spread = f" ± {format_percent(fleet.distance_spread, 0)}" if fleet.distance_spread else ""
+    distance = f"{fleet.mean_distance_m:g} m"
+    if fleet.distance_spread:
+        distance += f" ± {format_percent(fleet.distance_spread, 0)}"
     if fleet.redraw_fading:
         fading = "fading redrawn every round"
     elif fleet.fading:
         fading = "with fading"
     else:
         fading = "without fading"
-    return f"{devices}: {fleet.mean_distance_m:g} m{spread} from the server, {fading}"
+    return f"{devices}: {distance} from the server, {fading}"
 
 
 def _clock(scenario: Scenario) -> str:

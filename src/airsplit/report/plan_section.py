@@ -63,12 +63,15 @@ def _unused_parts(run: History) -> str:
 def _bound(run: History) -> str:
     """Return how the plan was made, and how far from the best possible one it is."""
     plan = run.plan
-    status = f": {plan['status']}" if plan.get("status") else ""
+    method = f"Method {plan.get('method')}"
+    # Plans of older versions may lack status, objective and bound.
+    if plan.get("status"):
+        method += f": {plan['status']}"
     gap = format_percent_bound(plan["gap"])
     objective = plan.get("objective", "what its method minimizes")
     limits = plan.get("bound", "any splits and fixed shares within the limits")
     return (
-        f"Method {plan.get('method')}{status}. "
+        f"{method}. "
         f"The plan takes at most {gap} longer than the best possible plan ({objective}). "
         f"The bound holds against {limits}. {WORDS_OF_A_BOUND}"
     )
@@ -105,6 +108,7 @@ def _figure(run: History) -> Html:
     Times are relative to the mean time of the slowest device.
     """
     plan = run.plan
+    # Without the names of all splits, the deepest one in use stands for the whole model.
     layers = max(len(plan.get("all_split_names", ())), *plan["splits"])
     slowest_s = plan["mean_latency_s"]
     widest = max(plan["shares"])
@@ -138,6 +142,7 @@ def _planned_waiting(run: History) -> str:
     """Return the fraction of time that devices are expected to wait, defined as for rounds."""
     if len(run) == 1 or _unused_parts(run):
         return ""
+    # All wait for the last one, so each is present until E[max].
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
     idle_s = max(len(run) * run.plan["expected_latency_s"] - sum(busy.values()), 0.0)
     waiting = format_percent(waiting_fraction(busy | {"idle_s": idle_s}), 0)
@@ -201,16 +206,18 @@ def measured_times(run: History) -> Html:
 
     Empty for simulated runs, and for runs whose plan changed.
     """
+    # Totals do not tell which part of the time belongs to which plan.
     if not run.is_measured or not run.records or run.replans:
         return Html()
     iterations = run.scenario.training.iterations_per_round
     planned_s = iterations * run.plan["expected_latency_s"]
     median_s = float(np.median(run.rounds["latency_s"]))
     difference = format_percent(abs(median_s / planned_s - 1), 0)
+    difference += " more" if median_s > planned_s else " less"
     sentence = (
         f"A round was planned to take {format_seconds(planned_s)} on average. "
         f"The median of {pluralize(len(run.records), 'round')} is {format_seconds(median_s)}, "
-        f"{difference} {'more' if median_s > planned_s else 'less'}."
+        f"{difference}."
     )
 
     # A device that drops out is not measured in that round.

@@ -48,6 +48,7 @@ def round_step(span: float, most: int = 5, *, whole: bool = False) -> float:
     >>> round_step(6.0, whole=True), round_step(0.93), round_step(20_000.0)
     (2.0, 0.2, 5000.0)
     """
+    # The logarithm needs a positive number, and rounds need whole ticks.
     least = max(span / most, 1.0 if whole else 1e-300)
     power = 10.0 ** math.floor(math.log10(least) + 1e-12)
     # The tolerances keep a span that is a multiple of a step from taking the next one.
@@ -60,6 +61,7 @@ def span_scale(end: float, *, whole: bool = False) -> AxisScale:
     >>> span_scale(6, whole=True)
     AxisScale(low=0.0, high=6.0, ticks=(0.0, 2.0, 4.0, 6.0), log=False)
     """
+    # A run of no duration still needs an axis.
     high = float(end) if end > 0 else 1.0
     step = round_step(high, whole=whole)
     count = math.floor(high / step + 1e-9)
@@ -93,6 +95,7 @@ def loss_scale(values: Floats) -> AxisScale:
         return _scale_around_zero(least, greatest)
     if least == 0 or greatest < LOG_FROM * least:
         return value_scale(greatest)
+    # A margin, so that no line runs along the edge.
     return log_scale(least / 1.15, greatest * 1.15)
 
 
@@ -104,6 +107,7 @@ def log_scale(low: float, high: float) -> AxisScale:
     """
     first = math.floor(math.log10(low))
     last = math.ceil(math.log10(high))
+    # At most seven powers.
     every = -(-(last - first) // 6)
     # Parsed, not computed: 10.0**-5 is not 1e-05.
     ticks = _between(low, high, (float(f"1e{n}") for n in range(first, last + 1, every)))
@@ -145,6 +149,7 @@ def thin(values: Floats, most: int = MOST_POINTS) -> Ints:
     """
     if len(values) <= most:
         return np.arange(len(values))
+    # Four points stay of each group.
     edges = np.linspace(0, len(values), max(most // 4, 1) + 1).astype(np.int64)
     rows = [
         (a, a + values[a:b].argmin(), a + values[a:b].argmax(), b - 1)
