@@ -261,10 +261,12 @@ class DataFlow:
         These depend on a trained parameter in the front, and the backward pass of the back reaches
         them.
         """
+        _, reached = self._backward_pass
+        specs = self.graph.specs
         return sum(
-            self.graph.specs[slot].sent_elements
+            specs[slot].sent_elements
             for slot in self.crossings[position]
-            if self.graph.specs[slot].requires_grad and slot in self._backward_pass[1]
+            if specs[slot].requires_grad and slot in reached
         )
 
     @property

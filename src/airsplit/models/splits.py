@@ -137,7 +137,7 @@ class ModelSplits:
         return positions
 
     def _check_sides(self, evaluation: int, training: int) -> str | None:
-        """Require that each parameter is on the same side in both modes."""
+        """Reject cuts with a model tensor on another side in the other mode."""
         names, evaluation_uses, training_uses = self._first_uses
         moved = np.flatnonzero((evaluation_uses <= evaluation) != (training_uses <= training))
         if not len(moved):

@@ -103,7 +103,8 @@ class Call:
         writes: The slots and model tensors that it changes in place.
         base_name: The name of its layer, or of its function within a module.
         name: The name of the split behind it: `base_name`, with a number from its second use on.
-        group: The module call whose last call ends the split. Calls of one group are consecutive.
+        group: Equal for consecutive calls that make one split, such as all those of one module;
+            NO_GROUP for a call that is a split by itself.
         grad_enabled: Whether gradients flow through it.
         is_random: Whether it draws random numbers.
         location: File and line of the model that made it.
