@@ -314,7 +314,8 @@ def test_with_one_seed_the_difference_itself_decides_and_it_is_said(mean, holds)
 
 @pytest.mark.parametrize(("least", "holds"), [(0.2, True), (-0.1, False)])
 def test_with_two_seeds_each_must_show_it(least, holds):
-    """Student's interval of two is nine times as wide as they are apart: a second seed that agrees must not undo the first."""
+    # Student's interval of two values is nine times as wide as their distance: a second seed that
+    # agrees must not undo the first.
     pair = {"mean": 0.3, "half_width": 1.3, "least": least, "seeds": 2}
     measured, found = judge_number_of_devices(accuracies([], {"sfl": pair, "fedavg": pair}))
     assert found is holds

@@ -1,4 +1,4 @@
-"""The paper's rule for L̂ by hand, its expression term by term, and the counterexample to the theorem, simulated."""
+"""The paper's rule for L̂ and its expression by hand, and the counterexample to its theorem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ PLAIN: dict[str, Any] = {
 }
 
 
-# ---- the rule for L̂ --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("limit", "phi_squared", "devices", "layers", "expected"),
     [
@@ -88,9 +87,9 @@ def test_the_rule_wants_whole_numbers_of_devices_and_layers(field: str, bad: obj
         split_limit(**(good | {field: bad}))
 
 
-# ---- the expression --------------------------------------------------------------------------------------------------------
 def test_the_expression_by_hand() -> None:
-    # α = 4, γ = 32; P = 2·16·8·3 + 6·2·0.1 + 3·3 + 5·3/4 + 3·0.7 + 5·0.7/4 = 768 + 1.2 + 9 + 3.75 + 2.1 + 0.875
+    # α = 4, γ = 32; P = 2·16·8·3 + 6·2·0.1 + 3·3 + 5·3/4 + 3·0.7 + 5·0.7/4
+    #                  = 768 + 1.2 + 9 + 3.75 + 2.1 + 0.875
     P = 784.925
     assert paper_convergence_expression(**PLAIN) == pytest.approx(
         4 / 132 * (2 * P / 0.5 + 0.5 * 33 / 2 * 9)
@@ -133,7 +132,8 @@ def test_the_theorem_does_not_hold_two_devices_that_share_nothing_stay_apart() -
     loss = np.mean([np.mean((wk - centres) ** 2 / 2) for wk in w])
     assert w == pytest.approx(centres, abs=1e-3)
     assert loss - least == pytest.approx(0.5, abs=1e-3)
-    # the gradients stay below Z² = 4 on the way, and F* - mean F_k* = ½: still the right-hand side goes to zero
+    # The gradients stay below Z² = 4 on the way, and F* - mean F_k* = ½; still the right-hand side
+    # goes to zero.
     right = [
         paper_convergence_expression(
             iterations=T,

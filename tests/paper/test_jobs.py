@@ -199,7 +199,7 @@ def test_a_training_that_diverges_counts_as_guessing(
 
 
 class Failing(Job):
-    """A job that fails as its learning rate says: 1, each time; 2, whenever another is beside it."""
+    """A job that fails every time at learning rate 1, and beside another job at learning rate 2."""
 
     def scenario(self, device: str = "cpu") -> Scenario:
         if self.learning_rate == 1:
@@ -222,7 +222,8 @@ def test_a_training_that_fails_ends_no_other_is_tried_again_alone_and_is_named_a
     assert isinstance(error.value, FailedTrainings)
     assert list(error.value.reasons) == [hopeless]
     assert str(error.value).startswith(
-        f"1 of 4 trainings failed, the others are kept; {hopeless}: OutOfMemoryError: CUDA out of memory."
+        f"1 of 4 trainings failed, the others are kept; {hopeless}: "
+        "OutOfMemoryError: CUDA out of memory."
     )
     assert "\n" not in str(error.value)
 
@@ -254,7 +255,7 @@ def test_a_bad_line_is_an_error_that_names_it(tmp_path: Path, line: str) -> None
 def test_figures_at_the_scale_of_the_paper_are_drawn_from_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From made-up trainings: SFL reaches its end early, deep splits are worse, more so without IID."""
+    # In these records SFL finishes early, and deep splits are worse, more so with non-IID data.
     monkeypatch.setattr(jobs, "TUNED", TUNED)
     done = Done(tmp_path / "runs.jsonl")
     for job in figure_jobs("mnist", TUNED):

@@ -71,7 +71,7 @@ def compare_paces(curves: list[Numbers]) -> Iterator[tuple[float, float]]:
 
 
 def describe_widest_gap(data: Numbers) -> str:
-    """Return how much deeper the fastest quarter of mixed fleets splits than the slowest at most."""
+    """Return the largest lead of the fastest quarter of mixed fleets over the slowest."""
     mixed = next(c for c in data["curves"] if is_mixed(c) and c["method"] == "exact")
     gap = np.subtract(mixed[FASTEST], mixed[SLOWEST])
     distance_m = data["mean_distances_m"][int(gap.argmax())]

@@ -105,10 +105,11 @@ def judge_split_over_distance(drawn: Drawn) -> Verdict:
         rising = [m for m in medians if m[-1] > m[0]]
         holds = holds and falling == 0 and bool(rising)
         ends = f"from {min(m[0] for m in medians):.3g} to {max(m[-1] for m in medians):.3g}"
+        distances = claim_text.format_span(data["mean_distances_m"], ",g")
         parts.append(
-            f"{claim_text.describe_model(data)}, {claim_text.format_span(data['mean_distances_m'], ',g')} m: of {len(medians)} median "
-            f"curves (pace × method) {len(rising)} rise ({ends}), {falling} fall, the others stay; "
-            f"single fleets whose split falls somewhere: {claim_text.describe_falling_fleets(data)}."
+            f"{claim_text.describe_model(data)}, {distances} m: of {len(medians)} median curves "
+            f"(pace × method) {len(rising)} rise ({ends}), {falling} fall, the others stay; single "
+            f"fleets whose split falls somewhere: {claim_text.describe_falling_fleets(data)}."
         )
     return " ".join(parts), holds
 
@@ -131,9 +132,10 @@ def judge_split_over_speed(drawn: Drawn) -> Verdict:
         earlier = sum(slow < fast for fast, slow in pairs)
         holds = holds and deeper == 0 and earlier > 0
         parts.append(
-            f"{claim_text.describe_model(data)}: in {len(pairs)} comparisons of a faster with a slower group, the slower one "
-            f"splits earlier in {earlier}, later in {deeper}, at the same layer in the others; in mixed fleets the "
-            f"fastest quarter is {claim_text.describe_widest_gap(data)}."
+            f"{claim_text.describe_model(data)}: in {len(pairs)} comparisons of a faster with a "
+            f"slower group, the slower one splits earlier in {earlier}, later in {deeper}, at the "
+            "same layer in the others; in mixed fleets the fastest quarter is "
+            f"{claim_text.describe_widest_gap(data)}."
         )
     return " ".join(parts), holds
 
@@ -149,9 +151,10 @@ def judge_latency(drawn: Drawn) -> Verdict:
     for data in drawn.values():
         exceptions = claim_text.describe_latency_exceptions(data, "mean_latency_s")
         holds = holds and exceptions == "none"
+        in_expected_max = claim_text.describe_latency_exceptions(data, "expected_latency_s")
         parts.append(
             f"{claim_text.describe_model(data)}: exceptions in max E[τ]: {exceptions}; "
-            f"in E[max τ] of the same plans: {claim_text.describe_latency_exceptions(data, 'expected_latency_s')}."
+            f"in E[max τ] of the same plans: {in_expected_max}."
         )
     return " ".join(parts), holds
 

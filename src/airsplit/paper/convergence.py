@@ -2,10 +2,10 @@ r"""The paper's convergence expression and its rule for the deepest split L̂.
 
 The theorem behind them is not true as stated. Take K = 2 devices with one scalar layer that stays
 personal (ℓ = L = 1) and the losses F₁(w) = (w - 1)²/2, F₂(w) = (w + 1)²/2. Each device reaches its
-own optimum, so the mean global loss (F₁ + F₂)/2 at the K models stays ½ above its minimum, while the
-right-hand side goes to zero as T grows. The proof uses F_k(w̄_k) ≥ F*, which holds for one common w̄,
-not for K personal ones. So the expression has its own name and is never called a bound. Its message
-holds in words: the deeper the split, the less is averaged.
+own optimum, so the mean global loss (F₁ + F₂)/2 at the K models stays ½ above its minimum, while
+the right-hand side goes to zero as T grows. The proof uses F_k(w̄_k) ≥ F*, which holds for one
+common w̄, not for K personal ones. So the expression has its own name and is never called a bound.
+Its message holds in words: the deeper the split, the less is averaged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def paper_convergence_expression(
         α/(γ + T) · [2P/μ + μ(γ + 1)/2 · Δ₁],   α = β/μ,  γ = max(8α, E),
         P = 2(E-1)² L Z² + 6βΓ + ℓZ² + (L-ℓ)Z²/K + ℓσ² + (L-ℓ)σ²/K
 
-    The theorem's statement has 6βΓ and γ where the appendix has 4βΓ and γ - 1; this is the statement.
+    As the theorem states it; the appendix has 4βΓ for 6βΓ, and γ - 1 for γ.
 
     Args:
         iterations: T.

@@ -79,7 +79,7 @@ def compute(model: str, max_split: int, scale: Scale, progress: Progress) -> Dat
 
 
 def summarize(points: list[list[Plan]], seconds_per_mac: Floats) -> dict[str, Any]:
-    """Summarize one method's plans at each distance. A fleet's split is the mean over its devices."""
+    """Summarize a method's plans at each distance; a fleet's split is the mean over its devices."""
     splits = np.array([[plan.splits for plan in fleets] for fleets in points])
     slow_first = np.take_along_axis(splits, np.argsort(-seconds_per_mac, axis=1)[None], axis=2)
     quarter = splits.shape[2] // 4
@@ -177,7 +177,8 @@ def _caption(figure: Canvas, data: Data, *, with_rings: bool) -> None:
         paper = "the paper's algorithm has the same medians within 0.1 %"
     style.add_caption(
         figure,
-        f"{style.MODEL_NAMES[settings['model']]}, L̂ = {settings['max_split']}, batch {settings['batch_size']}, "
+        f"{style.MODEL_NAMES[settings['model']]}, L̂ = {settings['max_split']}, "
+        f"batch {settings['batch_size']}, "
         f"{style.describe_sample(settings)}. "
         f"Lines: plans that minimize max E[τ] (exact); {paper}. Dotted: the same plans. "
         "Bands: uniform a only. Split: mean over a fleet's devices.",

@@ -187,8 +187,9 @@ def _caption(figure: Canvas, data: Data) -> None:
         f"{settings['iterations_per_round']} iterations of batch {settings['batch_size']} (SFL, "
         f"exact plans, L̂ = {limits}), or all of it and the parameters once (FedAvg, its own "
         f"optimal shares). {sample}. Marks: the total (medians of its parts need not add "
-        "up to it). All devices finish together, so those with time to spare send slowly on purpose: a long transmit time "
-        "(light) is not a cost. What sending costs is air time (right), in seconds of the whole band.",
+        "up to it). All devices finish together, so those with time to spare send slowly on "
+        "purpose: a long transmit time (light) is not a cost. What sending costs is air time "
+        "(right), in seconds of the whole band.",
     )
 
 

@@ -1,4 +1,7 @@
-"""Figure 9: test accuracy against time, SFL and FedAvg, for several numbers of devices.  For claims C9 and C10."""
+"""Figure 9: test accuracy against time, SFL and FedAvg, for several numbers of devices.
+
+For claims C9 and C10.
+"""
 
 from __future__ import annotations
 

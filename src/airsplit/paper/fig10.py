@@ -1,4 +1,4 @@
-"""Figure 10: test accuracy for shallow and deep splits, with IID and non-IID data.  For claim C11."""
+"""Figure 10: test accuracy for shallow and deep splits, with IID and non-IID data (claim C11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 12 (ours): the paper's algorithm against the exact optimum, and how often its alternation cycles."""
+"""Figure 12 (ours): the paper's algorithm against the exact optimum, and how often it cycles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The paper's figures, three of our own, and the table of claims.
 
 A figure is a declaration: what varies, what is plotted, for which claims. Figures 9, 10 and 14 show
-accuracy and need training: on the built-in digits at the scale "smoke", on MNIST and CIFAR-10 at the
-scale "paper".
+accuracy and need training: on the built-in digits at the scale "smoke", on MNIST and CIFAR-10 at
+the scale "paper".
 """
 
 from __future__ import annotations

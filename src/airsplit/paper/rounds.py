@@ -38,7 +38,7 @@ def sfl_round(profile: Profile, fleet: Fleet, max_split: int) -> Round:
 
 
 def fedavg_round(profile: Profile, fleet: Fleet) -> Round:
-    """Return the time of a FedAvg round: the whole model on the device, then all parameters once."""
+    """Return a FedAvg round's time: the whole model on the device, then all parameters once."""
     return rounds.fedavg_round(
         profile, fleet, iterations=ITERATIONS, batch_size=BATCH_SIZE, element_bits=ELEMENT_BITS
     )
