@@ -20,13 +20,13 @@ CSV = "name,seconds_per_mac,fluctuation,distance_m\npi,1e-9,2e9,100\nphone,{pace
 @pytest.fixture
 def play(page: Page, dashboard: Dashboard) -> Page:
     page.goto(dashboard.address)
-    expect(page.locator("#said")).to_contain_text("20 devices cut the model")
+    expect(page.locator("#sentences")).to_contain_text("20 devices cut the model")
     return page
 
 
 def test_the_page_paints_within_a_second(page: Page, dashboard: Dashboard) -> None:
     page.goto(dashboard.address)
-    expect(page.locator("#said")).to_contain_text("devices cut the model")
+    expect(page.locator("#sentences")).to_contain_text("devices cut the model")
     painted = page.evaluate(
         "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
     )
@@ -37,7 +37,7 @@ def test_a_slider_changes_the_plan_and_the_address(play: Page) -> None:
     before = play.locator("#tiles").inner_text()
     play.locator("#devices").focus()
     play.keyboard.press("End")
-    expect(play.locator("#said")).to_contain_text("200 devices cut the model")
+    expect(play.locator("#sentences")).to_contain_text("200 devices cut the model")
     assert play.locator("#tiles").inner_text() != before
     assert "devices=200" in play.url
     expect(play.locator("#rounds")).to_have_attribute(
@@ -50,12 +50,12 @@ def test_the_address_restores_the_settings(play: Page) -> None:
     play.keyboard.press("Home")
     play.locator("#method").select_option("equal")
     play.locator("#model").select_option("alexnet")
-    expect(play.locator("#said")).to_contain_text("all after fc6")
+    expect(play.locator("#sentences")).to_contain_text("all after fc6")
     address = play.url
-    sentences = play.locator("#said").inner_text()
+    sentences = play.locator("#sentences").inner_text()
     play.goto("about:blank")
     play.goto(address)
-    expect(play.locator("#said")).to_have_text(sentences)
+    expect(play.locator("#sentences")).to_have_text(sentences)
     assert play.locator("#method").input_value() == "equal"
 
 
@@ -66,7 +66,7 @@ def test_a_click_selects_a_device_and_explains_its_cut(play: Page) -> None:
     assert box is not None
     play.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + 60)
     expect(play.locator("#device-name")).to_contain_text("Why device")
-    expect(play.locator("#device-said")).to_contain_text("of the band")
+    expect(play.locator("#explanation")).to_contain_text("of the band")
     expect(play.locator("#stopping tbody tr")).not_to_have_count(0)
     play.get_by_role("button", name="Close").click()
     expect(play.locator("#device")).to_be_hidden()
@@ -85,7 +85,7 @@ def test_a_selected_device_takes_no_request_of_its_own(page: Page, dashboard: Da
     assert [url.rpartition("/")[2] for url in requests] == ["choices", "plan"]
     page.locator("#devices").focus()
     page.keyboard.press("Home")
-    expect(page.locator("#said")).to_contain_text("1 device")
+    expect(page.locator("#sentences")).to_contain_text("1 device")
     expect(page.locator("#device")).to_be_hidden()
 
 
@@ -147,10 +147,10 @@ def test_a_csv_is_used_and_a_bad_row_is_shown_with_its_error(play: Page, tmp_pat
     expect(play.locator("#csv-rows .bad")).to_contain_text("phone,-3")
     expect(play.locator("#csv-rows .why")).to_contain_text("seconds_per_mac")
     play.locator("#csv").set_input_files(good)
-    expect(play.locator("#said")).to_contain_text("2 devices cut the model")
+    expect(play.locator("#sentences")).to_contain_text("2 devices cut the model")
     expect(play.locator("#csv-rows .bad")).to_have_count(0)
     play.get_by_role("button", name="Back to sampled devices").click()
-    expect(play.locator("#said")).to_contain_text("20 devices")
+    expect(play.locator("#sentences")).to_contain_text("20 devices")
 
 
 def test_a_csv_can_be_dropped(play: Page) -> None:
@@ -163,7 +163,7 @@ def test_a_csv_can_be_dropped(play: Page) -> None:
         }""",
         CSV.format(pace="2e-10"),
     )
-    expect(play.locator("#said")).to_contain_text("2 devices cut the model")
+    expect(play.locator("#sentences")).to_contain_text("2 devices cut the model")
 
 
 def test_an_error_in_a_file_is_shown_beside_it(play: Page, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_an_error_in_a_file_is_shown_beside_it(play: Page, tmp_path: Path) -> No
     play.locator("#profile").set_input_files(file)
     expect(play.locator("#profile-error")).to_contain_text("profile")
     play.get_by_role("button", name="Back to the network above").click()
-    expect(play.locator("#said")).to_contain_text("20 devices")
+    expect(play.locator("#sentences")).to_contain_text("20 devices")
     expect(play.locator("#profile-error")).to_be_empty()
 
 
@@ -198,7 +198,7 @@ def test_invalid_addresses_fall_back_to_valid_settings(
     page: Page, dashboard: Dashboard, address: str
 ) -> None:
     page.goto(dashboard.address + address)
-    expect(page.locator("#said")).to_contain_text("20 devices cut the model")
+    expect(page.locator("#sentences")).to_contain_text("20 devices cut the model")
     expect(page.locator("#error")).to_be_empty()
 
 
@@ -207,7 +207,7 @@ def test_the_newest_settings_win(play: Page) -> None:
     play.locator("#devices").focus()
     for _ in range(12):
         play.keyboard.press("ArrowLeft")
-    expect(play.locator("#said")).to_contain_text("8 devices cut the model")
+    expect(play.locator("#sentences")).to_contain_text("8 devices cut the model")
     assert "devices=8" in play.url
 
 
@@ -239,7 +239,7 @@ def test_no_page_scrolls_sideways_at_any_width(any_width: Page, dashboard: Dashb
 
 def test_a_menu_shows_its_whole_text_at_any_width(any_width: Page, dashboard: Dashboard) -> None:
     any_width.goto(dashboard.address)
-    expect(any_width.locator("#said")).to_contain_text("20 devices")
+    expect(any_width.locator("#sentences")).to_contain_text("20 devices")
     for name in ("model", "method", "order"):
         menu = any_width.locator(f"#{name}")
         for value in menu.locator("option").evaluate_all(
@@ -278,7 +278,7 @@ def test_no_text_in_a_chart_is_cut_off_at_any_width(
         )
         assert any_width.evaluate(TEXTS_CUT_OFF) == []
     any_width.locator("#csv").set_input_files(file)
-    expect(any_width.locator("#said")).to_contain_text("2 devices")
+    expect(any_width.locator("#sentences")).to_contain_text("2 devices")
     assert any_width.evaluate(TEXTS_CUT_OFF) == []
 
 
@@ -319,12 +319,12 @@ def test_the_axes_of_charts_are_named(page: Page, dashboard: Dashboard) -> None:
 
 
 AXES = """async () => {
-  const { chartOf } = await import("/static/common.js"), found = {};
+  const { chartOf } = await import("/static/common.js"), names = {};
   for (const id of ["cuts", "times", "shares", "device-cuts", "rounds"]) {
     const { xAxis: [x], yAxis: [y] } = chartOf(id).getOption();
-    found[id] = [x.name, y.name];
+    names[id] = [x.name, y.name];
   }
-  return found;
+  return names;
 }"""
 
 

@@ -26,7 +26,7 @@ LISTING = ""
 
 
 class Watcher:
-    """Reads the runs that some page shows, for as long as any page does."""
+    """Reads the runs that open pages show, as long as there are any."""
 
     def __init__(self, runs: LiveRuns) -> None:
         self._runs = runs
@@ -67,7 +67,7 @@ class Watcher:
         self._notify()
 
     def _notify(self) -> None:
-        """Wake all listeners; whoever waits from now on waits for the next change."""
+        """Wake all listeners; those that wait later get the next change."""
         self._changed.set()
         self._changed = asyncio.Event()
 

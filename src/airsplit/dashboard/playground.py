@@ -67,7 +67,9 @@ def answer_request(content: Mapping[str, Any]) -> dict[str, Any]:
         iterations=iterations,
         batch_size=scenario.training.batch_size,
     )
-    round_s = {method: iterations * made.expected_latency_s for method, made in plans.items()}
+    round_s = {
+        method: iterations * alternative.expected_latency_s for method, alternative in plans.items()
+    }
     round_s["fedavg"] = fedavg.expected_max_s
     best = _compare_with_best(chosen, plans["expected-max"])
 

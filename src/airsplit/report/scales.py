@@ -11,7 +11,7 @@ import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
 
-# More points of a line cannot be told apart in a chart of a page.
+# A chart is not wide enough to show more points of a line.
 MOST_POINTS = 600
 # Greatest value ÷ least, from which an axis of losses is logarithmic.
 LOG_FROM = 50.0

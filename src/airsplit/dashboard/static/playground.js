@@ -81,7 +81,7 @@ async function start() {
     update();
   });
   startFiles();
-  $("device-away").addEventListener("click", () => {
+  $("device-close").addEventListener("click", () => {
     state.device = null;
     update();
     $("order").focus();
@@ -112,13 +112,13 @@ function startFiles() {
     // Otherwise the same file, edited, would be no change.
     $(name).addEventListener("click", () => { $(name).value = ""; });
   }
-  $("csv-away").addEventListener("click", () => {
+  $("csv-clear").addEventListener("click", () => {
     files.csv = null;
     $("csv").value = "";
     update();
     $("csv").focus();
   });
-  $("profile-away").addEventListener("click", () => {
+  $("profile-clear").addEventListener("click", () => {
     forgetProfile();
     update();
     $("profile").focus();
@@ -202,9 +202,9 @@ function update() {
     $(name).value = state[name];
     setText($(name).previousElementSibling, $(name).selectedOptions[0].textContent);
   }
-  $("drawn").disabled = files.csv !== null;
-  $("csv-away").hidden = files.csv === null;
-  $("profile-away").hidden = files.profile === null;
+  $("sampled").disabled = files.csv !== null;
+  $("csv-clear").hidden = files.csv === null;
+  $("profile-clear").hidden = files.profile === null;
   setText($("copied"), "");
   updateAddress();
   replan();
@@ -302,7 +302,7 @@ function showRows(error) {
 
 function show() {
   const { plan, sentences, planning_s, export: exported } = latest;
-  setText($("said"), `${sentences.result} ${sentences.gain}`);
+  setText($("sentences"), `${sentences.result} ${sentences.gain}`);
   $("bound").textContent =
     `${sentences.bound} Planned in ${seconds(planning_s)}: ${plan.status}.`;
   showTiles();
@@ -565,7 +565,7 @@ function showDevice() {
   if (latest.device === null) return;
   const { name, split, rows, explanation } = latest.device;
   $("device-name").textContent = `Why device ${name} cuts after ${rows.names[split - 1]}`;
-  $("device-said").textContent = explanation;
+  $("explanation").textContent = explanation;
 
   // A few first layers can take so long that all others would be too short to see.
   const totals = rows.compute_s.map((value, at) => value + rows.transmit_s[at]);
