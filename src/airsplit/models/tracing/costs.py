@@ -123,13 +123,14 @@ class CostCounter:
         else:
             elementwise_ops = _count_elementwise(call, results)
 
+        costs = CallCosts(forward.macs, elementwise_ops)
         if self.gradients:
-            costs = _measure_gradients(call, forward.macs, elementwise_ops, results)
+            costs = _measure_gradients(call, costs, results)
         else:
             requires_grad = [
                 call.needs_backward and tensor.is_floating_point() for tensor in results
             ]
-            costs = CallCosts(forward.macs, elementwise_ops, requires_grad=tuple(requires_grad))
+            costs = replace(costs, requires_grad=tuple(requires_grad))
         costs = replace(
             costs,
             is_random=forward.is_random,
@@ -213,18 +214,15 @@ def _count_elementwise(call: MetaCall, results: list[Tensor]) -> int:
     return count_function_operations(call.name, window, call.tensor_args, results)
 
 
-def _measure_gradients(
-    call: MetaCall, matmul_macs: int, elementwise_ops: int, results: list[Tensor]
-) -> CallCosts:
-    """Return the costs of a call with its backward pass, which runs apart from the trace.
+def _measure_gradients(call: MetaCall, costs: CallCosts, results: list[Tensor]) -> CallCosts:
+    """Add the costs of a call's backward pass, and what autograd saves for it.
 
     The trace itself has no gradients, so the call runs once more on stand-ins for its arguments:
     leaves of autograd of the same shapes.
     """
     if not call.needs_backward:
-        return CallCosts(matmul_macs, elementwise_ops, 0, (False,) * len(results))
+        return replace(costs, requires_grad=(False,) * len(results))
 
-    tensor_args = call.tensor_args
     wanted: list[Tensor] = list(call.trained)
     arg_places: dict[int, int] = {}
     args_require_grad = iter(call.args_require_grad)
@@ -255,48 +253,52 @@ def _measure_gradients(
         ends = [tensor for tensor in outputs if tensor.requires_grad]
         with OperationCounter() as backward:
             # Without a matrix product forward there is none backward.
-            if matmul_macs and ends:
+            if costs.matmul_macs and ends:
                 gradients = [torch.empty_like(tensor) for tensor in ends]
                 torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
 
+    costs = replace(costs, backward_macs=backward.macs, requires_grad=requires_grad)
     dropout = call.kwargs.get("dropout_p", 0)
     if len(call.args) > 4:
         dropout = call.args[4]
     if call.name == "scaled_dot_product_attention" and not dropout:
         # On the meta device torch computes all scores and saves them. Where it really runs, fused
         # kernels save query, key, value and result, and one number for each query.
-        queries = math.prod(tensor_args[0].shape[:-1])
-        return CallCosts(
-            matmul_macs, elementwise_ops, backward.macs, requires_grad, (0, 1, 2), (0,), queries
-        )
+        queries = math.prod(call.tensor_args[0].shape[:-1])
+        return replace(costs, saved_args=(0, 1, 2), saved_results=(0,), saved_extra=queries)
 
     # The elementwise part of a backward pass counts like that of the forward pass.
-    backward_macs = backward.macs
     if ends:
-        backward_macs += elementwise_ops
-
+        costs = replace(costs, backward_macs=costs.backward_macs + costs.elementwise_ops)
     result_places = {storage_id(tensor): place for place, tensor in enumerate(outputs)}
-    own_storages = _storages_of(call.layer)
-    saved_args: set[int] = set()
-    saved_results: set[int] = set()
+    return _add_saved(costs, saved, arg_places, result_places, _storages_of(call.layer))
+
+
+def _add_saved(
+    costs: CallCosts,
+    saved: list[Tensor],
+    arg_places: dict[int, int],
+    result_places: dict[int, int],
+    own_storages: set[int],
+) -> CallCosts:
+    """Add the tensors that autograd saves, each once; those of the layer are there anyway."""
+    args: set[int] = set()
+    results: set[int] = set()
     extra: dict[int, float] = {}
     for tensor in saved:
         storage = storage_id(tensor)
         if storage in arg_places:
-            saved_args.add(arg_places[storage])
+            args.add(arg_places[storage])
         elif storage in result_places:
-            saved_results.add(result_places[storage])
+            results.add(result_places[storage])
         elif storage not in own_storages:
-            # Neither an argument nor a result nor the layer's own: a mask, a mean, a copy.
+            # A mask, a mean, a copy: something that only this call has.
             extra[storage] = tensor.numel() * float32_equivalents(tensor.dtype)
-    return CallCosts(
-        matmul_macs,
-        elementwise_ops,
-        backward_macs,
-        requires_grad,
-        tuple(saved_args),
-        tuple(saved_results),
-        math.ceil(sum(extra.values())),
+    return replace(
+        costs,
+        saved_args=tuple(args),
+        saved_results=tuple(results),
+        saved_extra=math.ceil(sum(extra.values())),
     )
 
 
