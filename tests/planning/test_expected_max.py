@@ -373,12 +373,12 @@ def test_a_fleet_too_large_to_refine_gets_the_best_plan_of_the_other_methods(
         Fleet.sample(6, seed=2, distance_spread=0.5),
         {"max_split": 19, "quantile": quantile},
     )
-    polished = case.plan("expected-max")
+    refined = case.plan("expected-max")
     for module in (expected_max, newton_shares):
         monkeypatch.setattr(module, "MOST_TO_REFINE", 5)
     quick = case.plan("expected-max")
-    assert len(quick.history) < len(polished.history)
-    assert quick.lower_bound_s <= polished.objective_s <= quick.objective_s * (1 + 1e-9)
+    assert len(quick.history) < len(refined.history)
+    assert quick.lower_bound_s <= refined.objective_s <= quick.objective_s * (1 + 1e-9)
     others = [case.plan(method, quantile=None) for method in ("exact", "paper", "equal")]
     best = min(
         each.expected_latency_s if quantile is None else each.quantile_s(quantile)
