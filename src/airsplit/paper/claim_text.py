@@ -1,4 +1,4 @@
-"""Parts of the sentences that report a claim, and the comparisons behind them."""
+"""Parts of sentences for claims and captions, and the comparisons behind them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,28 @@ from airsplit.plots.style import (
     format_plain,
 )
 
+# Numbers of a figure, or of a part of it, as in its JSON.
 Numbers = dict[str, Any]
 
-FASTEST, SLOWEST = "fastest_quarter_mean_split_over_all", "slowest_quarter_mean_split_over_all"
+FASTEST = "fastest_quarter_mean_split_over_all"
+SLOWEST = "slowest_quarter_mean_split_over_all"
+# Units of what figures 7 and 8 vary.
 UNITS = {"mean_distance_m": "m", "nanoseconds_per_mac": "ns/MAC"}
 
 
 def describe_model(data: Numbers) -> str:
     """Return the model and the limit of a figure over distances."""
     return f"{MODEL_NAMES[data['settings']['model']]} with L̂ = {data['settings']['max_split']}"
+
+
+def format_limit(max_split: int | None) -> str:
+    """
+    >>> format_limit(8), format_limit(None)
+    ('L̂ = 8', 'no limit')
+    """
+    if max_split is None:
+        return "no limit"
+    return f"L̂ = {max_split}"
 
 
 def format_span(values: Collection[float], form: str = ",.3g") -> str:
@@ -72,6 +85,7 @@ def compare_paces(curves: list[Numbers]) -> Iterator[tuple[float, float]]:
 
 def describe_widest_gap(data: Numbers) -> str:
     """Return the largest lead of the fastest quarter of mixed fleets over the slowest."""
+    # Only of the exact plans: the claim is about the problem, not about a method.
     mixed = next(c for c in data["curves"] if is_mixed(c) and c["method"] == "exact")
     gap = np.subtract(mixed[FASTEST], mixed[SLOWEST])
     distance_m = data["mean_distances_m"][int(gap.argmax())]
@@ -88,33 +102,32 @@ def describe_falling_fleets(data: Numbers) -> str:
     return ", ".join(parts)
 
 
-def describe_latency_exceptions(data: Numbers, key: str) -> str:
-    """Return where a median latency does not rise with the distance or with a."""
-    exceptions = [*_not_rising_with_distance(data, key), *_not_rising_with_pace(data, key)]
-    return "; ".join(exceptions) or "none"
-
-
-def _not_rising_with_distance(data: Numbers, key: str) -> Iterator[str]:
+def find_latency_exceptions(data: Numbers, key: str) -> list[str]:
+    """Describe where a median latency does not rise with the distance or with a."""
+    distances_m = data["mean_distances_m"]
+    exceptions = []
     for curve in data["curves"]:
         name = f"{curve['method']}, {format_pace(curve['seconds_per_mac'])}"
-        points = zip(data["mean_distances_m"], curve[key]["median"], strict=True)
+        points = zip(distances_m, curve[key]["median"], strict=True)
         for (near_m, near_s), (far_m, far_s) in pairwise(points):
             if far_s <= near_s:
-                yield f"{name}: {near_s:.3g} s at {near_m} m but {far_s:.3g} s at {far_m} m"
+                exceptions.append(
+                    f"{name}: {near_s:.3g} s at {near_m} m but {far_s:.3g} s at {far_m} m"
+                )
 
-
-def _not_rising_with_pace(data: Numbers, key: str) -> Iterator[str]:
+    # Mixed fleets have no single a, so they are not compared with others.
     for curves in curves_by_method(data):
         for faster, slower in pairwise(c for c in curves if not is_mixed(c)):
             fast = format_pace(faster["seconds_per_mac"])
             slow = format_pace(slower["seconds_per_mac"])
             medians = (faster[key]["median"], slower[key]["median"])
-            for distance_m, fast_s, slow_s in zip(data["mean_distances_m"], *medians, strict=True):
+            for distance_m, fast_s, slow_s in zip(distances_m, *medians, strict=True):
                 if slow_s <= fast_s:
-                    yield (
+                    exceptions.append(
                         f"{faster['method']}, {distance_m} m: {fast_s:.3g} s with {fast} "
                         f"but {slow_s:.3g} s with {slow}"
                     )
+    return exceptions
 
 
 def describe_conditions(data: Numbers, holds: Sequence[bool]) -> str:
@@ -137,7 +150,8 @@ def describe_conditions(data: Numbers, holds: Sequence[bool]) -> str:
 
 
 def compare_with_fedavg(data: Numbers, entry: Numbers) -> str:
-    """Return each part of the comparison for one model, condition by condition."""
+    """Return all parts of the comparison for one model, condition by condition."""
+    # Ratios as their range over the conditions; savings one by one, because C7 depends on them.
     values = ", ".join(format_plain(value) for value in data["values"])
     compute = format_span(entry["compute_ratio"]["median"])
     air_time = format_span(entry["air_time_ratio"]["median"])
@@ -186,6 +200,7 @@ def format_points(difference: Numbers) -> str:
     if difference["seeds"] < FEWEST_FOR_AN_INTERVAL:
         return f"{text} points (two seeds, at least {100 * difference['least']:.1f})"
     text += f" ± {100 * difference['half_width']:.1f} points"
+    # Three seeds that agree may still leave zero in a wide interval, so both are stated.
     if not is_surely_positive(difference) and difference["least"] > 0:
         text += f" (each seed at least {100 * difference['least']:.1f})"
     return text
@@ -231,7 +246,7 @@ def describe_seeds(data: Numbers) -> str:
         for panel in data["panels"]
         for place, seeds in _seeds_by_curve(panel)
     ]
-    # Name no more of a curve's place than it takes to tell its number of seeds.
+    # Name no more of a curve's place than it takes to know its number of seeds.
     for length in range(1 + len(curves[0][0])):
         named = {(", ".join(place[:length]), count) for place, count in curves}
         if len({name for name, _ in named}) == len(named):
@@ -243,6 +258,7 @@ def describe_seeds(data: Numbers) -> str:
         if name not in names:
             names.append(name)
 
+    # The count with the most names is what the others are exceptions from.
     *others, usual = sorted(names_by_count, key=lambda count: (len(names_by_count[count]), count))
     if not others:
         return usual
@@ -254,6 +270,7 @@ def _seeds_by_curve(panel: Numbers) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the place of each curve of a panel, the most specific part first, and its seeds."""
     dataset = DATASET_NAMES[panel["dataset"]]
     if "devices" in panel:
+        # Figure 9 has a curve for each scheme; figure 10, below, one for each split.
         for scheme, name in (("sfl", "SFL"), ("fedavg", "FedAvg")):
             yield (f"{panel['devices']} devices", dataset, name), panel[scheme]["seeds"]
     else:
@@ -265,7 +282,9 @@ def _seeds_by_curve(panel: Numbers) -> Iterator[tuple[tuple[str, ...], int]]:
 def describe_means(data: Numbers) -> str:
     """Return which seeds lines and bands stand for, as a sentence."""
     seeds = describe_seeds(data)
-    return "One seed." if seeds == "one seed" else f"Means and ranges of {seeds}."
+    if seeds == "one seed":
+        return "One seed."
+    return f"Means and ranges of {seeds}."
 
 
 def describe_tests(settings: Numbers) -> str:

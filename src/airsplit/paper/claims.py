@@ -21,8 +21,17 @@ Drawn = Mapping[int, Numbers]
 # What was measured, and whether the claim holds.
 Verdict = tuple[str, bool]
 
+# The paper states these numbers: parts of all MACs (C1) and of FedAvg's time (C7).
+FEWEST_CONVOLUTIONS = 0.9
 SAVING_OF_VGG = 0.75
+# These words of the paper needed a number, which is ours.
+# "Tends to fall" (C2), as a rank correlation: it may rise at some layers.
+FALLING_TREND = -0.8
+# "Changes nothing" (C6), as a part of the devices: a near tie may go either way.
+NEGLIGIBLE = 0.01
+# "Clearly below" (C8), as a saving.
 CLEARLY_BELOW = 0.25
+# "A little above" (C8) and "strongly" (C12), as ratios.
 A_LITTLE_ABOVE = 2.0
 STRONGLY = 2.0
 
@@ -39,7 +48,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim to judge. Any of its figures is enough."""
+    """A claim to judge.
+
+    Attributes:
+        figures: Figures with the numbers that it needs. Any of them is enough.
+        judge: Judges the claim by those of its figures that were drawn.
+    """
 
     id: str
     claim: str
@@ -49,24 +63,24 @@ class Statement:
 
 def judge_claims(drawn: Drawn) -> list[Claim]:
     """Judge the claims of the drawn figures, in order."""
-    return [
-        _claim(statement, drawn)
-        for statement in STATEMENTS
-        if any(n in drawn for n in statement.figures)
-    ]
-
-
-def _claim(statement: Statement, drawn: Drawn) -> Claim:
-    here = {number: drawn[number] for number in statement.figures if number in drawn}
-    missing = ", ".join(str(number) for number in statement.figures if number not in drawn)
-    measured, holds = statement.judge(here)
-    note = f" Judged without figure {missing}, which was not drawn." if missing else ""
-    return Claim(statement.id, statement.claim, measured + note, bool(holds))
+    claims = []
+    for statement in STATEMENTS:
+        numbers = {number: drawn[number] for number in statement.figures if number in drawn}
+        if not numbers:
+            continue
+        measured, holds = statement.judge(numbers)
+        missing = ", ".join(str(number) for number in statement.figures if number not in drawn)
+        if missing:
+            measured += f" Judged without figure {missing}, which was not drawn."
+        # numpy's booleans are no JSON.
+        claims.append(Claim(statement.id, statement.claim, measured, bool(holds)))
+    return claims
 
 
 def judge_convolutions(drawn: Drawn) -> Verdict:
     """Judge C1: convolutions are more than 90 % of the MACs, with and without light operations."""
     is_convolution = np.array([name.startswith("conv") for name in drawn[3]["layers"]])
+    # Published counts leave the light operations out.
     products = np.diff(drawn[3]["matmul_macs"], prepend=0)
     work = np.array(drawn[3]["layer_macs"])
     of_products = float(products[is_convolution].sum() / products.sum())
@@ -75,7 +89,7 @@ def judge_convolutions(drawn: Drawn) -> Verdict:
         f"{100 * of_products:.1f} % of the MACs of convolutions and matrix products, "
         f"{100 * of_all:.1f} % when the light operations count too."
     )
-    return measured, min(of_products, of_all) > 0.9
+    return measured, min(of_products, of_all) > FEWEST_CONVOLUTIONS
 
 
 def judge_output_sizes(drawn: Drawn) -> Verdict:
@@ -89,10 +103,8 @@ def judge_output_sizes(drawn: Drawn) -> Verdict:
         if next_size > size
     ]
     exceptions = f"it rises at {', '.join(rises)}" if rises else "it never rises"
-    return (
-        f"Spearman's rank correlation with depth is {correlation:.2f}; {exceptions}.",
-        correlation < -0.8,
-    )
+    measured = f"Spearman's rank correlation with depth is {correlation:.2f}; {exceptions}."
+    return measured, correlation < FALLING_TREND
 
 
 def judge_split_over_distance(drawn: Drawn) -> Verdict:
@@ -100,16 +112,20 @@ def judge_split_over_distance(drawn: Drawn) -> Verdict:
     parts = []
     holds = True
     for data in drawn.values():
+        # Medians over fleets, for each pace and method. A curve may be flat: the distance then has
+        # no effect within the limit.
         medians = [curve["mean_split"]["median"] for curve in data["curves"]]
-        falling = sum(any(b < a for a, b in pairwise(m)) for m in medians)
-        rising = [m for m in medians if m[-1] > m[0]]
-        holds = holds and falling == 0 and bool(rising)
-        ends = f"from {min(m[0] for m in medians):.3g} to {max(m[-1] for m in medians):.3g}"
-        distances = claim_text.format_span(data["mean_distances_m"], ",g")
+        falling = sum(any(far < near for near, far in pairwise(splits)) for splits in medians)
+        rising = sum(splits[-1] > splits[0] for splits in medians)
+        holds = holds and falling == 0 and rising > 0
+        shallowest = min(splits[0] for splits in medians)
+        deepest = max(splits[-1] for splits in medians)
+        distances_m = claim_text.format_span(data["mean_distances_m"], ",g")
         parts.append(
-            f"{claim_text.describe_model(data)}, {distances} m: of {len(medians)} median curves "
-            f"(pace × method) {len(rising)} rise ({ends}), {falling} fall, the others stay; single "
-            f"fleets whose split falls somewhere: {claim_text.describe_falling_fleets(data)}."
+            f"{claim_text.describe_model(data)}, {distances_m} m: of {len(medians)} median curves "
+            f"(pace × method) {rising} rise (from {shallowest:.3g} to {deepest:.3g}), {falling} "
+            "fall, the others stay; single fleets whose split falls somewhere: "
+            f"{claim_text.describe_falling_fleets(data)}."
         )
     return " ".join(parts), holds
 
@@ -149,12 +165,15 @@ def judge_latency(drawn: Drawn) -> Verdict:
     parts = []
     holds = True
     for data in drawn.values():
-        exceptions = claim_text.describe_latency_exceptions(data, "mean_latency_s")
-        holds = holds and exceptions == "none"
-        in_expected_max = claim_text.describe_latency_exceptions(data, "expected_latency_s")
+        # E[max] does not decide: the plans do not minimize it, and faster devices may take a deeper
+        # split that fluctuates more.
+        exceptions = claim_text.find_latency_exceptions(data, "mean_latency_s")
+        unplanned = claim_text.find_latency_exceptions(data, "expected_latency_s")
+        holds = holds and not exceptions
         parts.append(
-            f"{claim_text.describe_model(data)}: exceptions in max E[τ]: {exceptions}; "
-            f"in E[max τ] of the same plans: {in_expected_max}."
+            f"{claim_text.describe_model(data)}: exceptions in max E[τ]: "
+            f"{'; '.join(exceptions) or 'none'}; in E[max τ] of the same plans: "
+            f"{'; '.join(unplanned) or 'none'}."
         )
     return " ".join(parts), holds
 
@@ -168,20 +187,22 @@ def judge_limit(drawn: Drawn) -> Verdict:
     parts = []
     worst = 0.0
     for panel in drawn[6]["panels"]:
-        shares = np.array([curve["differs_before_limit"] for curve in panel["curves"]])
-        c, f = np.unravel_index(int(shares.argmax()), shares.shape)
-        worst = max(worst, float(shares[c, f]))
-        limit = panel["curves"][c]["max_split"]
-        speed = drawn[6]["macs_per_second"][f]
-        where = f" (L̂ = {limit}, {speed / 1e9:g} GMAC/s)" if shares[c, f] > 0 else ""
-        parts.append(
-            f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * shares[c, f]:.0f} %{where}"
-        )
+        # Parts of the devices, as limits × speeds.
+        affected = np.array([curve["differs_before_limit"] for curve in panel["curves"]])
+        row, column = np.unravel_index(int(affected.argmax()), affected.shape)
+        largest = float(affected[row, column])
+        worst = max(worst, largest)
+        text = f"{MODEL_NAMES[panel['model']]}, {panel['method']}: {100 * largest:.0f} %"
+        if largest > 0:
+            limit = panel["curves"][row]["max_split"]
+            speed = drawn[6]["macs_per_second"][column]
+            text += f" (L̂ = {limit}, {speed / 1e9:g} GMAC/s)"
+        parts.append(text)
     measured = (
         "Devices short of the limit that split elsewhere than without it, at the worst speed and "
         f"L̂, at {drawn[6]['settings']['mean_distance_m']} m: {'; '.join(parts)}."
     )
-    return measured, worst <= 0.01
+    return measured, worst <= NEGLIGIBLE
 
 
 def judge_vgg_against_fedavg(drawn: Drawn) -> Verdict:
@@ -191,14 +212,16 @@ def judge_vgg_against_fedavg(drawn: Drawn) -> Verdict:
     more than 75 %.
     """
     entries = [
-        (data, e)
+        (data, entry)
         for data in drawn.values()
-        for e in data["models"]
-        if e["model"].startswith("vgg16")
+        for entry in data["models"]
+        if entry["model"].startswith("vgg16")
     ]
     sentences = []
     holds = True
     for data, entry in entries:
+        # "Transmit time" as air time: devices with time to spare send slowly on purpose, so how
+        # long they transmit says little about what sending costs.
         parts = {
             "Compute time below": [ratio < 1 for ratio in entry["compute_ratio"]["median"]],
             "air time below": [ratio < 1 for ratio in entry["air_time_ratio"]["median"]],
@@ -206,7 +229,7 @@ def judge_vgg_against_fedavg(drawn: Drawn) -> Verdict:
         }
         holds = holds and all(all(part) for part in parts.values())
         verdict = ", ".join(
-            f"{part} {claim_text.describe_conditions(data, where)}" for part, where in parts.items()
+            f"{part} {claim_text.describe_conditions(data, held)}" for part, held in parts.items()
         )
         sentences.append(f"{claim_text.compare_with_fedavg(data, entry)} {verdict}.")
     return " ".join(sentences), holds
@@ -219,11 +242,12 @@ def judge_alexnet_against_fedavg(drawn: Drawn) -> Verdict:
     long.
     """
     entries = {
-        number: next(e for e in data["models"] if e["model"] == "alexnet")
+        number: next(entry for entry in data["models"] if entry["model"] == "alexnet")
         for number, data in drawn.items()
     }
-    holds = all(min(e["saving"]["median"]) > CLEARLY_BELOW for e in entries.values())
+    holds = all(min(entry["saving"]["median"]) > CLEARLY_BELOW for entry in entries.values())
     if 7 in entries:
+        # "On good channels": the first condition is the shortest distance.
         holds = holds and 1 < entries[7]["air_time_ratio"]["median"][0] <= A_LITTLE_ABOVE
     sentences = (
         claim_text.compare_with_fedavg(drawn[number], entry) for number, entry in entries.items()
@@ -237,13 +261,16 @@ def judge_split_point(drawn: Drawn) -> Verdict:
     least = np.inf
     for entry in drawn[11]["models"]:
         for curve in entry["curves"]:
-            latency = curve["total_s"]["median"][:-1]
-            best = int(np.argmin(latency))
-            worst = int(np.argmax(latency))
-            least = min(least, latency[worst] / latency[best])
-            names = f"{entry['layers'][worst]} over {entry['layers'][best]}"
-            where = f"{MODEL_NAMES[entry['model']]} at {curve['mean_distance_m']} m"
-            parts.append(f"{where} {latency[worst] / latency[best]:.1f} ({names})")
+            # Without the last split, which averages nothing and so is no option.
+            latency_s = curve["total_s"]["median"][:-1]
+            best = int(np.argmin(latency_s))
+            worst = int(np.argmax(latency_s))
+            ratio = latency_s[worst] / latency_s[best]
+            least = min(least, ratio)
+            parts.append(
+                f"{MODEL_NAMES[entry['model']]} at {curve['mean_distance_m']} m {ratio:.1f} "
+                f"({entry['layers'][worst]} over {entry['layers'][best]})"
+            )
     measured = f"Worst over best split, the last one left out: {'; '.join(parts)}."
     return measured, least >= STRONGLY
 
@@ -258,6 +285,7 @@ def judge_accuracy_over_time(drawn: Drawn) -> Verdict:
     parts = []
     holds = True
     for panel in drawn[9]["panels"]:
+        # Certainty is required once, at the end: of many intervals some would fail by chance.
         ahead = [difference["mean"] for difference in panel["sfl_ahead"]]
         end = panel["sfl_ahead"][-1]
         holds = holds and min(ahead) > 0 and claim_text.is_surely_positive(end)
@@ -314,6 +342,7 @@ def judge_split_depth(drawn: Drawn) -> Verdict:
     parts = []
     holds = True
     for more in data["non_iid_gains_over_iid"]:
+        # `more` is the loss on non-IID data less that on IID data, seed by seed.
         panels = [panel for panel in data["panels"] if panel["dataset"] == more["dataset"]]
         differences = [*(panel["shallow_gain"] for panel in panels), more]
         holds = holds and all(map(claim_text.is_surely_positive, differences))
@@ -344,6 +373,8 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     >>> rank_correlation([1, 2, 3, 4], [9, 7, 7, 1]) < -0.9
     True
     """
+    # A value's rank is the number of smaller ones plus half the number of equal ones. Sequences are
+    # a model's layers, so that all pairs are few; scipy would take longer to load.
     ranks = [
         (v[:, None] > v).sum(axis=1) + 0.5 * (v[:, None] == v).sum(axis=1)
         for v in (np.asarray(x), np.asarray(y))
@@ -351,6 +382,7 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+# All claims, in the words of this reproduction and the order of the paper.
 STATEMENTS = (
     Statement("C1", "Convolutions are more than 90 % of AlexNet's MACs.", (3,), judge_convolutions),
     Statement("C2", "The data sent tends to fall with depth.", (3,), judge_output_sizes),

@@ -35,8 +35,9 @@ def split_limit(*, limit: float, phi_squared: float, devices: int, layers: int) 
     require_integer("layers", layers, low=1)
     if devices == 1:
         return layers
+
     growth = (1 - 1 / devices) * phi_squared
-    # A limit that is a multiple of the growth but for rounding allows that layer.
+    # A limit that is a multiple of the growth except for rounding allows that layer.
     deepest = math.floor(min(layers, limit / growth * (1 + 1e-12)))
     if deepest < 1:
         raise InvalidValue(
@@ -108,12 +109,15 @@ def paper_convergence_expression(
     distance2 = require_number("initial_distance_squared", initial_distance_squared, low=0)
     if mu > beta:
         raise InvalidValue(f"strong_convexity must be at most smoothness, got {mu:g} > {beta:g}")
+
+    # The paper's letters, as in the equation above.
     E = iterations_per_round
     K = devices
     L = layers
     ell = split
     alpha = beta / mu
     gamma = max(8 * alpha, E)
+    # ℓZ² + (L-ℓ)Z²/K + ℓσ² + (L-ℓ)σ²/K: averaging divides only the terms of the common layers by K.
     averaging = (ell + (L - ell) / K) * (Z_squared + sigma2)
     P = 2 * (E - 1) ** 2 * L * Z_squared + 6 * beta * Gamma + averaging
     return alpha / (gamma + iterations) * (2 * P / mu + mu * (gamma + 1) / 2 * distance2)

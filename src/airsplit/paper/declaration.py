@@ -10,7 +10,8 @@ from matplotlib.figure import Figure as Canvas
 
 from airsplit.paper.sweeps import Progress, Scale
 
-# Numbers and settings of a figure, ready for JSON. Drawing reads nothing else.
+# Numbers and settings of a figure, ready for JSON. Drawing reads nothing else, so a figure can be
+# drawn again from its file.
 Data = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Figure 3: work and output size of each AlexNet layer.  For claims C1 and C2."""
+"""Figure 3: work and output size of each AlexNet layer. For claims C1 and C2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airsplit.plots import style
 from airsplit.runs.provenance import VERSION
 from airsplit.system.profile import load_shipped_profile
 
-# The color and the marker of each kind of layer.
+# Color and marker of each kind of layer. Markers differ too, for readers who do not see colors.
 KINDS = {
     "conv": (palette.BLUE, "o"),
     "relu": (palette.SKY, "s"),
@@ -51,13 +51,17 @@ def draw(data: Data) -> Canvas:
         (axes[1, 0], "activation_bytes", "its output [bytes]"),
     ):
         for kind, (color, marker) in KINDS.items():
-            rows = [row for row, other in enumerate(kinds) if other == kind]
+            rows = [row for row, row_kind in enumerate(kinds) if row_kind == kind]
             points = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": "none"}
             axis.plot(rows, [data[key][row] for row in rows], label=kind, **points)
+        # Powers of ten as ticks: the plain numbers of the other figures would be too long here.
         axis.set_yscale("log")
         axis.set_ylabel(label)
+
+    # Shared axes: ticks of the lower panel hold for both.
     axes[1, 0].set_xticks(range(len(kinds)), data["layers"], rotation=90)
     axes[1, 0].set_xlim(-0.6, len(kinds) - 0.4)
+    # One row above the panel, since the points leave no corner free.
     axes[0, 0].legend(
         ncols=len(KINDS),
         columnspacing=1,

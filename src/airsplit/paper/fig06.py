@@ -1,17 +1,17 @@
-"""Figure 6: split point against device speed for several L̂.  For claim C6."""
+"""Figure 6: split point against device speed for several L̂. For claim C6."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from airsplit.core import palette
 from airsplit.core.arrays import Ints
+from airsplit.paper.claim_text import format_limit
 from airsplit.paper.declaration import Data, Figure
 from airsplit.paper.sweeps import (
     BATCH_SIZE,
@@ -29,8 +29,10 @@ from airsplit.plots import style
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, load_shipped_profile
 
+# All devices of a fleet have one speed. The paper states it as a frequency, at one MAC per cycle.
 MACS_PER_SECOND = (1e9, 1.5e9, 2e9, 2.5e9, 3e9, 3.5e9, 4e9, 4.5e9, 5e9)
 DISTANCE_M = 300
+# Limits of each model. None comes first: the others are compared with it.
 LIMITS: dict[str, tuple[int | None, ...]] = {
     "alexnet": (None, 15, 8, 4),
     "vgg16": (None, 17, 10, 6),
@@ -41,15 +43,19 @@ COLORS = (palette.INK, palette.RED, palette.GREEN, palette.BLUE)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """Compute a curve for each model, method and L̂, with all devices of a fleet at one speed.
-
-    The paper states the speed as a frequency, at one MAC per cycle.
-    """
-    panels: list[dict[str, Any]] = []
-    for model in LIMITS:
-        progress(f"{model}, {len(LIMITS[model])} limits")
-        panels += _compute_panels(model, scale.fleets)
+    """Compute a curve for each model, method and L̂."""
     profiles = {model: load_shipped_profile(model) for model in LIMITS}
+    panels: list[dict[str, Any]] = []
+    for model, limits in LIMITS.items():
+        progress(f"{model}, {len(limits)} limits")
+        profile = profiles[model]
+        splits = {limit: _plan_splits(profile, limit, scale.fleets) for limit in limits}
+        for method in METHODS:
+            unlimited = splits[None][method]
+            curves = [
+                _summarize(profile, limit, splits[limit][method], unlimited) for limit in limits
+            ]
+            panels.append({"model": model, "method": method, "curves": curves})
     settings = describe_settings(
         scale.fleets,
         profiles,
@@ -57,27 +63,7 @@ def compute(scale: Scale, progress: Progress) -> Data:
         mean_distance_m=DISTANCE_M,
         methods=METHODS,
     )
-    return {
-        "settings": settings,
-        "macs_per_second": MACS_PER_SECOND,
-        "panels": panels,
-    }
-
-
-def _compute_panels(model: str, fleets: int) -> list[dict[str, Any]]:
-    profile = load_shipped_profile(model)
-    splits = {limit: _plan_splits(profile, limit, fleets) for limit in LIMITS[model]}
-    return [
-        {
-            "model": model,
-            "method": method,
-            "curves": [
-                _summarize(profile, limit, splits[limit][method], splits[None][method])
-                for limit in LIMITS[model]
-            ],
-        }
-        for method in METHODS
-    ]
+    return {"settings": settings, "macs_per_second": MACS_PER_SECOND, "panels": panels}
 
 
 def _plan_splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, Ints]:
@@ -93,20 +79,23 @@ def _plan_splits(profile: Profile, limit: int | None, fleets: int) -> dict[str, 
 def _summarize(
     profile: Profile, limit: int | None, splits: Ints, unlimited: Ints
 ) -> dict[str, Any]:
-    """Summarize the splits under one L̂.
+    """Summarize one method's splits under one L̂, as speeds × fleets × devices.
 
     If L̂ changed nothing before it binds, `mean_split_over_all` would equal
     `unlimited_capped_over_all`. `differs_before_limit` is the fraction of devices that split
     before the limit, but elsewhere than without it.
     """
+    # Measured from the deepest split that can be optimal: a device there is at its limit, even if
+    # the limit itself is deeper.
     reach = reachable_split(profile, limit)
+    differs = (splits < reach) & (splits != unlimited)
     return {
         "max_split": limit,
         "reachable_split": reach,
         "mean_split": band(splits.mean(axis=2)),
         "mean_split_over_all": splits.mean(axis=(1, 2)),
         "unlimited_capped_over_all": np.minimum(unlimited, reach).mean(axis=(1, 2)),
-        "differs_before_limit": ((splits < reach) & (splits != unlimited)).mean(axis=(1, 2)),
+        "differs_before_limit": differs.mean(axis=(1, 2)),
     }
 
 
@@ -116,6 +105,8 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
     >>> reachable_split(load_shipped_profile("vgg16"), 6)  # layer 6 sends more than layer 5
     5
     """
+    # Any fleet will do: splits that another one beats in both work and payload are dropped for all
+    # devices alike.
     fleet = Fleet.sample(DEVICES, seed=0)
     return int(make_problem(profile, fleet, max_split=limit).front_rows[-1]) + 1
 
@@ -123,24 +114,31 @@ def reachable_split(profile: Profile, limit: int | None) -> int:
 def draw(data: Data) -> Canvas:
     """Draw models side by side, the paper's algorithm above the exact optimum."""
     figure, axes = style.make_figure(2, 2, 4.6, sharex=True, sharey="col")
-    billions = [speed / 1e9 for speed in data["macs_per_second"]]
+    giga_macs_per_second = [speed / 1e9 for speed in data["macs_per_second"]]
+    # Panels are ordered by model and then method, so they fill the columns.
     for panel, cell in zip(data["panels"], axes.T.ravel(), strict=True):
-        _draw_panel(cell, billions, panel)
+        for color, curve in zip(COLORS, panel["curves"], strict=True):
+            label = format_limit(curve["max_split"])
+            means = curve["mean_split_over_all"]
+            capped = curve["unlimited_capped_over_all"]
+            cell.plot(giga_macs_per_second, means, color=color, label=label)
+            cell.plot(giga_macs_per_second, capped, color=color, **style.DOTTED)
+        cell.set_xticks(range(1, 6))
+        cell.set_ylim(bottom=0)
+        # Layers are whole numbers; automatic ticks need not be.
+        cell.yaxis.set_major_locator(MultipleLocator(4))
     for cell in axes[1]:
         cell.set_xlabel("speed 1/a [GMAC/s]")
     for cell, method in zip(axes[:, 0], METHODS, strict=True):
         cell.set_ylabel(f"{METHOD_NAMES[method]}:\nsplit after layer")
+
+    # One legend a column, since limits differ between models; one for the kinds of line.
     for cell, panel in zip(axes[0], data["panels"][:: len(METHODS)], strict=True):
         style.add_legend_above(cell, style.MODEL_NAMES[panel["model"]])
+    cut_off = "planned without a limit, then cut off at L̂"
     kinds = [
         Line2D([], [], color=palette.FAINT, label="planned within L̂"),
-        Line2D(
-            [],
-            [],
-            color=palette.FAINT,
-            label="planned without a limit, then cut off at L̂",
-            **style.DOTTED,
-        ),
+        Line2D([], [], color=palette.FAINT, label=cut_off, **style.DOTTED),
     ]
     figure.legend(handles=kinds, loc="outside upper center", ncols=2, columnspacing=1)
     settings = data["settings"]
@@ -150,13 +148,19 @@ def draw(data: Data) -> Canvas:
         f"batch {settings['batch_size']}, mean split over {settings['devices']} devices of "
         f"{settings['fleets']} fleets. Where solid and dotted differ, L̂ changes plans before it "
         "binds. No limit: any split that leaves a parameter to be averaged."
-        + _describe_unreachable_limits(data),
+        + describe_unreachable_limits(data),
     )
     return figure
 
 
-def _describe_unreachable_limits(data: Data) -> str:
-    """Return a sentence for each limit that no plan reaches."""
+def describe_unreachable_limits(data: Data) -> str:
+    """Return a sentence for each limit that no plan reaches.
+
+    >>> curve = {"max_split": 6, "reachable_split": 5}
+    >>> describe_unreachable_limits({"panels": [{"model": "vgg16", "curves": [curve]}]})
+    ' VGG16 with L̂ = 6 stops at 5, where less is sent.'
+    """
+    # A set, because both methods have the same limits.
     unreachable = {
         (style.MODEL_NAMES[panel["model"]], curve["max_split"], curve["reachable_split"])
         for panel in data["panels"]
@@ -167,17 +171,6 @@ def _describe_unreachable_limits(data: Data) -> str:
         f" {model} with L̂ = {limit} stops at {reach}, where less is sent."
         for model, limit, reach in sorted(unreachable)
     )
-
-
-def _draw_panel(axes: Axes, x: list[float], panel: dict[str, Any]) -> None:
-    curves = panel["curves"]
-    for color, entry in zip(COLORS, curves, strict=True):
-        label = "no limit" if entry["max_split"] is None else f"L̂ = {entry['max_split']}"
-        axes.plot(x, entry["mean_split_over_all"], color=color, label=label)
-        axes.plot(x, entry["unlimited_capped_over_all"], color=color, **style.DOTTED)
-    axes.set_xticks(range(1, 6))
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MultipleLocator(4))
 
 
 FIGURE = Figure(6, "Split point against device speed for several L̂", compute, draw)

@@ -1,4 +1,4 @@
-"""Figure 9: test accuracy against time, SFL and FedAvg, for several numbers of devices.
+"""Figure 9: test accuracy against time, SFL and FedAvg, for different numbers of devices.
 
 For claims C9 and C10.
 """
@@ -20,6 +20,7 @@ from airsplit.paper.sweeps import Progress, Scale
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 
+# As in the paper.
 SPLIT = 4
 
 
@@ -27,25 +28,27 @@ def compute(scale: Scale, progress: Progress) -> Data:
     """Train both schemes for each data set and number of devices, which share the training set."""
     study = get_study(scale)
     sweep = study.sweep
-    keys = [(dataset, devices) for dataset in sweep.datasets for devices in sweep.devices]
     cases = {
-        key: {scheme: Case(key[0], scheme, key[1], SPLIT) for scheme in SCHEMES} for key in keys
+        (dataset, devices, scheme): Case(dataset, scheme, devices, SPLIT)
+        for dataset in sweep.datasets
+        for devices in sweep.devices
+        for scheme in SCHEMES
     }
-    trials = study.train(
-        [case for schemes in cases.values() for case in schemes.values()], progress
-    )
+    # All in one call, so that they are trained in parallel.
+    results = study.train(cases.values(), progress)
+    trials = {key: results[case] for key, case in cases.items()}
     panels = [
-        _summarize(*key, {scheme: trials[case] for scheme, case in cases[key].items()})
-        for key in keys
+        _summarize(dataset, devices, {s: trials[dataset, devices, s] for s in SCHEMES})
+        for dataset in sweep.datasets
+        for devices in sweep.devices
     ]
     gains = []
     for dataset in sweep.datasets:
-        few = cases[dataset, sweep.devices[0]]
-        many = cases[dataset, sweep.devices[-1]]
         gain: dict[str, Any] = {"dataset": dataset}
         for scheme in SCHEMES:
-            ends = (trials[cases_[scheme]].last("test_accuracy") for cases_ in (few, many))
-            gain[scheme] = difference(*ends)
+            fewest = trials[dataset, sweep.devices[0], scheme].last("test_accuracy")
+            most = trials[dataset, sweep.devices[-1], scheme].last("test_accuracy")
+            gain[scheme] = difference(fewest, most)
         gains.append(gain)
     settings = study.settings() | {"split": SPLIT, "devices": list(sweep.devices)}
     return {"settings": settings, "panels": panels, "fewer_devices_gains": gains}
@@ -54,11 +57,15 @@ def compute(scale: Scale, progress: Progress) -> Data:
 def _summarize(dataset: str, devices: int, schemes: dict[str, Trials]) -> dict[str, Any]:
     """Return the curves, and how far SFL is ahead at each of its evaluations."""
     _, times, accuracies = schemes["sfl"].curve()
+    # Seeds differ slightly in their clocks, so FedAvg is read off at SFL's mean times.
     moments = times.mean(axis=0)
-    rivals = [schemes["fedavg"].accuracy_by(moment, GUESSING) for moment in moments]
-    ahead = [difference(accuracies[:, at].tolist(), rival) for at, rival in enumerate(rivals)]
+    ahead = [
+        difference(column.tolist(), schemes["fedavg"].accuracy_by(moment, GUESSING))
+        for column, moment in zip(accuracies.T, moments, strict=True)
+    ]
+    # Few evaluations of FedAvg make the comparison coarse, so their number is reported.
     counts = [
-        sum(time <= moments[-1] for time, _ in evaluations)
+        sum(time_s <= moments[-1] for time_s, _ in evaluations)
         for evaluations in schemes["fedavg"].evaluations()
     ]
     curves = {scheme: curve(trials) for scheme, trials in schemes.items()}
@@ -80,14 +87,12 @@ def draw(data: Data) -> Canvas:
     )
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for scheme, (name, color) in SCHEMES.items():
-            times = np.array(panel[scheme]["virtual_time_s"])
+            time_s = np.mean(panel[scheme]["virtual_time_s"], axis=0)
             percent = 100 * np.array(panel[scheme]["test_accuracy"])
-            style.plot_mean(
-                cell, times.mean(axis=0), percent, color, marker="o", markersize=2.5, label=name
-            )
-        cell.set_title(
-            f"{style.DATASET_NAMES[panel['dataset']]}, {panel['devices']} devices", loc="left"
-        )
+            style.plot_mean(cell, time_s, percent, color, marker="o", markersize=2.5, label=name)
+        dataset = style.DATASET_NAMES[panel["dataset"]]
+        cell.set_title(f"{dataset}, {panel['devices']} devices", loc="left")
+        # The first evaluations of the schemes can be orders of magnitude apart.
         style.set_log_scale(cell.xaxis)
         cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))
     for cell in axes[-1]:

@@ -1,4 +1,7 @@
-"""Figure 10: test accuracy for shallow and deep splits, with IID and non-IID data (claim C11)."""
+"""Figure 10: test accuracy for shallow and deep splits, with IID and non-IID data.
+
+For claim C11.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from airsplit.paper.sweeps import Progress, Scale
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
 
+# By split, since the scales have different ones.
 COLORS = {4: palette.BLUE, 10: palette.ORANGE, 15: palette.RED}
 
 
@@ -24,16 +28,25 @@ def compute(scale: Scale, progress: Progress) -> Data:
     """Train SFL at each split and with each partition."""
     study = get_study(scale)
     sweep = study.sweep
-    keys = [(dataset, part) for dataset in sweep.datasets for part in PARTITIONS]
     cases = {
-        key: [
-            Case(key[0], devices=DEVICES, split=split, partition=key[1]) for split in sweep.splits
-        ]
-        for key in keys
+        (dataset, partition, split): Case(
+            dataset, devices=DEVICES, split=split, partition=partition
+        )
+        for dataset in sweep.datasets
+        for partition in PARTITIONS
+        for split in sweep.splits
     }
-    trials = study.train([case for splits in cases.values() for case in splits], progress)
-    panels = [_summarize(*key, {case.split: trials[case] for case in cases[key]}) for key in keys]
+    # All in one call, so that they are trained in parallel.
+    trials = study.train(cases.values(), progress)
+    panels = [
+        _summarize(
+            dataset, partition, {s: trials[cases[dataset, partition, s]] for s in sweep.splits}
+        )
+        for dataset in sweep.datasets
+        for partition in PARTITIONS
+    ]
     losses = {(panel["dataset"], panel["partition"]): panel["losses"] for panel in panels}
+    # A difference of differences, seed by seed: how much more a deep split loses on non-IID data.
     gains = [
         {"dataset": dataset} | difference(losses[dataset, "non-iid"], losses[dataset, "iid"])
         for dataset in sweep.datasets
@@ -42,14 +55,15 @@ def compute(scale: Scale, progress: Progress) -> Data:
     return {"settings": settings, "panels": panels, "non_iid_gains_over_iid": gains}
 
 
-def _summarize(dataset: str, part: str, splits: dict[int, Trials]) -> dict[str, Any]:
+def _summarize(dataset: str, partition: str, splits: dict[int, Trials]) -> dict[str, Any]:
     """Return the curves, and what the deepest split loses: for each seed, and on average."""
     ends = [trials.last("test_accuracy") for trials in splits.values()]
+    # Splits may have different numbers of seeds; the n-th of each is the same seed.
     losses = [shallow - deep for shallow, deep in zip(ends[0], ends[-1], strict=False)]
     curves = [{"split": split} | curve(trials) for split, trials in splits.items()]
     return {
         "dataset": dataset,
-        "partition": part,
+        "partition": partition,
         "curves": curves,
         "shallow_gain": difference(ends[0], ends[-1]),
         "losses": losses,
@@ -63,20 +77,13 @@ def draw(data: Data) -> Canvas:
     figure, axes = style.make_figure(rows, len(PARTITIONS), 0.7 + 1.8 * rows, sharey="row")
     for cell, panel in zip(axes.flat, data["panels"], strict=True):
         for entry in panel["curves"]:
+            split = entry["split"]
             percent = 100 * np.array(entry["test_accuracy"])
-            style.plot_mean(
-                cell,
-                entry["rounds"],
-                percent,
-                COLORS[entry["split"]],
-                marker="o",
-                markersize=2.5,
-                label=f"ℓ = {entry['split']}",
-            )
-        cell.set_title(
-            f"{style.DATASET_NAMES[panel['dataset']]}, {style.PARTITION_NAMES[panel['partition']]}",
-            loc="left",
-        )
+            points = {"marker": "o", "markersize": 2.5, "label": f"ℓ = {split}"}
+            style.plot_mean(cell, entry["rounds"], percent, COLORS[split], **points)
+        dataset = style.DATASET_NAMES[panel["dataset"]]
+        cell.set_title(f"{dataset}, {style.PARTITION_NAMES[panel['partition']]}", loc="left")
+        # Rounds are whole numbers; automatic ticks need not be.
         cell.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         cell.xaxis.set_major_formatter(FuncFormatter(style.format_plain))
         cell.yaxis.set_major_formatter(FuncFormatter(style.format_plain))

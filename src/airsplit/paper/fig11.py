@@ -1,9 +1,10 @@
-"""Figure 11: latency of a round against the split point, all devices cut there.  For claim C12."""
+"""Figure 11: latency of a round against the split point, all devices cut there. For claim C12."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
@@ -29,15 +30,12 @@ COLORS = (palette.BLUE, palette.GREEN, palette.RED)
 
 
 def compute(scale: Scale, progress: Progress) -> Data:
-    """Compute the latency at each split, for each model and distance.
-
-    At the last split nothing is averaged.
-    """
+    """Compute the latency at each split, for each model and distance."""
     profiles = {model: load_shipped_profile(model) for model in MODELS}
     models = []
     for model, profile in profiles.items():
         progress(f"{model}, {len(profile)} splits")
-        curves = [_time_splits(profile, distance, scale.fleets) for distance in DISTANCES_M]
+        curves = [_time_splits(profile, distance_m, scale.fleets) for distance_m in DISTANCES_M]
         models.append({"model": model, "layers": profile.names, "curves": curves})
     settings = describe_settings(
         scale.fleets,
@@ -52,15 +50,19 @@ def compute(scale: Scale, progress: Progress) -> Data:
 
 
 def _time_splits(profile: Profile, distance_m: float, fleets: int) -> dict[str, Any]:
+    """Time the rounds of each split at one distance."""
+
     def time_splits(fleet: Fleet) -> list[Round]:
         return [split_round(profile, fleet, split) for split in range(1, len(profile) + 1)]
 
-    rounds = over_fleets(fleets, distance_m, UNIFORM_PACE, time_splits)
-    by_split = list(zip(*rounds, strict=True))
+    by_fleet = over_fleets(fleets, distance_m, UNIFORM_PACE, time_splits)
+    by_split = list(zip(*by_fleet, strict=True))
     return {
         "mean_distance_m": distance_m,
-        "total_s": band([[entry.total_s for entry in row] for row in by_split]),
-        "expected_max_s": band([[entry.expected_max_s for entry in row] for row in by_split]),
+        "total_s": band([[round_.total_s for round_ in rounds] for rounds in by_split]),
+        "expected_max_s": band(
+            [[round_.expected_max_s for round_ in rounds] for rounds in by_split]
+        ),
     }
 
 
@@ -82,24 +84,22 @@ def draw(data: Data) -> Canvas:
 
 
 def _draw_model(axes: Axes, entry: dict[str, Any]) -> None:
-    x = range(1, len(entry["layers"]) + 1)
+    """Draw a curve over splits for each distance, with a ring at the best split."""
+    splits = range(1, len(entry["layers"]) + 1)
     for color, curve in zip(COLORS, entry["curves"], strict=True):
+        points = {"marker": "o", "markersize": 1.8, "label": f"{curve['mean_distance_m']} m"}
+        style.plot_median(axes, splits, curve["total_s"], color, **points)
+        # The last split does not compete: nothing is averaged there.
         median = curve["total_s"]["median"]
-        label = f"{curve['mean_distance_m']} m"
-        style.plot_median(axes, x, curve["total_s"], color, marker="o", markersize=1.8, label=label)
-        best = min(range(len(median) - 1), key=median.__getitem__)
-        axes.plot(
-            [best + 1],
-            [median[best]],
-            marker="o",
-            markersize=5.5,
-            markerfacecolor="none",
-            color=color,
-        )
+        best = int(np.argmin(median[:-1]))
+        ring: dict[str, Any] = {"marker": "o", "markersize": 5.5, "markerfacecolor": "none"}
+        axes.plot([splits[best]], [median[best]], color=color, **ring)
     style.set_log_scale(axes.yaxis)
-    ticks = dict(zip(x, entry["layers"], strict=True))
+
+    ticks = dict(zip(splits, entry["layers"], strict=True))
     font_size = 6.5
     if len(ticks) > 20:
+        # No room for all names. An activation sends as much as the layer before it.
         ticks = {split: name for split, name in ticks.items() if not name.startswith("relu")}
         font_size = 5.5
     axes.set_xticks(list(ticks), list(ticks.values()), rotation=90, fontsize=font_size)

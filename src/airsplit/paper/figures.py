@@ -73,15 +73,23 @@ def draw(
         data: Folder with data sets; None for the default.
     """
     effort = SCALES[require_choice("scale", scale, SCALES)]
-    figures = [FIGURES[number] for number in _require_figures(numbers, scale)]
+    for number in numbers or ():
+        if number not in FIGURES:
+            known = ", ".join(str(n) for n in FIGURES)
+            raise UnknownName(f"figure {show(number)} is not known. Known: {known}")
+
+    # At the scale "paper" training needs a GPU, so it never starts unasked.
+    affordable = [n for n, figure in FIGURES.items() if scale == "smoke" or not figure.trains]
+    figures = [FIGURES[number] for number in sorted(set(numbers or affordable))]
     try:
-        # Before any work starts.
+        # A folder that cannot be written is reported now, not after minutes of planning.
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileProblem(
             f"cannot create the folder {str(out)!r} for figures: {error.strerror}"
         ) from None
 
+    # The trainings lie beside the figures, so that a later call for the same folder finds them.
     effort = replace(
         effort,
         trainings=Path(out) / "runs.jsonl",
@@ -103,8 +111,10 @@ def draw_one(figure: Figure, folder: Path, scale: Scale, progress: Callable[[str
 
     report(figure.title)
     head = {"figure": figure.number, "title": figure.title, "scale": scale.name}
+    # Rounded before drawing: the same JSON then always gives the same picture.
     data: Data = tidy(head | figure.compute(scale, report))
     with style.plot_style():
+        # matplotlib reads its settings when it draws, so both files are rendered in here.
         canvas = figure.draw(data)
         svg = style.render_svg(canvas)
         png = style.render_png(canvas)
@@ -114,16 +124,6 @@ def draw_one(figure: Figure, folder: Path, scale: Scale, progress: Callable[[str
     return data
 
 
-def _require_figures(numbers: Sequence[int] | None, scale: str) -> list[int]:
-    """Return the numbers of the figures to draw, or raise if one is unknown."""
-    for number in numbers or ():
-        if isinstance(number, bool) or number not in FIGURES:
-            known = ", ".join(str(n) for n in FIGURES)
-            raise UnknownName(f"figure {show(number)} is not known. Known: {known}")
-    if numbers:
-        return sorted(set(numbers))
-    return [n for n, figure in FIGURES.items() if scale == "smoke" or not figure.trains]
-
-
 def _to_json(content: Any) -> str:
+    # JSON has no NaN; Python would write one that no other reader accepts.
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -24,7 +24,9 @@ from airsplit.runs.seeds import Trials
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.parallel import Failure, attempt_all
 
+# Sizes of the training sets. Fixed here, so that listing the jobs needs no data.
 SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
+# Passes of each device over its samples.
 EPOCHS = {"mnist": 5, "cifar10": 20}
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {},
@@ -33,7 +35,9 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 BATCH_SIZE = 32
 SEARCHED_EPOCHS = 2
 SEARCHED_DEVICES = 20
+# Not among SEEDS: settings must not be chosen on the runs that the figures show.
 SEARCHED_SEED = 100
+# Evaluations of a training, evenly spaced.
 EVALUATIONS = 12
 # Rounds after which SFL averages fronts in figure 14.
 FRONTS_EVERY = 10
@@ -80,11 +84,13 @@ class Job:
 
     @property
     def rounds(self) -> int:
+        """Number of rounds that comes closest to `epochs`."""
         batches = SAMPLES[self.dataset] // self.devices // BATCH_SIZE
         return max(1, round(self.epochs * batches / self.iterations_per_round))
 
     def scenario(self, device: str = "cpu") -> Scenario:
         """Return the job's scenario, for `airsplit run`."""
+        # The search only ranks settings, so it is evaluated less.
         is_search = self.seed == SEARCHED_SEED
         evaluations = EVALUATIONS // 2 if is_search else EVALUATIONS
         changes: dict[str, Any] = {
@@ -142,6 +148,7 @@ class Done:
 
     def add(self, job: Job, result: Mapping[str, Any]) -> None:
         """Append a training to the file, and flush it to disk."""
+        # On disk before the next one starts: a machine that goes away costs only what is running.
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"job": asdict(job)} | dict(result), allow_nan=False) + "\n")
@@ -159,6 +166,7 @@ class Done:
 
         A training that diverged counts as guessing wherever the others were evaluated.
         """
+        # A training that diverged has one record, but curves need the same rounds for all seeds.
         longest = max((self[job] for job in jobs), key=len)
         guessing = tuple(replace(record, train_loss=None, **GUESSING_FIELDS) for record in longest)
         return Trials(tuple(guessing if job in self._diverged else self[job] for job in jobs))
@@ -183,14 +191,17 @@ def train_missing(
         until: Time of time.monotonic after which no more trainings start.
     """
     missing = [job for job in dict.fromkeys(jobs) if job not in done]
-    work = partial(_train, device=device, compiled=compiled, data=data, until=until)
     if not missing:
         return
+
+    # Sent to other processes, so it must be a function that pickles.
+    work = partial(_train, device=device, compiled=compiled, data=data, until=until)
     failed = yield from _attempt(work, missing, done, at_a_time)
     if failed:
         yield f"{len(failed)} failed; each is retried alone"
-        again = yield from _attempt(work, list(failed), done, 1, apart=at_a_time > 1)
-        failed = {job: again.get(job, why) for job, why in failed.items() if job not in done}
+        retried = yield from _attempt(work, list(failed), done, 1, apart=at_a_time > 1)
+        # A retry that `until` prevents has no reason of its own; the first one stays.
+        failed = {job: retried.get(job, why) for job, why in failed.items() if job not in done}
     left = [job for job in missing if job not in done and job not in failed]
     if left:
         yield f"{len(left)} of {len(missing)} were not started: time is up"
@@ -223,7 +234,12 @@ def _attempt(
     *,
     apart: bool = False,
 ) -> Generator[str, None, dict[Job, str]]:
-    """Train jobs and keep their results; yield progress, return the reasons of failures."""
+    """Train jobs and keep their results; yield progress, return the reasons of failures.
+
+    Args:
+        apart: Whether to use a process of its own even for one training at a time, since a training
+            that is killed for its memory ends its process.
+    """
     failed: dict[Job, str] = {}
     reported: set[int] = set()
     for outcomes in attempt_all(work, jobs, jobs=at_a_time, apart=apart):
@@ -250,7 +266,9 @@ def _describe_end(result: Mapping[str, Any]) -> str:
 def _train(
     job: Job, *, device: str, compiled: bool, data: str | None, until: float | None
 ) -> Results:
-    # Imports torch, which figures without training do not need.
+    # Imported here because figures without training need no torch.
+    import torch
+
     from airsplit.training.coordinator import Training
 
     if until is not None and time.monotonic() > until:
@@ -267,24 +285,26 @@ def _train(
             if record.test_accuracy is not None
         ]
     except Diverged as error:
+        # A result, not a failure: a search for learning rates must be able to go too far.
         first_round = {"round": 1, "virtual_time_s": 0.0, "latency_s": 0.0, "train_loss": None}
         records = [first_round | GUESSING_FIELDS]
         divergence = {"diverged": str(error)}
     seconds = round(time.perf_counter() - start, 1)
-    return {"records": records, "seconds": seconds} | divergence | _describe_machine(device)
-
-
-def _describe_machine(device: str) -> dict[str, Any]:
-    import torch
-
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
-    return {"machine": name, "torch": torch.__version__}
+    machine = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+    return {
+        "records": records,
+        "seconds": seconds,
+        **divergence,
+        "machine": machine,
+        "torch": torch.__version__,
+    }
 
 
 # Learning rate and iterations per round of each data set and algorithm.
 Tuned = Mapping[tuple[str, str], tuple[float, int]]
 
 DATASETS = ("mnist", "cifar10")
+# As in the paper: numbers of devices (figure 9) and splits (figure 10).
 DEVICES = (5, 20, 100)
 SPLITS = (4, 10, 15)
 SEEDS = (0, 1, 2)
@@ -292,6 +312,7 @@ SEEDS = (0, 1, 2)
 
 def add_seeds(job: Job, seeds: Sequence[int] = SEEDS) -> list[Job]:
     """Return the job with each seed: three for 20 devices, one otherwise."""
+    # Three seeds of everything would take three times the GPU hours.
     if job.devices != SEARCHED_DEVICES:
         seeds = seeds[:1]
     return [replace(job, seed=seed) for seed in seeds]
@@ -346,7 +367,8 @@ def search_jobs(dataset: str, algorithm: str) -> list[Job]:
 def find_best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
     """Return the learning rate and iterations with the highest accuracy by a common time.
 
-    That is the virtual time at which the first of the tries ends.
+    That is the virtual time at which the first of the tries ends, since equal passes over the
+    samples differ in time.
     """
     jobs = search_jobs(dataset, algorithm)
     missing = [job for job in jobs if job not in done]
@@ -355,9 +377,9 @@ def find_best(dataset: str, algorithm: str, done: Done) -> tuple[float, int]:
             f"the search for {algorithm} on {dataset} must be complete, but {len(missing)} of its "
             f"{len(jobs)} trainings are missing in {str(done.file)!r}; continue it first"
         )
-    first_end_s = min(
-        done[job][-1].virtual_time_s for job in jobs if done[job][-1].virtual_time_s > 0
-    )
+    # A training that diverged ends at zero.
+    ends_s = [done[job][-1].virtual_time_s for job in jobs]
+    first_end_s = min(end_s for end_s in ends_s if end_s > 0)
     accuracies = {job: Trials((done[job],)).accuracy_by(first_end_s, GUESSING)[0] for job in jobs}
     winner = max(jobs, key=lambda job: accuracies[job])
     return winner.learning_rate, winner.iterations_per_round
@@ -374,7 +396,7 @@ def figure_jobs(dataset: str, tuned: Tuned) -> list[Job]:
 
 
 def figure_9_jobs(dataset: str, tuned: Tuned) -> list[Job]:
-    """Return SFL and FedAvg for several numbers of devices."""
+    """Return SFL and FedAvg for different numbers of devices."""
     return [
         job
         for devices in DEVICES
@@ -384,7 +406,7 @@ def figure_9_jobs(dataset: str, tuned: Tuned) -> list[Job]:
 
 
 def figure_10_jobs(dataset: str, tuned: Tuned) -> list[Job]:
-    """Return SFL at several splits, with both partitions."""
+    """Return SFL at different splits, with both partitions."""
     return [
         job
         for partition in PARTITIONS

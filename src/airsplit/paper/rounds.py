@@ -15,6 +15,7 @@ from airsplit.planning.round_time import Round, allocate_round
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
+# Samples of each device, as in the paper. It does not state the batch size; 30 divides 1,500.
 SAMPLES = 1500
 BATCH_SIZE = 30
 ITERATIONS = SAMPLES // BATCH_SIZE
@@ -33,12 +34,16 @@ def split_round(profile: Profile, fleet: Fleet, split: int | Ints) -> Round:
 
 def sfl_round(profile: Profile, fleet: Fleet, max_split: int) -> Round:
     """Return the time of a round with the exact plan."""
+    # Not the default method: the paper compares plans that minimize max E[τ].
     exact = plan(profile, fleet, method="exact", max_split=max_split, batch_size=BATCH_SIZE)
     return split_round(profile, fleet, exact.splits)
 
 
 def fedavg_round(profile: Profile, fleet: Fleet) -> Round:
-    """Return a FedAvg round's time: the whole model on the device, then all parameters once."""
+    """Return the time of a FedAvg round.
+
+    Each device trains the whole model for all iterations, and then sends all parameters once.
+    """
     return rounds.fedavg_round(
         profile, fleet, iterations=ITERATIONS, batch_size=BATCH_SIZE, element_bits=ELEMENT_BITS
     )

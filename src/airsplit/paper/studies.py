@@ -27,21 +27,21 @@ from airsplit.scenario.scenario import Scenario
 from airsplit.training.parallel import in_parallel
 from airsplit.training.schedule import Schedule
 
+# Trainings of the scale "smoke". Three seeds are the fewest for a useful interval.
 SEEDS = 3
-ROUNDS = 6
-EVALUATED = 5
-JOBS: int | None = None  # as many as there are cores
-BASE = {"training.rounds": ROUNDS, "training.evaluate_devices": EVALUATED}
+BASE = {"training.rounds": 6, "training.evaluate_devices": 5}
+# Processes; None: as many as there are cores.
+JOBS: int | None = None
 # Unless the number of devices is swept.
 DEVICES = 20
 
-# Runs of this process by scenario, which several figures share.
+# Runs of this process by scenario as TOML: figures 9, 10 and 14 have trainings in common.
 _RUNS: dict[str, tuple[RoundRecord, ...]] = {}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a curve shows: one way to train on one data set, with all devices cut at `split`."""
+    """One way to train on one data set, with all devices cut at `split`: a curve of a figure."""
 
     dataset: str
     algorithm: str = "sfl"
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is varied at a scale.
+    """The values that are varied at a scale.
 
     Attributes:
         datasets: Names of data sets.
@@ -89,9 +89,10 @@ class Study(ABC):
         """Return everything that the numbers of these figures depend on."""
 
     def _common_settings(self) -> dict[str, Any]:
-        # All cases have these settings in common.
+        # Any case will do: all of them have these settings in common.
         scenario = self.scenario(Case(self.sweep.datasets[0]))
         fleet = scenario.fleet.settings()
+        # Figures that sweep the number of devices list it themselves.
         del fleet["devices"]
         return {
             "airsplit_version": VERSION,
@@ -114,7 +115,7 @@ SMOKE = Sweep(("digits",), (5, 20), (4, 15), (4, 8, 15), {"digits": (0.8, 0.9)})
 
 
 class SmokeStudy(Study):
-    """Small trainings on digits, with three seeds each."""
+    """Small trainings on digits, with three seeds per case."""
 
     def scenario(self, case: Case, seed: int = 0) -> Scenario:
         changes: dict[str, Any] = {
@@ -123,10 +124,9 @@ class SmokeStudy(Study):
             "plan.split": case.split,
             "plan.max_split": None,
             "training.algorithm": case.algorithm,
+            "training.average_fronts_every": case.average_fronts_every,
             "training.seed": seed,
         }
-        if case.average_fronts_every is not None:
-            changes["training.average_fronts_every"] = case.average_fronts_every
         return Scenario.load("demo").replace(**BASE | changes | PARTITIONS[case.partition])
 
     def train(self, cases: Iterable[Case], progress: Progress) -> dict[Case, Trials]:
@@ -144,6 +144,7 @@ class SmokeStudy(Study):
             runs: dict[int, tuple[RoundRecord, ...]] = {}
             reported = -1
             for runs in in_parallel(_train, list(missing.values()), jobs=JOBS):
+                # in_parallel also yields when nothing has ended, about once a second.
                 if len(runs) != reported:
                     reported = len(runs)
                     progress(f"{reported} of {len(missing)} trainings, {os.cpu_count()} at a time")
@@ -205,6 +206,7 @@ class PaperStudy(Study):
         }
         missing = [job for of_case in by_case.values() for job in of_case if job not in self._done]
         if missing:
+            # Drawing from kept trainings needs no torch.
             import torch
 
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -217,6 +219,7 @@ class PaperStudy(Study):
         return {case: self._done.trials(of_case) for case, of_case in by_case.items()}
 
     def settings(self) -> dict[str, Any]:
+        # A list of objects, since JSON has no pairs as keys.
         tuned = [
             {"dataset": d, "algorithm": a, "learning_rate": rate, "iterations": e}
             for (d, a), (rate, e) in jobs.TUNED.items()
@@ -233,7 +236,9 @@ class PaperStudy(Study):
 
 def get_study(scale: Scale) -> Study:
     """Return the study of a scale."""
-    return PaperStudy(scale) if scale.name == "paper" else SmokeStudy(SMOKE)
+    if scale.name == "paper":
+        return PaperStudy(scale)
+    return SmokeStudy(SMOKE)
 
 
 def _train(scenario: Scenario) -> tuple[RoundRecord, ...]:
@@ -262,6 +267,8 @@ def difference(left: Sequence[float], right: Sequence[float]) -> dict[str, float
     >>> difference([0.75, 0.5, 0.75], [0.5, 0.25])
     {'mean': 0.25, 'half_width': 0.0, 'least': 0.25, 'seeds': 2}
     """
+    # Paired, because runs with one seed share their random draws. Extra seeds of one side have no
+    # partner.
     differences = [a - b for a, b in zip(left, right, strict=False)]
     mean = estimate(differences)
     assert mean is not None  # noqa: S101 - there is at least one seed
@@ -275,6 +282,7 @@ def difference(left: Sequence[float], right: Sequence[float]) -> dict[str, float
 
 def find_round_ends(scenario: Scenario) -> Floats:
     """Return the virtual time at which each round of a scenario ends, without training it."""
+    # The same schedule that charges the rounds of a simulation, so the clock is the same, too.
     schedule = Schedule(scenario, profile_scenario(scenario))
     ends = np.empty(scenario.training.rounds)
     for number in range(1, len(ends) + 1):

@@ -21,10 +21,13 @@ from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
 DEVICES = 20
+# The paper does not state it. Work and payload both scale with it, so optimal plans do not change.
 BATCH_SIZE = 32
+# Range of a, in s/MAC, as in the paper.
 UNIFORM_PACE = (0.2e-9, 1e-9)
 SIGNIFICANT_DIGITS = 9
 
+# Seconds per MAC of all devices, or the range that they are drawn from.
 Pace = float | tuple[float, float]
 Progress = Callable[[str], None]
 T = TypeVar("T")
@@ -54,6 +57,7 @@ SCALES = {scale.name: scale for scale in (Scale("smoke", 20, 4), Scale("paper", 
 
 def over_fleets(count: int, distance_m: float, pace: Pace, work: Callable[[Fleet], T]) -> list[T]:
     """Apply `work` to the fleets with seeds 0 … count - 1, all devices at one distance."""
+    # The same seeds at each distance and pace: curves then differ by what is varied, not by luck.
     fleets = (
         Fleet.sample(DEVICES, seed=seed, mean_distance_m=distance_m, seconds_per_mac=pace)
         for seed in range(count)
@@ -93,6 +97,7 @@ def band(values: ArrayLike) -> dict[str, list[float]]:
 
 def describe_settings(fleets: int, profiles: Mapping[str, Profile], **extra: Any) -> dict[str, Any]:
     """Return everything that a figure's numbers depend on, plus the figure's own settings."""
+    # Defaults of Fleet.sample and Cell are listed, too: a changed default must show in the file.
     common = {
         "airsplit_version": VERSION,
         "models": {model: profile.fingerprint for model, profile in profiles.items()},
@@ -118,6 +123,7 @@ def tidy(value: Any) -> Any:
     >>> tidy({"x": np.array([1 / 3]), "n": np.int64(4)})
     {'x': [0.333333333], 'n': 4}
     """
+    # Before the other types, since tolist() returns lists, numbers and strings of Python.
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, dict):
