@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airsplit.core.settings import Setting
+from airsplit.core.declared_settings import Setting
 from airsplit.scenario.settings import SECTIONS
 
 PAGE = Path(__file__).parents[1] / "scenarios.md"

@@ -9,7 +9,7 @@ import pytest
 
 from airsplit.cli.app import main
 from airsplit.cli.doctor import Finding, examine
-from airsplit.core.extras import EXTRAS
+from airsplit.core.optional_dependencies import EXTRAS
 from airsplit.data.image_sets import IMAGE_SETS
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 import airsplit as air
-from airsplit.core.settings import number
+from airsplit.core.declared_settings import number
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.section import INHERITED, Section
 from airsplit.scenario.settings import (

@@ -18,7 +18,7 @@ import typer
 
 from airsplit.cli.arguments import RUNS, AsJson, DataFolder
 from airsplit.cli.output import format_json, print_parts
-from airsplit.core.extras import EXTRAS, find_missing_modules
+from airsplit.core.optional_dependencies import EXTRAS, find_missing_modules
 from airsplit.core.plugins import error_line
 from airsplit.data.image_sets import IMAGE_SETS, find_data_folder, find_missing_files
 from airsplit.runs.provenance import VERSION, count_cores, name_processor

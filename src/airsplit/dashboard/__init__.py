@@ -3,6 +3,6 @@
 It reads run folders and calls the planner; it trains nothing. The pages themselves are in `static`.
 """
 
-from airsplit.core.extras import require_extra
+from airsplit.core.optional_dependencies import require_extra
 
 require_extra("dashboard")

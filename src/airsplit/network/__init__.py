@@ -2,7 +2,7 @@
 
 import os
 
-from airsplit.core.extras import require_extra
+from airsplit.core.optional_dependencies import require_extra
 
 require_extra("network")
 os.environ.setdefault(

@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 
 from airsplit.core.arrays import Floats, Ints
+from airsplit.core.declared_settings import check_arguments, flag, number, whole_number
 from airsplit.core.errors import Infeasible, InvalidValue, show
-from airsplit.core.settings import check_arguments, flag, number, whole_number
 from airsplit.planning.options import AllowedOptions, Mask, tabulate_splits
 from airsplit.planning.problem import MOST_S, Problem
 from airsplit.system.clock import Clock

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
+from airsplit.core.declared_settings import one_of
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.plugins import import_factory, require_choice_or_path
-from airsplit.core.settings import one_of
 from airsplit.planning import baselines
 from airsplit.planning.arguments import (
     BatchSize,

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainValidator
 
+from airsplit.core.declared_settings import CODE_PATH, Rule, flag, whole_number
 from airsplit.core.errors import InvalidValue, show
 from airsplit.core.parsing import LARGEST_INTEGER, SMALLEST_INTEGER
 from airsplit.core.plugins import require_choice_or_path
-from airsplit.core.settings import CODE_PATH, Rule, flag, whole_number
 from airsplit.system.inputs import InputSpec, parse_input_spec, require_shape
 from airsplit.system.profile import require_raw_inputs
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from airsplit.core.declared_settings import Setting, make_setting, parse_helps, read_settings
 from airsplit.core.errors import AirsplitError, InvalidValue, UnknownName, show
 from airsplit.core.plugins import is_code_path
-from airsplit.core.settings import Setting, make_setting, parse_helps, read_settings
 
 # Every table by its name, in the order of scenario.toml; a subclass of Section registers itself.
 SECTIONS: dict[str, type[Section]] = {}

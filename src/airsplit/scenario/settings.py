@@ -11,9 +11,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from airsplit.core.declared_settings import (
+    Setting,
+    flag,
+    number,
+    one_of,
+    read_settings,
+    whole_number,
+)
 from airsplit.core.errors import InvalidValue
 from airsplit.core.plugins import is_code_path
-from airsplit.core.settings import Setting, flag, number, one_of, read_settings, whole_number
 from airsplit.planning.arguments import BatchSize, Seed
 from airsplit.planning.methods import foreign_options, plan
 from airsplit.scenario.rules import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from airsplit.core.arrays import Floats
+from airsplit.core.declared_settings import check_settings, number, one_of, whole_number
 from airsplit.core.errors import InvalidValue, show
-from airsplit.core.settings import check_settings, number, one_of, whole_number
 from airsplit.core.units import db_to_linear, dbm_to_watts
 from airsplit.system.path_loss import PATH_LOSSES, path_loss_db
 from airsplit.system.radio import Direction

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from airsplit.core.arrays import Floats
-from airsplit.core.settings import check_settings, flag, number, one_of, whole_number
+from airsplit.core.declared_settings import check_settings, flag, number, one_of, whole_number
 from airsplit.system.profile import Profile
 
 BARRIERS = ("iteration", "round")

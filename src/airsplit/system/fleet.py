@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from airsplit.core.arrays import Floats
+from airsplit.core.declared_settings import Rule, check_arguments, flag, number, whole_number
 from airsplit.core.errors import InvalidValue, require_number, require_numbers, show
 from airsplit.core.files import find_duplicate, parse_table, read_table, write_text
 from airsplit.core.randomness import generator
-from airsplit.core.settings import Rule, check_arguments, flag, number, whole_number
 from airsplit.core.units import dbm_to_watts
 from airsplit.system.cell import Cell
 from airsplit.system.fleet_csv import FleetTable, format_fleet_table, parse_fleet_table

@@ -28,7 +28,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit.cli.identity_commands import identity_app
-from airsplit.core.addresses import is_loopback
 from airsplit.core.errors import AirsplitError, FileProblem, InvalidValue, UnknownName
 from airsplit.core.lock import Lock
 from airsplit.network.identity import certificates
@@ -64,18 +63,6 @@ NO_HOSTS = (
     EVERYWHERE,
     "::",
     "é",
-)
-NOT_LOOPBACK = (
-    "",
-    EVERYWHERE,
-    "::",
-    "10.0.0.1",
-    "localhost.example.org",
-    "127.0.0.1.example.org",
-    "127.1",
-    "[::1",
-    "[localhost]",
-    "pi",
 )
 NO_NAMES = (
     "../x",
@@ -858,18 +845,6 @@ def test_two_who_change_the_folder_at_once_do_not_lose_an_entry(folder):
 
 
 # ---- addresses -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST"]
-)
-def test_loopback_is_known_by_its_spelling(host):
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", NOT_LOOPBACK)
-def test_everything_else_is_not_loopback(host):
-    assert not is_loopback(host)
-
-
 @pytest.mark.parametrize(
     ("address", "parts"),
     [

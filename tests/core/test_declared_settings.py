@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from airsplit.core.errors import InvalidValue, UnknownName
-from airsplit.core.settings import (
+from airsplit.core.declared_settings import (
     Rule,
     check_arguments,
     check_settings,
@@ -20,6 +19,7 @@ from airsplit.core.settings import (
     read_settings,
     whole_number,
 )
+from airsplit.core.errors import InvalidValue, UnknownName
 
 
 @dataclass

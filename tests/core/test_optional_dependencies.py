@@ -10,7 +10,7 @@ import pytest
 
 from airsplit.cli.app import main
 from airsplit.core.errors import AirsplitError
-from airsplit.core.extras import EXTRAS, find_missing_modules, require_extra
+from airsplit.core.optional_dependencies import EXTRAS, find_missing_modules, require_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
