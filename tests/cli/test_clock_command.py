@@ -59,14 +59,14 @@ def test_every_algorithm_can_be_clocked(run, algorithm):
 
 
 def test_deviations_from_the_plan_are_reported(run):
-    said = "a plan is for all devices"
-    assert said not in run("clock", "demo", "--rounds", "2")[1]
+    sentence = "a plan is for all devices"
+    assert sentence not in run("clock", "demo", "--rounds", "2")[1]
     for setting in (
         "training.participation=0.5",
         "training.dropout_probability=0.1",
         "fleet.redraw_fading=true",
     ):
-        assert said in run("clock", "demo", "--rounds", "2", "--set", setting)[1]
+        assert sentence in run("clock", "demo", "--rounds", "2", "--set", setting)[1]
     _, out, _ = run(
         "clock",
         "demo",
@@ -134,10 +134,10 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
         "training.dropout_probability=0.2",
         "training.samples_per_device=32",
     )
-    wanted = ("demo", *(word for setting in settings for word in ("--set", setting)))
-    assert run("run", *wanted, "--out", tmp_path / "run")[0] == 0
+    words = ("demo", *(word for setting in settings for word in ("--set", setting)))
+    assert run("run", *words, "--out", tmp_path / "run")[0] == 0
     records = RunFolder(tmp_path / "run").read_records()
-    result = document("clock", *wanted)
+    result = document("clock", *words)
     assert result["latency_s"] == [record.latency_s for record in records]
     assert result["virtual_time_s"] == records[-1].virtual_time_s
     resolved = document(
@@ -306,4 +306,4 @@ def test_nothing_is_reported_that_needs_the_data(run):
 
 
 def sets(*settings):
-    return [part for each in settings for part in ("--set", f"training.{each}")]
+    return [part for setting in settings for part in ("--set", f"training.{setting}")]

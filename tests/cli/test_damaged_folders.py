@@ -119,13 +119,13 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]
     def call(*words: object) -> tuple[int, str]:
         capsys.readouterr()
         code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        assert code in (0, 2), said.err
+        printed = capsys.readouterr()
+        assert code in (0, 2), printed.err
         if code == 2:
-            assert len(said.err.splitlines()) == 1, said.err
-            assert said.err.startswith("airsplit: ")
-            assert said.out == ""
-        return code, said.err
+            assert len(printed.err.splitlines()) == 1, printed.err
+            assert printed.err.startswith("airsplit: ")
+            assert printed.out == ""
+        return code, printed.err
 
     return call
 

@@ -93,9 +93,9 @@ def test_the_list_shows_what_is_there_and_where(run, tmp_path):
 
 def test_the_list_as_json(document, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRSPLIT_DATA", str(tmp_path))
-    result = {each["name"]: each for each in document("data")}
+    result = {entry["name"]: entry for entry in document("data")}
     assert list(result) == list(IMAGE_SETS)
-    assert {name: each["there"] for name, each in result.items()} == {
+    assert {name: entry["there"] for name, entry in result.items()} == {
         name: name == "digits" for name in IMAGE_SETS
     }
     assert result["mnist"]["folder"] == str(tmp_path)

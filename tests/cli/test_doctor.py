@@ -64,7 +64,7 @@ def test_a_read_only_folder_is_broken_and_exits_with_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["doctor", "--data", "/proc/none/data", "--json"]) == 1
-    findings = by_part([Finding(**each) for each in json.loads(capsys.readouterr().out)])
+    findings = by_part([Finding(**finding) for finding in json.loads(capsys.readouterr().out)])
     assert findings["data folder"].state == "broken"
     assert findings["data folder"].says.endswith("choose another with --data or AIRSPLIT_DATA")
 

@@ -90,7 +90,7 @@ def test_serve_trains_and_leaves_a_run_folder(
     assert [record.train_loss for record in records] == [
         record.train_loss for record in simulated.records
     ]
-    assert {each.name for each in (tmp_path / "run").iterdir()} >= {
+    assert {file.name for file in (tmp_path / "run").iterdir()} >= {
         "scenario.toml",
         "plan.json",
         "rounds.jsonl",
@@ -123,12 +123,12 @@ def test_serve_prints_events_as_lines_of_json(
     )
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
-    kinds = [each["event"] for each in events]
+    kinds = [event["event"] for event in events]
     assert kinds[0] == "listening"
     assert events[0]["port"] == port
     assert kinds[-1] == "done"
     assert {"connected", "arrived", "planned", "finished", "round"} <= set(kinds)
-    assert [each["round"] for each in events if each["event"] == "round"] == [1, 2]
+    assert [event["round"] for event in events if event["event"] == "round"] == [1, 2]
     assert err == ""
 
 
@@ -369,7 +369,7 @@ def test_join_prints_events_as_lines_of_json(
         group.leave()
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
-    assert [(each["event"], each.get("round")) for each in events] == [
+    assert [(event["event"], event.get("round")) for event in events] == [
         ("arrived", None),
         ("trained", 1),
         ("trained", 2),
@@ -508,7 +508,9 @@ def test_status_shows_the_devices(
         state = document("status", group.address)
         group.close()
         group.leave()
-    assert [(each["name"], each["state"], each["samples"]) for each in state["devices"]] == [
+    assert [
+        (device["name"], device["state"], device["samples"]) for device in state["devices"]
+    ] == [
         ("", "absent", 0),
         ("1", "waiting", 2),
         ("", "absent", 0),
@@ -546,7 +548,9 @@ def test_identities_from_init_to_revocation(
         code, out, _ = run("identity", "issue", name, "--folder", folder)
         assert code == 0
         assert str(folder / "devices" / name) in out
-    assert [each["name"] for each in document("identity", "list", "--folder", folder)] == [
+    assert [
+        certificate["name"] for certificate in document("identity", "list", "--folder", folder)
+    ] == [
         "0",
         "1",
         "2",
@@ -560,7 +564,7 @@ def test_identities_from_init_to_revocation(
             group.join(name, credentials=channel_credentials(folder / "devices" / name))
         fleets.wait_until(lambda: all(member.present for member in group.server.members[1:]))
         state = document("status", group.address, "--identity", folder / "devices/0")
-        assert [each["state"] for each in state["devices"]] == ["absent", "waiting", "waiting"]
+        assert [device["state"] for device in state["devices"]] == ["absent", "waiting", "waiting"]
         words = [
             "--out",
             tmp_path / "device-0",
@@ -582,7 +586,9 @@ def test_identities_from_init_to_revocation(
         assert code == 0, err
     assert len(group.serving.folder.read_records()) == 2
     assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
-    assert [each["revoked"] for each in document("identity", "list", "--folder", folder)] == [
+    assert [
+        certificate["revoked"] for certificate in document("identity", "list", "--folder", folder)
+    ] == [
         True,
         False,
         False,
@@ -621,7 +627,7 @@ def test_missing_identities_are_reported(run: Run, file: Path, tmp_path: Path) -
         ["probe"],
         ["status"],
         ["identity"],
-        *(["identity", each] for each in ("init", "issue", "revoke", "list")),
+        *(["identity", name] for name in ("init", "issue", "revoke", "list")),
     ],
     ids=" ".join,
 )

@@ -121,8 +121,8 @@ def test_profile_explains_which_cuts_are_left_out(run, document):
     assert air.Profile.from_json(json.dumps(result["profile"])).model == "gpt"
     assert all(refusal.keys() == {"name", "reason"} for refusal in result["refused"])
     assert result["refused"][0]["name"] == "tokens"
-    whole = len(result["profile"]["names"]) + len(result["refused"])
-    assert f"{len(result['refused'])} of {whole} cuts are left out" in out
+    total = len(result["profile"]["names"]) + len(result["refused"])
+    assert f"{len(result['refused'])} of {total} cuts are left out" in out
 
 
 def test_profile_says_if_no_cut_is_left_out(run, document):
@@ -202,10 +202,10 @@ def test_plan_names_devices_whose_memory_limits_their_split(run, tmp_path):
         + "".join(f"small{k},2e-10,1e9,300,100e6\n" for k in range(7))
     )
     preset = run("presets", "paper-alexnet")[1]
-    kept = (
+    without_fleet = (
         preset[: preset.index("[fleet]")] + preset[preset.index("\n\n", preset.index("[fleet]")) :]
     )
-    (tmp_path / "my.toml").write_text(kept + '\n[fleet]\nfile = "fleet.csv"\n')
+    (tmp_path / "my.toml").write_text(without_fleet + '\n[fleet]\nfile = "fleet.csv"\n')
     text = flat(run("plan", tmp_path / "my.toml")[1])
     assert "memory limits the splits of small0 up to relu1, small1 up to relu1" in text
     assert "and 2 more devices" in text

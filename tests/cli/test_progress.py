@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from rich.live import Live
 
 from airsplit.cli import progress
 from airsplit.cli.progress import ProgressReporter
@@ -32,12 +34,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def train_rounds(
-    follower: ProgressReporter, clock: Clock, *, steps: int, step_s: float, rounds: int
+    reporter: ProgressReporter, clock: Clock, *, steps: int, step_s: float, rounds: int
 ) -> Iterator[RoundRecord]:
     for number in range(1, rounds + 1):
         for step in range(1, steps + 1):
             clock.now_s += step_s
-            follower.on_step(f"round {number}: step {step}")
+            reporter.on_step(f"round {number}: step {step}")
         yield a_record(number)
 
 
@@ -70,8 +72,8 @@ def train_rounds(
 def test_a_log_has_some_short_rounds_and_the_progress_of_long_ones(
     clock: Clock, capsys: pytest.CaptureFixture[str], step_s: float, expected: list[str]
 ) -> None:
-    follower = ProgressReporter(3, Metric())
-    records = list(follower.follow(train_rounds(follower, clock, steps=5, step_s=step_s, rounds=3)))
+    reporter = ProgressReporter(3, Metric())
+    records = list(reporter.follow(train_rounds(reporter, clock, steps=5, step_s=step_s, rounds=3)))
     lines = capsys.readouterr().err.splitlines()
     assert [record.round for record in records] == [1, 2, 3]
     assert [line.removeprefix("airsplit: ").split(" ·")[0] for line in lines] == expected
@@ -91,15 +93,14 @@ def test_on_a_terminal_the_current_round_is_the_last_line_until_it_is_over(
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    follower = ProgressReporter(2, Metric())
-    rendered = list[str]()
-    assert follower._live is not None
-    monkeypatch.setattr(
-        follower._live,
-        "update",
-        lambda text: rendered.append("\n".join(map(str, getattr(text, "renderables", [text])))),
-    )
-    list(follower.follow(train_rounds(follower, clock, steps=3, step_s=0.4, rounds=2)))
+    rendered: list[str] = []
+
+    def record(_: Live, text: Any) -> None:
+        rendered.append("\n".join(map(str, getattr(text, "renderables", [text]))))
+
+    monkeypatch.setattr(Live, "update", record)
+    reporter = ProgressReporter(2, Metric())
+    list(reporter.follow(train_rounds(reporter, clock, steps=3, step_s=0.4, rounds=2)))
     assert [text.splitlines()[-1].split()[0] for text in rendered] == [
         "round",
         "devices",

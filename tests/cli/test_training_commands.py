@@ -44,7 +44,7 @@ def test_json_has_the_names_of_the_records(run, scenario, tmp_path):
 
 
 def test_energy_is_reported_only_if_it_includes_computing(run, scenario, tmp_path):
-    without, whole = tmp_path / "without", tmp_path / "whole"
+    without, complete = tmp_path / "without", tmp_path / "complete"
     assert run("run", scenario, "--out", without)[0] == 0
     summary = json.loads(run("run", scenario, "--out", without, "--resume", "--json")[1])
     assert summary["energy_j"] is None
@@ -52,9 +52,9 @@ def test_energy_is_reported_only_if_it_includes_computing(run, scenario, tmp_pat
     assert "left out because computing would be missing from it" in " ".join(printed.split())
     assert " J" not in printed
     summary = json.loads(
-        run("run", scenario, "--out", whole, "--set", "fleet.joules_per_mac=1e-9", "--json")[1]
+        run("run", scenario, "--out", complete, "--set", "fleet.joules_per_mac=1e-9", "--json")[1]
     )
-    records = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (complete / "rounds.jsonl").read_text().splitlines()]
     assert summary["energy_j"] == pytest.approx(sum(sum(record["energy_j"]) for record in records))
 
 
@@ -154,11 +154,18 @@ def test_a_model_with_an_input_spec_needs_no_input_shape(run, scenario, tmp_path
     code, _, err = run("run", scenario, "--out", tmp_path / "run")
     assert code == 2
     assert "in a scenario model.input_shape = [3, 32, 32]), or set its attribute input_spec" in err
-    own = "\n\ndef saying():\n    made = mlp()\n    made.input_spec = '6'\n    return made\n"
+    own = "\n\ndef mlp_with_spec():\n    net = mlp()\n    net.input_spec = '6'\n    return net\n"
     (tmp_path / "small_net.py").write_text(NET + own)
     sys.modules.pop("small_net", None)
     assert (
-        run("run", scenario, "--out", tmp_path / "run", "--set", "model.name=small_net:saying")[0]
+        run(
+            "run",
+            scenario,
+            "--out",
+            tmp_path / "run",
+            "--set",
+            "model.name=small_net:mlp_with_spec",
+        )[0]
         == 0
     )
 
