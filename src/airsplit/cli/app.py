@@ -46,6 +46,7 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+# In the docstring of a command, "\b" keeps the line breaks of the paragraph below it.
 @app.callback(invoke_without_command=True)
 def start(
     context: typer.Context,

@@ -235,7 +235,9 @@ def _compare(clock: ClockRun, expected_s: float) -> str:
     difference = format_percent(abs(clock.latency_mean_s / expected_s - 1))
     if difference == format_percent(0):
         return "these rounds took as long"
-    direction = "more" if clock.latency_mean_s > expected_s else "less"
+    direction = "less"
+    if clock.latency_mean_s > expected_s:
+        direction = "more"
     text = f"these rounds took {difference} {direction}"
     if clock.rounds > 1:
         standard_error_s = clock.latency_spread_s / clock.rounds**0.5

@@ -243,8 +243,10 @@ def describe_progress(state: dict[str, Any]) -> str:
         part = f"{count} {name}"
         if name == "training":
             first = min(steps)
-            is_same = first == max(steps)
-            part += f", at step {first}" if is_same else f", from step {first} on"
+            if first == max(steps):
+                part += f", at step {first}"
+            else:
+                part += f", from step {first} on"
         parts.append(part)
     return f"round {state['round'] + 1} of {state['rounds']}: {'; '.join(parts)}"
 

@@ -104,7 +104,9 @@ def serve(
         settings.append("network.replan=true")
     folder = out or choose_run_folder(scenario, resume=resume)
     run = RunFolder(folder)
-    earlier = run.read_changes() if resume and run.has_rounds else {}
+    earlier: dict[str, Any] = {}
+    if resume and run.has_rounds:
+        earlier = run.read_changes()
     chosen, changes = load_resumable_scenario(
         scenario, settings, earlier, folder, trust_run=trust_run
     )
@@ -119,7 +121,10 @@ def serve(
             identity, certificate=certificate, key=key, authority=authority
         )
         # Only an identity folder has a list of revoked certificates.
-        admission = Admission(None if identity is None else identity / "revoked.txt")
+        revoked = None
+        if identity is not None:
+            revoked = identity / "revoked.txt"
+        admission = Admission(revoked)
 
     view = LiveView(as_json=as_json)
     with redirect_prints():

@@ -77,6 +77,9 @@ def state_table(state: dict[str, Any]) -> list[Text | Table]:
         words=("name", "state"),
     )
     for device in state["devices"]:
+        checkpoint = ""
+        if device["version"]:
+            checkpoint = f"round {device['version']}"
         last_seen = ""
         if device["last_seen_s"] is not None:
             last_seen = f"{device['last_seen_s']:.0f} s ago"
@@ -86,7 +89,7 @@ def state_table(state: dict[str, Any]) -> list[Text | Table]:
             device["state"],
             str(device["step"]),
             str(device["samples"]),
-            f"round {device['version']}" if device["version"] else "",
+            checkpoint,
             last_seen,
         )
 

@@ -177,8 +177,9 @@ def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     for sentence in describe_sent_inputs(plan.raw_inputs, plan.other_inputs):
         yield "inputs sent", sentence
 
-    status = f"{plan.status}; " if plan.status else ""
-    yield plan.method, f"{status}planned in {format_seconds(planned.planning_s)}"
+    # Some methods have nothing to say about how their search ended.
+    duration = f"planned in {format_seconds(planned.planning_s)}"
+    yield plan.method, "; ".join(filter(None, [plan.status, duration]))
 
 
 def _quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:

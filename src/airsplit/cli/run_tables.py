@@ -122,7 +122,9 @@ def comparison_report(comparison: Comparison) -> list[Text | Table | str]:
     for row in comparison.rows:
         table.add_row(row.algorithm, *comparison.format_row(row))
 
-    totals = "bytes, work and energy" if comparison.has_energy else "bytes and work"
+    totals = "bytes and work"
+    if comparison.has_energy:
+        totals = "bytes, work and energy"
     parts: list[Text | Table | str] = [
         Text(comparison.headline, style="bold"),
         table,

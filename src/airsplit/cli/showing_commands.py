@@ -71,7 +71,10 @@ def report(
         page = write_comparison(read_comparison(run), run)
     else:
         page = write_report(run)
-    print(format_json({"report": str(page)}) if as_json else page)
+    if as_json:
+        print(format_json({"report": str(page)}))
+    else:
+        print(page)
 
 
 def figures(
@@ -111,9 +114,9 @@ def figures(
     for number in numbers or []:
         if number not in known:
             raise UnknownName(f"figure {show(number)} is not known. Known: {', '.join(known)}")
-    chosen = [known[number] for number in numbers] if numbers else None
+    chosen = [known[number] for number in numbers or []]
 
-    claims = draw(chosen, out, scale, note, data=data)
+    claims = draw(chosen or None, out, scale, note, data=data)
     note(f"wrote each figure as .json, .png and .svg, and claims.json, into {out}")
     if as_json:
         print(format_json([asdict(claim) for claim in claims]))

@@ -215,7 +215,9 @@ def compare(
 
     folder = out or RUNS / f"{Path(scenario).stem}-compared"
     run_folder = RunFolder(folder)
-    earlier = run_folder.read_changes() if resume else {}
+    earlier: dict[str, Any] = {}
+    if resume:
+        earlier = run_folder.read_changes()
     chosen, changes = load_resumable_scenario(scenario, set, earlier, folder, trust_run=trust_run)
     # A folder with runs is refused below without --resume; then its changes must stay.
     if resume or not any(folder.glob("*/rounds.jsonl")):
