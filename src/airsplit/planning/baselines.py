@@ -65,6 +65,7 @@ def exhaustive(problem: Problem) -> tuple[Ints, Floats]:
             'use "exact", which is as good'
         )
 
+    # Ties go to the first combination, so to the earlier rows.
     best_s = np.inf
     best_rows = np.empty(0, dtype=np.int64)
     best_shares = np.empty(0)

@@ -1,11 +1,11 @@
 r"""Shares in whole resource blocks: the band comes in N equal blocks, device k gets n_k of them.
 
-To finish by τ device k needs ⌈N q_k(τ)⌉ blocks, with q_k(τ) the share that it needs of a band that
-divides at will. The number of blocks falls as τ grows, so the least τ with Σ_k ⌈N q_k(τ)⌉ ≤ N is
+To finish by τ device k needs ⌈N q_k(τ)⌉ blocks, with q_k(τ) the share that it needs of a continuous
+band. The number of blocks falls as τ grows, so the least τ with Σ_k ⌈N q_k(τ)⌉ ≤ N is
 found by bisection: about 45 evaluations of q for the accuracy of a double.
 
-E[max_k τ_k] does not fall apart by device. There the optimum of a band that divides at will is
-rounded down, and single blocks go where they lower E[max_k τ_k] most.
+E[max_k τ_k] does not fall apart by device. There the optimum of a continuous band is rounded down,
+and single blocks go where they lower E[max_k τ_k] most.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def bracket_finish(
 
     Args:
         needed_shares: The shares with which each device just finishes by a given time.
-        lower_s: The earliest finish of a band that divides at will.
+        lower_s: The earliest finish of a continuous band.
     """
 
     def is_feasible(finish_s: float) -> bool:
         return bool(blocks_needed(needed_shares(finish_s), blocks).sum() <= blocks)
 
-    # No finish is earlier than that of a band without blocks: double from there, then bisect.
+    # No finish is earlier than that of a continuous band: double from there, then bisect.
     low = lower_s
     high = lower_s
     while not is_feasible(high):
@@ -101,7 +101,7 @@ def bracket_finish(
 def share_out_blocks(
     link: Link, up_bits: Floats, down_bits: Floats, busy_s: Floats, needed: Floats, blocks: int
 ) -> Floats:
-    """Cover the needed shares with blocks; give each block left to whoever would finish last."""
+    """Cover the needed shares with blocks; give the blocks left to those that finish last."""
     counts = blocks_needed(needed, blocks).astype(np.int64)
     finish_s = busy_s + link.seconds(up_bits, down_bits, counts / blocks)
     # A heap, because there may be thousands of blocks. It pops the smallest, hence the sign.

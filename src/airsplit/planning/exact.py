@@ -90,7 +90,7 @@ def _solve_blocks(
         blocks,
     )
     if problem.devices == 1:
-        # One device gets every block, so its optimum is that of a band that divides at will.
+        # One device gets every block, so its optimum is that of a continuous band.
         return rows, shares, lower_s
     return rows, shares, low
 

@@ -1,7 +1,8 @@
 """The planning methods by name, and `plan`, which runs one.
 
-Every method has one shape, `(problem) -> Proposal`. What it proposes is checked, and its latencies
-and objective are computed here, whoever wrote the method. A bound comes from our own solvers only.
+Every method has one shape, `(problem) -> Proposal`. A proposal is checked, and its latencies and
+its objective are computed by the package, whatever the method. A bound comes from our own solvers
+only.
 """
 
 from __future__ import annotations
@@ -176,6 +177,7 @@ def plan(
     ([1, 1], [0.5, 0.5], 'mean of the largest', 12.0)
     """
     propose = method_of(method, method_arguments)
+    # An argument that the method ignores is an error, not a surprise.
     given = {"split": split, "quantile": quantile, "device_quantile": device_quantile}
     for option, owner in foreign_options(method).items():
         if given[option] is not None:

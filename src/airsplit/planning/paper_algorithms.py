@@ -70,6 +70,7 @@ def stopping_table(
     >>> table.expected_s.round(6).tolist(), table.split
     ([41.0, 41.0], 2)
     """
+    # Public through airsplit, so the arguments are checked here.
     a = require_number("seconds_per_mac", seconds_per_mac, above=0)
     eps = require_number("fluctuation", fluctuation, above=0)
     rate = require_number("rate_bps", rate_bps, above=0)
@@ -141,7 +142,7 @@ class Alternation:
 
     @property
     def status(self) -> str:
-        """How the alternation ended, in a few words."""
+        """The end of the alternation, in a few words."""
         visited = len(self.history)
         if self.cycle == 1:
             return f"converged after {visited} alternations"

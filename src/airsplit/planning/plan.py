@@ -12,7 +12,7 @@ from airsplit.planning.problem import Problem
 from airsplit.planning.proposal import Bound, CheckedProposal, describe_objective, objective_s
 from airsplit.system.latency import LatencyLaw
 
-# What a bound holds against, for everyone who is shown one.
+# The scope of a bound, for every place that shows one.
 WORDS_OF_A_BOUND = (
     "Fixed: each device holds its share of the band for the whole iteration. "
     "Limits: the splits that min_split, max_split, memory and raw_inputs allow."
@@ -49,7 +49,7 @@ class Plan:
     planned with.
 
     Attributes:
-        objective: What the method aims at, in words: "mean of the largest", "largest mean", ….
+        objective: The objective of the method in words: "mean of the largest", "largest mean", ….
         objective_s: The value of that objective.
         lower_bound_s: No plan within the limits has a smaller objective, whatever its method.
         bound: What the bound holds against, and how it was proven, in words. It never holds against
@@ -85,7 +85,7 @@ class Plan:
         return len(self.splits)
 
     def __repr__(self) -> str:
-        """Return one line: nobody wants to see the arrays of a million devices."""
+        """Return one line, without the arrays, which may have a million entries."""
         return (
             f"Plan({self.method!r}, {len(self)} devices, "
             f"splits {self.splits.min()} to {self.splits.max()}, "
@@ -141,6 +141,7 @@ def make_plan(problem: Problem, method: str, proposal: CheckedProposal, bound: B
             "scenario"
         )
 
+    # An object array, so that a million names are picked without a loop.
     names = np.array(problem.profile.names, dtype=object)
     shares_words = "fixed shares" if problem.blocks is None else "fixed whole resource blocks"
     raw_inputs, other_inputs = problem.profile.inputs_sent(np.unique(rows + 1))

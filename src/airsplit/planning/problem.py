@@ -181,6 +181,7 @@ class Problem:
     def law(self, rows: Ints, shares: Floats) -> LatencyLaw:
         """Return the law of an iteration's latency under a plan."""
         work = self.options.work[rows]
+        # The same order of sums as in the cost table, so that their values agree.
         best_case_s = self.fleet.seconds_per_mac * work + self.server_s[rows]
         shift_s = best_case_s + self.transmit_s(rows, shares)
         return LatencyLaw(shift_s, work / self.fleet.fluctuation, self.fluctuation)

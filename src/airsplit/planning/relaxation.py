@@ -123,9 +123,10 @@ def relax(
         if best is None or pricing.bound_s > best.bound_s:
             best = pricing
 
+        # The best bound so far: it does not rise with every step.
         is_enough = best.bound_s >= enough_s
         has_converged = last_device.expected_max_s <= best.bound_s * (1 + 1e-5)
-        # One step is for the bound alone: nobody looks at where the mixture would go from here.
+        # One step is for the bound alone: the next mixture would not be used.
         if steps == 1 or is_enough or has_converged:
             break
         mixture = _descend(table, mixture, _cheapest_mixture(table, local_air, pricing))
@@ -146,6 +147,7 @@ def _cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -
     devices = np.arange(len(pricing.greedy))
     mix = pricing.mix
     weights = np.zeros(table.shift_s.shape)
+    # +=, because both choices may be the same option.
     weights[devices, pricing.greedy] += mix
     weights[devices, pricing.frugal] += 1 - mix
     # A device that is never last would get no share and have an infinite air time.

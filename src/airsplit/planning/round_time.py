@@ -42,11 +42,12 @@ class Round:
 def allocate_round(
     fleet: Fleet, macs: Floats, bits: Floats, *, times: int, draws: int = 1
 ) -> Round:
-    """Return the time to compute, send and wait for the others, so many times.
+    """Return the time to compute, send and wait for the others, repeatedly.
 
     Args:
         macs: Work of each device in one repetition.
         bits: Payload of each device in one repetition.
+        times: Number of repetitions.
         draws: Equal parts of the work whose times fluctuate independently.
     """
     link = fleet.link()

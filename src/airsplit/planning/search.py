@@ -51,6 +51,7 @@ class ExpectedMax:
 
         If one plan is left, its own prices are the best.
         """
+        # A mixture of single options is a plan, and the relaxation is exact there.
         if (allowed.sum(axis=1) > 1).any():
             return relax(self.table, allowed, weights, shares, enough_s=enough_s, steps=steps)
         only = self.refine(allowed.argmax(axis=1), shares)
