@@ -105,7 +105,7 @@ def branch_and_bound(
     nodes = 1
     while queue and nodes < most_nodes and candidate.value_s > queue[0][0] * (1 + target):
         bound_s, _, node = queue[0]
-        candidate = _round_mixture(objective, node, candidate)
+        candidate = round_mixture(objective, node, candidate)
         if node.is_leaf:
             break
 
@@ -152,7 +152,7 @@ def divide(node: Node, value_s: float) -> list[Mask]:
     return [near, far]
 
 
-def _round_mixture(objective: Objective, node: Node, candidate: Candidate) -> Candidate:
+def round_mixture(objective: Objective, node: Node, candidate: Candidate) -> Candidate:
     """Round the mixture to its heaviest options; return the better plan."""
     choice = np.where(node.allowed, node.weights, -1.0).argmax(axis=1)
     if (choice == candidate.choice).all():

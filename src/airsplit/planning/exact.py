@@ -71,11 +71,11 @@ def solve(problem: Problem, risk: float) -> Solution:
 
     lower_s = prove_lower(problem, risk, tau)
     if problem.blocks is not None:
-        rows, shares, lower_s = _solve_blocks(problem, risk, problem.blocks, lower_s)
+        rows, shares, lower_s = solve_blocks(problem, risk, problem.blocks, lower_s)
     return Solution(rows, shares, lower_s, tuple(history))
 
 
-def _solve_blocks(
+def solve_blocks(
     problem: Problem, risk: float, blocks: int, lower_s: float
 ) -> tuple[Ints, Floats, float]:
     """Return rows, shares and a proven lower bound of the best plan in whole blocks."""

@@ -53,7 +53,7 @@ def minimize_max(problem: Problem) -> ProvenProposal:
     """Minimize E[max_k τ_k], or a quantile of max_k τ_k; return the plan with a proven bound."""
     from threadpoolctl import threadpool_limits
 
-    search = _search_mean if problem.quantile is None else _search_quantile
+    search = search_mean if problem.quantile is None else search_quantile
     # The matrices are small: threads save no time, and on a busy machine waiting for each other
     # costs them tenfold.
     with threadpool_limits(1, user_api="blas"):
@@ -99,7 +99,7 @@ def _describe_search(problem: Problem) -> str:
     return ", then ".join(steps)
 
 
-def _search_mean(
+def search_mean(
     problem: Problem, table: CostTable, rivals: Rivals
 ) -> tuple[Candidate, Bound, list[float]]:
     """Return the best plan for E[max_k τ_k], a bound, and the values on the way."""
@@ -108,11 +108,15 @@ def _search_mean(
     best = starting_candidates(objective, rivals)[0]
     history = [best.value_s]
     if K <= MOST_TO_REFINE:
-        best = objective.improve(best, most_tries=12 if K <= MOST_TO_BRANCH else 0)
+        # Each try costs O(K·N); in large fleets single swaps gain next to nothing.
+        most_tries = 12 if K <= MOST_TO_BRANCH else 0
+        best = objective.improve(best, most_tries=most_tries)
         history.append(best.value_s)
 
     # One step is the price bound at the plan itself; more steps tighten it.
-    steps = 1 if not problem.certify or K > MOST_TO_REFINE else 30
+    steps = 30
+    if not problem.certify or K > MOST_TO_REFINE:
+        steps = 1
     root = objective.relax(
         table.allowed,
         _pure_weights(table, best),
@@ -132,7 +136,7 @@ def _search_mean(
     return best, _larger(bound, jensen), history
 
 
-def _search_quantile(
+def search_quantile(
     problem: Problem, table: CostTable, rivals: Rivals
 ) -> tuple[Candidate, Bound, list[float]]:
     """Return the best plan for a quantile of max_k τ_k, a bound, and the values on the way.

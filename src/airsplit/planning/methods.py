@@ -235,7 +235,9 @@ def foreign_options(method: str) -> dict[str, str]:
     {'split': 'fixed'}
     """
     # Code by path may aim at either quantile, but "split" would be ignored.
-    taken = ("quantile", "device_quantile") if ":" in method else ()
+    taken: tuple[str, ...] = ()
+    if ":" in method:
+        taken = ("quantile", "device_quantile")
     return {
         option: owner
         for option, owner in METHOD_OF.items()

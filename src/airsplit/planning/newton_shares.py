@@ -62,8 +62,11 @@ def refine_shares(
     # Where devices without fluctuation tie, E[max] has a kink: approach it through ever less smooth
     # functions.
     b = start
-    # With few steps there is time for the least smooth function only.
-    for fraction in _SMOOTHING if most_steps > len(_SMOOTHING) else _SMOOTHING[-1:]:
+    fractions = _SMOOTHING
+    if most_steps <= len(_SMOOTHING):
+        # With few steps there is time for the least smooth function only.
+        fractions = _SMOOTHING[-1:]
+    for fraction in fractions:
         smooth_scale_s = objective.law(b).smooth(fraction).scale_s
         _, b = _minimize(replace(objective, scale_s=smooth_scale_s), b, most_steps, tolerance)
     refined_s = objective.law(b).expected_max_s

@@ -65,7 +65,7 @@ def price(table: CostTable, allowed: Mask, last_device: LastDevice, local_air: L
     if table.problem.link.is_proportional:
         costs = steady + 2 * mu * root
     else:
-        costs = _true_costs(table, allowed, last_device, mu, root)
+        costs = true_costs(table, allowed, last_device, mu, root)
 
     # One part in 10⁹ stays in hand for the quadrature behind π and m.
     bound = (float(costs.min(axis=1).sum()) - mu**2) * (1 - 1e-9)
@@ -104,15 +104,20 @@ def _best_price(steady: Floats, root: Floats) -> tuple[float, Ints, Ints, float]
         if high - low <= 1e-10 * high:
             break
         # Between two jumps the fixed point μ = Σ root is exact; every third step bisects.
-        mu = total if turn % 3 < 2 and low < total < high else 0.5 * (low + high)
+        mu = 0.5 * (low + high)
+        if turn % 3 < 2 and low < total < high:
+            mu = total
 
     much = float(root[devices, greedy].sum())
     little = float(root[devices, frugal].sum())
-    mix = (mu - little) / (much - little) if much > little else 1.0
+    # Mixing both choices uses the band exactly once; without a jump any mixture does.
+    mix = 1.0
+    if much > little:
+        mix = (mu - little) / (much - little)
     return mu, greedy, frugal, float(np.clip(mix, 0.0, 1.0))
 
 
-def _true_costs(
+def true_costs(
     table: CostTable, allowed: Mask, last_device: LastDevice, mu: float, root: Floats
 ) -> Floats:
     """Return costs with the true rate instead of U + A/b, as a rigorous lower bound.

@@ -132,10 +132,10 @@ def check_proposal(problem: Problem, method: str, proposal: object) -> CheckedPr
             f"{who}: history must be a list of finite numbers, got {show(proposal.history)}"
         )
 
-    rows = _check_splits(problem, who, proposal.splits)
-    shares = _check_shares(problem, who, proposal.shares)
+    rows = check_splits(problem, who, proposal.splits)
+    shares = check_shares(problem, who, proposal.shares)
     if problem.blocks is not None:
-        shares = _check_blocks(problem, who, shares, problem.blocks)
+        shares = check_blocks(problem, who, shares, problem.blocks)
     with np.errstate(all="ignore"):
         latency_s = problem.transmit_s(rows, shares) + problem.busy_s(rows, 1.0)
         is_finite = latency_s < MOST_S
@@ -174,7 +174,7 @@ def _to_floats(given: Any) -> Floats | None:
     return entries.astype(np.float64)
 
 
-def _check_splits(problem: Problem, who: str, splits: Any) -> Ints:
+def check_splits(problem: Problem, who: str, splits: Any) -> Ints:
     """Return one allowed row for each device."""
     entries = _require_one_for_each(problem, who, "splits", splits)
     is_array = isinstance(entries, np.ndarray) and entries.dtype.kind in "iu" and entries.ndim == 1
@@ -213,7 +213,7 @@ def _refusal(problem: Problem, who: str, k: int, row: int) -> InvalidValue:
     )
 
 
-def _check_shares(problem: Problem, who: str, shares: Any) -> Floats:
+def check_shares(problem: Problem, who: str, shares: Any) -> Floats:
     """Return shares that sum to at most one in any order of summation."""
     entries = _to_floats(_require_one_for_each(problem, who, "shares", shares))
     if entries is None:
@@ -240,7 +240,7 @@ def _check_shares(problem: Problem, who: str, shares: Any) -> Floats:
     return entries * (room / total)
 
 
-def _check_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Floats:
+def check_blocks(problem: Problem, who: str, shares: Floats, blocks: int) -> Floats:
     """Return shares that are whole resource blocks exactly."""
     counts = np.round(shares * blocks)
     is_whole = np.abs(shares * blocks - counts) <= BLOCK_TOLERANCE

@@ -160,7 +160,7 @@ def _best_price(
         bound = min(greedy.total + low, frugal.total + high)
         if bound < goal or high - low <= 1e-11 * high or frugal.spare - greedy.spare < 1e-11:
             break
-        floor, middle = _cross_tangents(low, greedy, high, frugal)
+        floor, middle = cross_tangents(low, greedy, high, frugal)
         # The bound stays above the goal at any price, or is known well enough.
         if floor >= goal or bound - floor <= 1e-12:
             break
@@ -176,7 +176,7 @@ def _best_price(
     return Priced(tau, high, greedy, frugal, min(greedy.total + low, frugal.total + high))
 
 
-def _cross_tangents(
+def cross_tangents(
     low: float, greedy: Response, high: float, frugal: Response
 ) -> tuple[float, float]:
     """Return the bound and the price where its tangents at two prices cross.

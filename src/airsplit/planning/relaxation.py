@@ -129,7 +129,7 @@ def relax(
         # One step is for the bound alone: the next mixture would not be used.
         if steps == 1 or is_enough or has_converged:
             break
-        mixture = _descend(table, mixture, _cheapest_mixture(table, local_air, pricing))
+        mixture = _descend(table, mixture, cheapest_mixture(table, local_air, pricing))
 
     assert best is not None  # noqa: S101 - steps is at least one
     return Node(
@@ -142,7 +142,7 @@ def relax(
     )
 
 
-def _cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -> Mixture:
+def cheapest_mixture(table: CostTable, local_air: LocalAir, pricing: Pricing) -> Mixture:
     """Return the mixture of the cheapest options that uses the band once."""
     devices = np.arange(len(pricing.greedy))
     mix = pricing.mix
@@ -169,15 +169,15 @@ def _descend(table: CostTable, start: Mixture, goal: Mixture) -> Mixture:
         air_slope = 2 * at.root * droot / at.shares - (at.root / at.shares) ** 2 * db
         return float(last_device.last @ (dx + air_slope) + last_device.excess @ dbeta)
 
-    return start.move_towards(goal, _find_zero(slope))
+    return start.move_towards(goal, find_zero(slope))
 
 
-def _find_zero(slope: Callable[[float], float]) -> float:
+def find_zero(slope: Callable[[float], float]) -> float:
     """Return about where a rising function on [0, 1] crosses zero, or the end next to it.
 
     Secants and bisection in turns, to about 1 %.
 
-    >>> _find_zero(lambda fraction: fraction - 0.25)
+    >>> find_zero(lambda fraction: fraction - 0.25)
     0.25
     """
     low, high = 0.0, 1.0

@@ -65,7 +65,9 @@ def allocate_shares(
 
         # End on the feasible side: one rounding error of τ is much band if the air time is tiny
         # beside the rest.
-        tau += max(step, 2 * _EPSILON * tau) if total > 1 else step
+        if total > 1:
+            step = max(step, 2 * _EPSILON * tau)
+        tau += step
         if not low < tau < high:
             tau = 0.5 * (low + high)
             if tau in (low, high):
