@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import airsplit as air
-from airsplit.models.inputs import make_example_inputs
+from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import find_splits
 from airsplit.models.zoo.registry import build_registered_model
 from machine import description

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 import airsplit as air
 from airsplit.core.arrays import Ints
 from airsplit.models.cut import cut_in_halves
-from airsplit.models.inputs import make_example_inputs
+from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import find_splits
 from zoo.specimen import Case
 

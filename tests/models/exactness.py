@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import airsplit as air
 from airsplit.core.errors import InvalidValue
 from airsplit.models.cut import Back, Front, cut_in_halves
-from airsplit.models.inputs import make_example_inputs
+from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.tensors import list_tensors
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.inputs import make_example_inputs
+from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.models.tracing.graph import Call, Graph, TensorSpec
 from airsplit.models.tracing.interpreter import (

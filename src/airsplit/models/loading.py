@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import InvalidValue, require_choice, show, unknown_name
 from airsplit.core.plugins import import_factory, user_code
-from airsplit.models.inputs import get_declared_inputs
+from airsplit.models.example_inputs import get_declared_inputs
 from airsplit.models.zoo.registry import MODELS, build_registered_model, get_input_spec
 from airsplit.system.inputs import InputSpec
 

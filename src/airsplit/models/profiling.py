@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import InvalidValue, require_choice
 from airsplit.core.files import write_text
-from airsplit.models.inputs import describe_inputs, make_example_inputs, make_meta_inputs
+from airsplit.models.example_inputs import describe_inputs, make_example_inputs, make_meta_inputs
 from airsplit.models.loading import Inputs, load_model, require_one_input, resolve_inputs
 from airsplit.models.zoo.registry import (
     MODELS,

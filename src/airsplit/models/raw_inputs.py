@@ -19,9 +19,9 @@ _NO_SLOT = -1
 class RawInputs:
     """Follows a model's inputs, known by their numbers, through its graph.
 
-    An input is unchanged if its numbers are only moved: by views, copies, casts, slices,
-    permutations, padding and concatenation (`movement`). A part of a concatenation counts for all
-    that was concatenated.
+    An input is unchanged if its values are only copied: by views, casts, slices, permutations,
+    padding and concatenation (`copied_values`). A part of a concatenation counts for all that was
+    concatenated.
     """
 
     flow: DataFlow
@@ -33,7 +33,7 @@ class RawInputs:
 
     @cached_property
     def _inputs_in(self) -> dict[int, frozenset[int]]:
-        """For each slot, the inputs whose numbers are in it unchanged."""
+        """For each slot, the inputs whose values are in it unchanged."""
         graph = self.flow.graph
         inputs_in = defaultdict[int, frozenset[int]](frozenset)
         filled_slots = defaultdict[int, list[int]](list)  # by storage
@@ -49,14 +49,14 @@ class RawInputs:
                 inputs_in[arg.number] if isinstance(arg, Slot) else frozenset[int]()
                 for arg in call.tensor_args
             ]
-            for slot, sources in zip(call.outputs, costs.moved, strict=True):
+            for slot, sources in zip(call.outputs, costs.copied, strict=True):
                 fill(slot, frozenset().union(*(arg_inputs[place] for place in sources)))
             # A write through a view is in every slot of the same memory.
-            for arg, sources in zip(call.tensor_args, costs.moved_into, strict=False):
+            for arg, sources in zip(call.tensor_args, costs.copied_into, strict=False):
                 if isinstance(arg, Slot):
-                    moved = frozenset[int]().union(*(arg_inputs[place] for place in sources))
+                    copied = frozenset[int]().union(*(arg_inputs[place] for place in sources))
                     for slot in filled_slots[graph.specs[arg.number].storage]:
-                        inputs_in[slot] |= moved
+                        inputs_in[slot] |= copied
         return inputs_in
 
     @cached_property

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from airsplit.core.arrays import Ints
 from airsplit.core.errors import InvalidValue, show
 from airsplit.models.data_flow import DataFlow
-from airsplit.models.inputs import get_input_names
+from airsplit.models.example_inputs import get_input_names
 from airsplit.models.legality import find_obstacles
 from airsplit.models.raw_inputs import RawInputs
-from airsplit.models.tracing.batching import LARGE_BATCH, merge_batches
+from airsplit.models.tracing.batch_sizes import LARGE_BATCH, merge_batch_sizes
 from airsplit.models.tracing.costs import CostCounter
 from airsplit.models.tracing.graph import FIRST_BATCH, NO_GROUP, Graph
 from airsplit.models.tracing.isolation import TRACING_LOCK, FunctionCaches, preserve_attributes
@@ -303,7 +303,7 @@ def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
             caches.clear_new_entries()
 
     def find_flow(training: bool) -> DataFlow:
-        return DataFlow(merge_batches(lambda batch: trace_batch(training, batch)), model)
+        return DataFlow(merge_batch_sizes(lambda batch: trace_batch(training, batch)), model)
 
     return ModelSplits(model, find_flow(training=False), find_flow(training=True), flags)
 

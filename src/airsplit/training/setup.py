@@ -14,7 +14,7 @@ from airsplit.core.arrays import Ints
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.data.datasets import Dataset, Samples, Tensors, load_dataset
 from airsplit.data.partition import partition_samples
-from airsplit.models.inputs import make_meta_inputs
+from airsplit.models.example_inputs import make_meta_inputs
 from airsplit.models.loading import load_model, resolve_inputs
 from airsplit.models.splits import ModelSplits, find_splits
 from airsplit.scenario.scenario import Scenario

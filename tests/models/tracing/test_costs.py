@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
 from airsplit.models.tracing import costs
+from airsplit.models.tracing.copied_values import CopiedValues
 from airsplit.models.tracing.costs import float32_equivalents
-from airsplit.models.tracing.movement import Movement
 from airsplit.models.zoo.registry import build_registered_model
 from airsplit.system.profile import Profile
 from models.hard_models import HARD, Checkpointed, CustomGradient, Masked
@@ -134,11 +134,11 @@ def test_saved_tensors_of_hard_models_are_about_those_of_autograd(kind: type[nn.
 def test_a_model_of_many_equal_blocks_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
-    def count(args: list[Tensor]) -> Movement:
+    def count(args: list[Tensor]) -> CopiedValues:
         measured.append(args)
-        return Movement(args)
+        return CopiedValues(args)
 
-    monkeypatch.setattr(costs, "Movement", count)
+    monkeypatch.setattr(costs, "CopiedValues", count)
     air.profile(build_registered_model("gpt", layers=1, width=16, heads=2))
     first = len(measured)
     air.profile(build_registered_model("gpt", layers=6, width=16, heads=2))

@@ -23,9 +23,9 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unfl
 from torch.utils.flop_counter import flop_registry
 
 from airsplit.core.units import BYTES_PER_FLOAT32
+from airsplit.models.tracing.copied_values import CopiedValues
 from airsplit.models.tracing.elementwise import count_function_operations, count_layer_operations
 from airsplit.models.tracing.graph import CallCosts
-from airsplit.models.tracing.movement import Movement
 from airsplit.models.tracing.tensors import list_tensors, storage_id
 
 # Attributes of every module: parameters, children and hooks, which are compared apart.
@@ -109,8 +109,8 @@ class CostCounter:
         # Each write in place raises a tensor's version, also one through a view.
         versions = [tensor._version for tensor in tensor_args]
         arg_storages = {storage_id(tensor) for tensor in tensor_args}
-        movement = Movement(tensor_args)
-        with OperationCounter(movement) as forward:
+        copied_values = CopiedValues(tensor_args)
+        with OperationCounter(copied_values) as forward:
             result = call.run(*call.args, **call.kwargs)
         leaves, spec = tree_flatten(result)
         results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -134,12 +134,12 @@ class CostCounter:
         costs = replace(
             costs,
             is_random=forward.is_random,
-            moved=tuple(map(movement.sources_of, results)),
-            moved_into=tuple(
-                movement.written_sources_of(tensor) - {place}
+            copied=tuple(map(copied_values.sources_of, results)),
+            copied_into=tuple(
+                copied_values.written_sources_of(tensor) - {place}
                 for place, tensor in enumerate(tensor_args)
             ),
-            lookups=frozenset(movement.lookups),
+            lookups=frozenset(copied_values.lookups),
         )
 
         # New tensors can be created again. Views, and a layer's own tensors, cannot: another call
@@ -161,11 +161,11 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_random: Whether any operation draws random numbers.
     """
 
-    def __init__(self, movement: Movement | None = None) -> None:
+    def __init__(self, copied_values: CopiedValues | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.macs = 0
         self.is_random = False
-        self._movement = movement
+        self._copied_values = copied_values
 
     def __torch_dispatch__(
         self,
@@ -181,8 +181,8 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if count_flops is not None:
             # torch counts a multiply-add as two operations.
             self.macs += int(count_flops(*args, **kwargs, out_val=result)) // 2
-        if self._movement is not None:
-            self._movement.follow(func, args, kwargs, result)
+        if self._copied_values is not None:
+            self._copied_values.follow(func, args, kwargs, result)
         return result
 
 
@@ -340,7 +340,7 @@ def _call_key(call: MetaCall) -> Hashable | None:
         )
         target = (_layer_key(call.layer), is_trained)
 
-    # What a call moves where depends on which of its arguments share memory.
+    # Which values a call copies where depends on which of its arguments share memory.
     storages = [storage_id(tensor) for tensor in call.tensor_args]
     sharing = tuple(map(storages.index, storages))
     key = (

@@ -172,8 +172,8 @@ class CallCosts:
         saved_results: The results that autograd saves.
         saved_extra: What else autograd saves, such as the mask of a dropout, in elements.
         is_random: Whether the call draws random numbers.
-        moved: For each result, the arguments whose numbers are in it unchanged.
-        moved_into: For each argument, the others whose numbers were written into it.
+        copied: For each result, the arguments whose values are in it unchanged.
+        copied_into: For each argument, the others whose values were copied into it.
         lookups: Pairs of an argument that is an index, and the tables that it looks up.
     """
 
@@ -185,8 +185,8 @@ class CallCosts:
     saved_results: tuple[int, ...] = ()
     saved_extra: int = 0
     is_random: bool = False
-    moved: tuple[frozenset[int], ...] = ()
-    moved_into: tuple[frozenset[int], ...] = ()
+    copied: tuple[frozenset[int], ...] = ()
+    copied_into: tuple[frozenset[int], ...] = ()
     lookups: frozenset[tuple[int, frozenset[int]]] = frozenset()
 
     @property

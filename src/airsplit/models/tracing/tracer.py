@@ -430,7 +430,7 @@ class _Tracer(TorchFunctionMode):
     def _run(self, meta_call: MetaCall, target: Callable[..., Any] | str) -> tuple[CallCosts, Any]:
         """Return a call's costs and its result."""
         if meta_call.name in DEVICE_MOVES:
-            costs = CallCosts(requires_grad=meta_call.args_require_grad, moved=(frozenset({0}),))
+            costs = CallCosts(requires_grad=meta_call.args_require_grad, copied=(frozenset({0}),))
             return costs, meta_call.args[0]
         try:
             return self._counter.run(meta_call)

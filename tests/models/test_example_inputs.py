@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from airsplit.core.errors import InvalidValue
-from airsplit.models.inputs import get_declared_inputs, make_meta_inputs
+from airsplit.models.example_inputs import get_declared_inputs, make_meta_inputs
 from airsplit.system.inputs import DTYPES, InputSpec
 
 
@@ -60,7 +60,7 @@ def test_an_invalid_declaration_is_rejected(attribute: Any) -> None:
 
 
 def test_importing_the_module_loads_no_torch() -> None:
-    code = "import sys, airsplit.models.inputs; print('torch' in sys.modules)"
+    code = "import sys, airsplit.models.example_inputs; print('torch' in sys.modules)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -1,22 +1,20 @@
-"""Follow which numbers a call only moves: from which of its arguments to which of its results.
+"""Follow the values that a call only copies: from which of its arguments to which of its results.
 
-Numbers are moved by views, copies, casts, slices, permutations, padding, gathering and
-concatenation, whatever function or layer is made of them. Arithmetic is the other side of the
-line: `x / 255` and `relu(x)` compute new numbers. So does pooling, although its results are numbers
-of `x`, or means of them.
+Views, copies, casts, slices, permutations, padding, gathering and concatenation copy values, and so
+do functions and layers that are made of them. Arithmetic does not: `x / 255` and `relu(x)` compute
+new values. Pooling counts as arithmetic, although its results are values of `x`, or means of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from airsplit.models.tracing.tensors import list_tensors, storage_id
 
-# Operations of torch that move numbers, without the underscore of those that work in place.
+# Operations of torch that copy values, without the final underscore of those that work in place.
 # fmt: off
 VIEWS = {
     "_conj", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "diagonal",
@@ -42,12 +40,12 @@ SELECTIONS = {
     "select_scatter", "slice_scatter", "take", "where",
 }
 # fmt: on
-MOVES = VIEWS | COPIES | REARRANGEMENTS | SELECTIONS
+COPYING = VIEWS | COPIES | REARRANGEMENTS | SELECTIONS
 
 # Only their first result has the numbers; the second has their positions.
 FIRST_RESULT_ONLY = {"sort", "topk"}
 
-# These arguments say which numbers are moved, and are not moved themselves.
+# These arguments say which values are copied, and are not copied themselves.
 SELECTORS = {"condition", "index", "indices", "mask"}
 
 # Operations that look up rows of a table, and the argument that is the table.
@@ -59,7 +57,7 @@ LOOKUPS = {
 LOOKUPS |= dict.fromkeys(("gather", "index", "index_select", "take", "_unsafe_index"), "self")
 
 
-class Movement:
+class CopiedValues:
     """Follows the tensor arguments of one call through the operations of torch in it.
 
     Arguments are known by their places among the call's tensor arguments.
@@ -80,11 +78,11 @@ class Movement:
             self._add(tensor, frozenset({place}))
 
     def sources_of(self, tensor: Tensor) -> frozenset[int]:
-        """Return the arguments whose numbers are in a tensor."""
+        """Return the arguments whose values are in a tensor."""
         return self._sources.get(storage_id(tensor), frozenset())
 
     def written_sources_of(self, tensor: Tensor) -> frozenset[int]:
-        """Return the arguments whose numbers are in a tensor, if it was changed in place."""
+        """Return the arguments whose values are in a tensor, if it was changed in place."""
         if storage_id(tensor) in self._written:
             return self.sources_of(tensor)
         return frozenset()
@@ -94,54 +92,44 @@ class Movement:
         name = func._overloadpacket.__name__
         if not name.startswith("_"):
             name = name.rstrip("_")
-        tensor_args = list(_named_tensor_args(func, args, kwargs))
-        if name in LOOKUPS:
-            self._add_lookups(tensor_args, LOOKUPS[name])
+        # The tensors that the operation is given, each with its argument in the schema.
+        tensor_args: list[tuple[Any, Tensor]] = []
+        for place, argument in enumerate(func._schema.arguments):
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            tensor_args += [(argument, tensor) for tensor in list_tensors(value)]
 
-        moved = frozenset[int]()
-        if name in MOVES:
+        if name in LOOKUPS:
+            tables = frozenset[int]()
+            for argument, tensor in tensor_args:
+                if argument.name == LOOKUPS[name]:
+                    tables |= self.sources_of(tensor)
+            for argument, tensor in tensor_args:
+                if argument.name in SELECTORS:
+                    self.lookups.update((place, tables) for place in self.sources_of(tensor))
+
+        copied = frozenset[int]()
+        if name in COPYING:
             for argument, tensor in tensor_args:
                 if argument.name not in SELECTORS:
-                    moved |= self.sources_of(tensor)
+                    copied |= self.sources_of(tensor)
         for argument, tensor in tensor_args:
             if argument.is_write:
-                self._write(tensor, moved)
+                self._write(tensor, copied)
 
-        if moved:
+        if copied:
             results = list_tensors(result)
             if name in FIRST_RESULT_ONLY:
                 results = results[:1]
             for tensor in results:
-                self._add(tensor, moved)
+                self._add(tensor, copied)
 
     def _add(self, tensor: Tensor, sources: frozenset[int]) -> None:
         self._alive.append(tensor)
         self._sources[storage_id(tensor)] = self.sources_of(tensor) | sources
 
-    def _write(self, tensor: Tensor, moved: frozenset[int]) -> None:
+    def _write(self, tensor: Tensor, copied: frozenset[int]) -> None:
         self._written.add(storage_id(tensor))
         # Only a write that covers all of the memory replaces what was there.
         if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
             self._sources.pop(storage_id(tensor), None)
-        self._add(tensor, moved)
-
-    def _add_lookups(self, tensor_args: list[tuple[Any, Tensor]], table_name: str) -> None:
-        tables = frozenset[int]()
-        for argument, tensor in tensor_args:
-            if argument.name == table_name:
-                tables |= self.sources_of(tensor)
-        for argument, tensor in tensor_args:
-            if argument.name in SELECTORS:
-                self.lookups.update((place, tables) for place in self.sources_of(tensor))
-
-
-def _named_tensor_args(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[Any, Tensor]]:
-    """Yield the tensors that an operation is given, each with its argument in the schema."""
-    for place, argument in enumerate(func._schema.arguments):
-        value = args[place] if place < len(args) else kwargs.get(argument.name)
-        leaves = tree_leaves(value) if isinstance(value, list | tuple) else (value,)
-        for leaf in leaves:
-            if isinstance(leaf, Tensor):
-                yield argument, leaf
+        self._add(tensor, copied)

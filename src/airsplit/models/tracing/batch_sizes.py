@@ -1,4 +1,4 @@
-"""Merge graphs that were traced with different batch sizes into one for any batch size."""
+"""Merge graphs that were traced at several batch sizes into one for any batch size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COMPARABLE = (
 )
 
 
-def merge_batches(trace_batch: Callable[[int], Graph]) -> Graph:
+def merge_batch_sizes(trace_batch: Callable[[int], Graph]) -> Graph:
     """Return a graph for any batch size, with the costs of one sample.
 
     Two batch sizes give a graph in which every integer is an affine function of the batch size. A
