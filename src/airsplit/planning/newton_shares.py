@@ -62,7 +62,7 @@ def refine_shares(
     # Where devices without fluctuation tie, E[max] has a kink: approach it through ever less smooth
     # functions.
     b = start
-    fractions = _SMOOTHING
+    fractions: tuple[float, ...] = _SMOOTHING
     if most_steps <= len(_SMOOTHING):
         # With few steps there is time for the least smooth function only.
         fractions = _SMOOTHING[-1:]
