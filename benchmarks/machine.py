@@ -1,4 +1,4 @@
-"""What a measurement must say of the machine and the code behind it."""
+"""The machine and the code behind a measurement, in one line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 from airsplit.runs.provenance import count_cores, name_processor
 
 
-def description() -> str:
-    """Processor, cores, versions, commit and day.
+def describe_machine() -> str:
+    """Return processor, cores, versions, commit and date.
 
-    Where the code is a copy without its history, the environment variable COMMIT says what it is a copy of.
+    In a copy without git's history, the environment variable COMMIT names the commit.
     """
-    commit = subprocess.run(
+    git = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    )
+    commit = git.stdout.strip() or os.environ.get("COMMIT", "unknown")
     return (
-        f"Machine: {name_processor()}, {count_cores()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
-        f"commit {commit or os.environ.get('COMMIT', 'unknown')}, {time.strftime('%Y-%m-%d')}"
+        f"Machine: {name_processor()}, {count_cores()} cores, "
+        f"Python {platform.python_version()}, numpy {np.__version__}; "
+        f"commit {commit}, {time.strftime('%Y-%m-%d')}"
     )

@@ -1,4 +1,4 @@
-"""Model benchmarks: how long it takes to look at a model, and what a cut costs when it runs.
+"""Model benchmarks: the time to profile a model, and what a cut costs when it runs.
 
 python benchmarks/models.py                                    print
 python benchmarks/models.py --out benchmarks/results/models.md also write
@@ -19,11 +19,11 @@ import airsplit as air
 from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import find_splits
 from airsplit.models.zoo.registry import build_registered_model
-from machine import description
-from timing import seconds
+from machine import describe_machine
+from timing import measure_s
 
-SECONDS = {"gpt, 96 layers": 5.0, "gpt, 70 billion parameters": 60.0, "resnet, 152 layers": 2.0}
-"""How long it may take."""
+# The goal for the time to profile.
+LIMITS_S = {"gpt, 96 layers": 5.0, "gpt, 70 billion parameters": 60.0, "resnet, 152 layers": 2.0}
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("alexnet", {}),
@@ -39,45 +39,47 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def looking() -> list[str]:
-    """Seconds to profile each model, on the meta device, and the memory that it took, each in a process of its own."""
+def tabulate_profiling() -> list[str]:
+    """Return the time and the memory to profile each model, each in a process of its own."""
     lines = [
         "| model | parameters | splits | calls | profile s | at most s | peak memory |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name in MODELS:
-        run = subprocess.run(
+        process = subprocess.run(
             [sys.executable, __file__, "--one", name], capture_output=True, text=True, check=True
         )
-        lines.append(run.stdout.strip())
+        lines.append(process.stdout.strip())
     return lines
 
 
-def one(name: str) -> str:
+def measure_profiling(name: str) -> str:
+    """Profile one model on the meta device, and return its row."""
     built_in, arguments = MODELS[name]
     with torch.device("meta"):
         model = build_registered_model(built_in, **arguments)
-    air.profile(build_registered_model("alexnet32", width=0.05))  # what torch imports on first use
-    took = seconds(lambda: air.profile(model))
-    found = find_splits(model, make_example_inputs(model, None, None))
+
+    # Profile a small model first: torch imports some modules on first use.
+    air.profile(build_registered_model("alexnet32", width=0.05))
+    time_s = measure_s(lambda: air.profile(model))
+
+    splits = find_splits(model, make_example_inputs(model, None, None))
     parameters = sum(p.numel() for p in model.parameters())
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    columns = [
+    memory_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    cells = [
         name,
         f"{parameters:,}",
-        len(found.splits),
-        len(found.evaluation.graph.calls),
-        f"{took:.2f}",
+        str(len(splits.splits)),
+        str(len(splits.evaluation.graph.calls)),
+        f"{time_s:.2f}",
+        str(LIMITS_S.get(name, "")),
+        f"{memory_gib:.2f} GiB",
     ]
-    return (
-        "| "
-        + " | ".join(map(str, [*columns, f"{SECONDS.get(name, '')}", f"{memory:.2f} GiB"]))
-        + " |"
-    )
+    return f"| {' | '.join(cells)} |"
 
 
-def running() -> list[str]:
-    """Forward and backward pass of both halves against the unsplit model, on one thread."""
+def tabulate_running() -> list[str]:
+    """Return the times of forward and backward passes of both halves and of the unsplit model."""
     torch.set_num_threads(1)
     lines = ["| model, batch | unsplit ms | cut in the middle ms | ratio |", "|---|---:|---:|---:|"]
     for name, arguments, batch in (
@@ -86,52 +88,62 @@ def running() -> list[str]:
         ("gpt", {}, 16),
         ("gpt", {"width": 16, "heads": 2}, 1),
     ):
-        model = build_registered_model(name, **arguments)
-        x = torch.randint(0, 256, (batch, 64)) if name == "gpt" else torch.randn(batch, 3, 32, 32)
-        found = find_splits(model, make_example_inputs(model, None, None))
-        front, back = air.cut(model, len(found.splits) // 2)
-
-        def whole(model: Any = model, x: Any = x) -> None:
-            model(x).sum().backward()
-
-        def halves(front: Any = front, back: Any = back, x: Any = x) -> None:
-            sent = front(x)
-            received = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in sent]
-            back(*received).sum().backward()
-            torch.autograd.backward(sent, [tensor.grad for tensor in received])
-
-        both = [(seconds(whole), seconds(halves)) for _ in range(5)]
-        unsplit, cut = (min(times) * 1e3 for times in zip(*both, strict=True))
+        unsplit_ms, cut_ms = measure_passes(name, arguments, batch)
         lines.append(
-            f"| {name} {arguments or ''}, {batch} | {unsplit:.2f} | {cut:.2f} | {cut / unsplit:.2f} |"
+            f"| {name} {arguments or ''}, {batch} | {unsplit_ms:.2f} | {cut_ms:.2f} "
+            f"| {cut_ms / unsplit_ms:.2f} |"
         )
     return lines
 
 
+def measure_passes(name: str, arguments: dict[str, Any], batch: int) -> tuple[float, float]:
+    """Return the milliseconds of one pass of the unsplit model, and of the halves."""
+    model = build_registered_model(name, **arguments)
+    x = torch.randint(0, 256, (batch, 64)) if name == "gpt" else torch.randn(batch, 3, 32, 32)
+    splits = find_splits(model, make_example_inputs(model, None, None))
+    front, back = air.cut(model, len(splits.splits) // 2)
+
+    def run_unsplit() -> None:
+        model(x).sum().backward()
+
+    def run_halves() -> None:
+        sent = front(x)
+        received = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in sent]
+        back(*received).sum().backward()
+        torch.autograd.backward(sent, [tensor.grad for tensor in received])
+
+    # Measured in turns, so that both see the same machine.
+    pairs = [(measure_s(run_unsplit), measure_s(run_halves)) for _ in range(5)]
+    unsplit, halves = zip(*pairs, strict=True)
+    return 1e3 * min(unsplit), 1e3 * min(halves)
+
+
 def main() -> None:
+    """Print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="also write the page to this file")
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(one(options.one))
+        print(measure_profiling(options.one))
         return
-    text = "\n".join(
-        [
-            "# Looking at models, and running them in halves",
-            "",
-            f"`python benchmarks/models.py --out benchmarks/results/models.md` wrote this.  {description()}.",
-            "",
-            *looking(),
-            "",
-            "A training step without the update; the halves in one process, nothing on the air:",
-            "",
-            *running(),
-            "",
-        ]
-    )
+
+    lines = [
+        "# Looking at models, and running them in halves",
+        "",
+        "`python benchmarks/models.py --out benchmarks/results/models.md` wrote this. "
+        f"{describe_machine()}.",
+        "",
+        *tabulate_profiling(),
+        "",
+        "A training step without the update; the halves in one process, nothing on the air:",
+        "",
+        *tabulate_running(),
+        "",
+    ]
+    text = "\n".join(lines)
     print(text)
     if options.out:
         options.out.write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
-"""The pictures of the dashboard that the documentation shows; needs Debian's Chromium.
+"""Take the pictures of the dashboard that the documentation shows; needs Debian's Chromium.
 
-python benchmarks/screenshots.py    trains the demo with three algorithms, two minutes, and writes docs/images
+python benchmarks/screenshots.py    train the demo with three algorithms (two minutes), and write
+                                    docs/images
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import FloatRect, Page, expect, sync_playwright
 
 from airsplit.dashboard.server import Dashboard
 from airsplit.scenario.scenario import Scenario
@@ -22,34 +23,41 @@ WIDTH = 1280
 ALGORITHMS = ("sfl", "fedavg", "splitfed-v1")
 
 
-def taken(page: Page, address: str) -> None:
+def take_screenshots(page: Page, address: str) -> None:
+    """Write a picture of the playground and one of the page that compares runs."""
     expect.set_options(timeout=60_000)
     page.goto(address)
+    # The playground plans with every method, and expected-max takes the longest.
     expect(page.locator("#rounds")).to_have_attribute("aria-label", re.compile("expected-max"))
     charts = page.locator(".charts").bounding_box()
     assert charts is not None
-    down_to_charts = {"x": 0, "y": 0, "width": WIDTH, "height": charts["y"] + charts["height"]}
-    page.screenshot(path=IMAGES / "playground.png", clip=down_to_charts, full_page=True)
+    top: FloatRect = {"x": 0, "y": 0, "width": WIDTH, "height": charts["y"] + charts["height"]}
+    page.screenshot(path=IMAGES / "playground.png", clip=top, full_page=True)
+
     page.goto(f"{address}runs?" + "&".join(f"run={algorithm}-seed0" for algorithm in ALGORITHMS))
     expect(page.locator("#compared tbody tr")).to_have_count(len(ALGORITHMS))
+    # Charts are canvases, without an element to wait for.
     page.wait_for_timeout(500)
     page.screenshot(path=IMAGES / "runs.png", full_page=True)
 
 
 def main() -> None:
+    """Train, serve the runs on a dashboard, and take its pictures."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         root = Path(folder)
         compare(Scenario.load("demo"), out=root, seeds=1, algorithms=ALGORITHMS, tell=print)
-        served = Dashboard(root)
-        thread = threading.Thread(target=served.run, daemon=True)
+
+        dashboard = Dashboard(root)
+        thread = threading.Thread(target=dashboard.run, daemon=True)
         thread.start()
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
-        taken(browser.new_page(viewport={"width": WIDTH, "height": 900}), served.address)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+        take_screenshots(page, dashboard.address)
         browser.close()
-        served.stop()
+        dashboard.stop()
         thread.join()
 
 

@@ -1,4 +1,4 @@
-"""How long something takes."""
+"""Time a function."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 
-def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """The best of some runs: the one that was least disturbed."""
+def measure_s(work: Callable[[], object], repeats: int = 3) -> float:
+    """Return the shortest of several times in seconds: the one that was disturbed least."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
