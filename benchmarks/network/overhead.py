@@ -48,7 +48,7 @@ def scenario() -> Scenario:
     changes = {
         "model.name": "nets:wide_cut",
         "model.input_shape": [8],
-        "training.dataset": "nets:eights",
+        "training.dataset": "nets:short_vectors",
         "fleet.devices": 1,
     }
     changes |= {

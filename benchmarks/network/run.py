@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from machine import description
+from machine import describe_machine
 
 TITLE = "# The network, measured\n"
 
@@ -89,7 +89,7 @@ def page(found: dict[str, str], before: str) -> str:
         title, about, _ = SECTIONS[key]
         told = f"{about}\n\n" if about else ""
         command = f"`PYTHONPATH=benchmarks python -m network.run --only {key}`"
-        kept[title] = f"\n{told}{text}\n\n{command}. {description()}\n"
+        kept[title] = f"\n{told}{text}\n\n{command}. {describe_machine()}\n"
     order = [title for title, _, _ in SECTIONS.values() if title in kept]
     return TITLE + "".join(f"\n## {title}\n{kept[title].rstrip()}\n" for title in order)
 

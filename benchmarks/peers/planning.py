@@ -14,7 +14,7 @@ from airsplit.planning.shares import allocate_shares
 from airsplit.system.profile import load_shipped_profile
 from peers.environments import run, versions
 from peers.table import Race, Section, duration, times
-from timing import seconds
+from timing import measure_s
 
 LIMIT_S = 60.0
 SIZES = (20, 1_000, 10_000, 100_000)
@@ -61,7 +61,7 @@ def shares(section: Section, K: int) -> None:
     up = problem.options.up_bits[rows]
     down = problem.options.down_bits[rows]
     done = allocate_shares(problem.link, up, down, busy)
-    ours = seconds(lambda: allocate_shares(problem.link, up, down, busy), 20)
+    ours = measure_s(lambda: allocate_shares(problem.link, up, down, busy), 20)
     section.rows.append(["shares: Airsplit", f"{K:,}", duration(ours), "", "1", ""])
     air_time = problem.link.seconds(up, down, np.ones(K))
     for solver, name in SOLVERS.items():
@@ -79,7 +79,7 @@ def shares(section: Section, K: int) -> None:
 def joint(section: Section, K: int) -> None:
     profile, crowd = load_shipped_profile("alexnet"), fleet(K)
     plan = air.plan(profile, crowd, method="exact")
-    ours = seconds(lambda: air.plan(profile, crowd, method="exact"), 20)
+    ours = measure_s(lambda: air.plan(profile, crowd, method="exact"), 20)
     section.rows.append(["joint: Airsplit's `plan`", f"{K:,}", duration(ours), "", "1", ""])
     busy, air_time = tables(make_problem(profile, crowd))
     peer(

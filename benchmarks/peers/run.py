@@ -14,7 +14,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from machine import description
+from machine import describe_machine
 from peers.losses import losses
 from peers.table import Section
 
@@ -26,7 +26,7 @@ def heading(arguments: list[str]) -> list[str]:
     return [
         "# Airsplit beside its peers",
         "",
-        f"`{command}` wrote this, in one run; `make bench-peers` makes the peers' environments first.  {description()}.",
+        f"`{command}` wrote this, in one run; `make bench-peers` makes the peers' environments first.  {describe_machine()}.",
         "Compare only within one run.  Each peer runs in an environment of its own, pinned in `benchmarks/peers/requirements-*.txt`;",
         "what could not be run is in the tables, with the reason.  All seeds are 0.",
         "",

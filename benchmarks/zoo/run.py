@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
-from machine import description
+from machine import describe_machine
 from zoo.cutting import TOLERANCE, Findings, Wrong, check_cuts
 from zoo.hugging_face import REFUSED, architectures
 from zoo.specimen import Case, Specimen
@@ -125,7 +125,7 @@ def heading(arguments: list[str]) -> list[str]:
     return [
         "# The zoo: networks that others wrote, profiled and cut",
         "",
-        f"`{command}` wrote this.  {description()}{' and changes since' if changed else ''}; {versions}.",
+        f"`{command}` wrote this.  {describe_machine()}{' and changes since' if changed else ''}; {versions}.",
         "",
         "Profiles: torchvision at its published image size, against its published figures (within 1 % or half a unit of the last digit);",
         "Hugging Face with small random configurations, against a run of torch's counter over the whole model.",
