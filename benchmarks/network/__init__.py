@@ -1,1 +1,1 @@
-"""Benchmarks of the networked system: python -m network.run, with benchmarks/ on the path."""
+"""Benchmarks of the network: python -m network.run, with benchmarks/ on the path."""

@@ -1,4 +1,6 @@
-"""What smaller messages cost in accuracy: the demo with each compression, in the simulator, which compresses as the network does.
+"""The accuracy that smaller messages cost: the demo with each compression, in the simulator.
+
+The simulator compresses as the network does.
 
 python -m network.compression
 """
@@ -8,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.settings import COMPRESSIONS
 from airsplit.simulation.simulate import simulate
 
 SEEDS = 3
+# A fixed split: a plan would answer smaller messages with other splits.
 CHANGES = {
     "fleet.devices": 8,
     "training.rounds": 15,
@@ -22,25 +26,27 @@ CHANGES = {
 }
 
 
-def table() -> str:
-    """Accuracy after the last round, over seeds; all with the same splits."""
+def tabulate() -> str:
+    """Return the accuracy after the last round, over seeds, with each compression."""
     lines = [
         "| compression | bits | accuracy after 15 rounds | over the seeds | loss | bytes up |",
         "|---|---|---|---|---|---|",
     ]
     for name, bits in COMPRESSIONS.items():
-        last = [_last(name, seed) for seed in range(SEEDS)]
-        right = np.array([record.test_accuracy for record in last])
-        loss = np.mean([record.test_loss for record in last])
-        sent = sum(last[0].sent_bytes) / 2**20
-        spread = f"{right.min():.1%} to {right.max():.1%}"
+        records = [train(name, seed) for seed in range(SEEDS)]
+        accuracy = np.array([record.test_accuracy for record in records])
+        loss = np.mean([record.test_loss for record in records])
+        sent_mib = sum(records[0].sent_bytes) / 2**20
         lines.append(
-            f"| {name} | {bits} | {right.mean():.1%} | {spread} | {loss:.3f} | {sent:.1f} MiB a round |"
+            f"| {name} | {bits} | {accuracy.mean():.1%} "
+            f"| {accuracy.min():.1%} to {accuracy.max():.1%} | {loss:.3f} "
+            f"| {sent_mib:.1f} MiB a round |"
         )
     return "\n".join(lines)
 
 
-def _last(compression: str, seed: int):
+def train(compression: str, seed: int) -> RoundRecord:
+    """Train the demo, and return the record of the last round."""
     changes = CHANGES | {
         "network.compression": compression,
         "training.seed": seed,
@@ -51,4 +57,4 @@ def _last(compression: str, seed: int):
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    print(table())
+    print(tabulate())

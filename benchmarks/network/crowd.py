@@ -1,4 +1,4 @@
-"""Many clients in one process, over real sockets: nothing is lost, and memory stays bounded.
+"""Many clients in one process, over real sockets: no round is lost, and memory stays bounded.
 
 python -m network.crowd [CLIENTS]
 """
@@ -18,64 +18,68 @@ from airsplit.network.client.client import Device
 from airsplit.network.server.serve import Serving
 from airsplit.scenario.scenario import Scenario
 
-CLIENTS, ROUNDS = 200, 10
+CLIENTS = 200
+ROUNDS = 10
+ITERATIONS = 2
 
 
-def scenario(clients: int) -> Scenario:
-    """FedAvg's MLP, 199,210 parameters, cut after its first layer; two iterations a round."""
+def make_scenario(clients: int) -> Scenario:
+    """Return FedAvg's MLP, 199,210 parameters, cut after its first layer."""
     changes = {
         "model.name": "nets:mlp",
         "model.input_shape": [784],
         "training.dataset": "nets:pixels",
         "fleet.devices": clients,
-    }
-    changes |= {
         "plan.method": "fixed",
         "plan.split": 2,
-        "training.iterations_per_round": 2,
+        "training.iterations_per_round": ITERATIONS,
         "training.rounds": ROUNDS,
-    }
-    changes |= {
         "training.batch_size": 10,
         "training.evaluate_every": 10**6,
         "training.evaluate_devices": 1,
+        "network.measure": False,
+        "network.pacing": False,
     }
-    return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(
-        **changes | {"network.measure": False, "network.pacing": False}
-    )
+    return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 
-def crowd(clients: int = CLIENTS) -> str:
-    """Run it, and say what it took."""
-    peak = [0.0] * (ROUNDS + 1)
-    with tempfile.TemporaryDirectory() as folder:
-        serving = Serving(scenario(clients), out=Path(folder) / "run", listen_on="127.0.0.1:0")
-        devices = [_device(Path(folder), k) for k in range(clients)]
+def measure_crowd(clients: int = CLIENTS) -> str:
+    """Train with many clients, and return the sentences about it."""
+    peak_gib = [0.0] * (ROUNDS + 1)
+    finished = 0
+    first_round = 0.0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        serving = Serving(make_scenario(clients), out=folder / "run", listen_on="127.0.0.1:0")
+        address = f"127.0.0.1:{serving.port}"
         threads = [
-            threading.Thread(target=device.run, args=(f"127.0.0.1:{serving.port}",))
-            for device in devices
+            threading.Thread(target=make_device(folder, number).run, args=(address,))
+            for number in range(clients)
         ]
         start = time.perf_counter()
         for thread in threads:
             thread.start()
-        began, finished = 0.0, 0
         for record in serving:
-            began = began or time.perf_counter() - record.latency_s
+            if not first_round:
+                first_round = time.perf_counter() - record.latency_s
             finished += len(record.participants) - len(record.dropped)
-            peak[record.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        took = time.perf_counter() - began
+            peak_gib[record.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        took_s = time.perf_counter() - first_round
         for thread in threads:
             thread.join()
-    lost = clients * ROUNDS - finished
-    steps = clients * ROUNDS * 2
+    total = clients * ROUNDS
     return (
-        f"{clients} clients in one process, {ROUNDS} rounds of 2 iterations: {lost} of {clients * ROUNDS} device rounds lost, "
-        f"{steps / took:,.0f} steps a second, {began - start:.0f} s until all had arrived. "
-        f"Peak memory {peak[1]:.2f} GiB after round 1, {peak[-1]:.2f} GiB after round {ROUNDS}."
+        f"{clients} clients in one process, {ROUNDS} rounds of {ITERATIONS} iterations: "
+        f"{total - finished} of {total} device rounds lost, "
+        f"{total * ITERATIONS / took_s:,.0f} steps a second, "
+        f"{first_round - start:.0f} s until all had arrived. "
+        f"Peak memory {peak_gib[1]:.2f} GiB after round 1, "
+        f"{peak_gib[-1]:.2f} GiB after round {ROUNDS}."
     )
 
 
-def _device(folder: Path, number: int) -> Device:
+def make_device(folder: Path, number: int) -> Device:
+    """Return a client with a folder of its own."""
     return Device(
         name=str(number), folder=folder / f"device-{number}", data="nets:pixels", model="nets:mlp"
     )
@@ -83,4 +87,4 @@ def _device(folder: Path, number: int) -> Device:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(crowd(*map(int, sys.argv[1:])))
+    print(measure_crowd(*map(int, sys.argv[1:])))

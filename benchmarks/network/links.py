@@ -1,6 +1,6 @@
-"""Two network namespaces joined by one link, shaped both ways: a bottleneck that everything on the device side shares.
+"""Two network namespaces joined by one link, shaped both ways: a bottleneck for all devices.
 
-Needs root and Debian's iproute2.  The kernel's tbf holds each way to its rate.
+Needs root and Debian's iproute2. The kernel's token bucket filter (tbf) holds each way to its rate.
 """
 
 from __future__ import annotations
@@ -10,44 +10,38 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-SERVER, DEVICES = "airsplit-server", "airsplit-devices"
-SERVER_ADDRESS, DEVICES_ADDRESS = "10.77.0.1", "10.77.0.2"
+SERVER = "airsplit-server"
+DEVICES = "airsplit-devices"
+SERVER_ADDRESS = "10.77.0.1"
+DEVICES_ADDRESS = "10.77.0.2"
 PORT = 7070
+
+_INTERFACES = {SERVER: "veth-s", DEVICES: "veth-d"}
+_ADDRESSES = {SERVER: SERVER_ADDRESS, DEVICES: DEVICES_ADDRESS}
 
 
 class Bottleneck:
-    """A link of so many bit/s up, from the devices to the server, and down."""
+    """A link with a rate up, from the devices to the server, and one down."""
 
     def __init__(self, up_bps: float, down_bps: float) -> None:
-        self._rates = {DEVICES: up_bps, SERVER: down_bps}
+        self._rates_bps = {DEVICES: up_bps, SERVER: down_bps}
 
     def __enter__(self) -> Bottleneck:
         self._remove()
-        for name in (SERVER, DEVICES):
-            _ip("netns", "add", name)
-        _ip(
-            "link",
-            "add",
-            "veth-s",
-            "netns",
-            SERVER,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "veth-d",
-            "netns",
-            DEVICES,
+        for namespace in (SERVER, DEVICES):
+            _run(f"ip netns add {namespace}")
+        _run(
+            f"ip link add {_INTERFACES[SERVER]} netns {SERVER} type veth "
+            f"peer name {_INTERFACES[DEVICES]} netns {DEVICES}"
         )
-        for name, device, address in (
-            (SERVER, "veth-s", SERVER_ADDRESS),
-            (DEVICES, "veth-d", DEVICES_ADDRESS),
-        ):
-            _ip("-n", name, "address", "add", f"{address}/24", "dev", device)
-            _ip("-n", name, "link", "set", device, "up")
-            _ip("-n", name, "link", "set", "lo", "up")
-            shaping = ("rate", f"{self._rates[name]:.0f}bit", "burst", "64kb", "latency", "200ms")
-            _run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", *shaping)
+        for namespace, interface in _INTERFACES.items():
+            _run(f"ip -n {namespace} address add {_ADDRESSES[namespace]}/24 dev {interface}")
+            _run(f"ip -n {namespace} link set {interface} up")
+            _run(f"ip -n {namespace} link set lo up")
+            _run(
+                f"tc -n {namespace} qdisc add dev {interface} root tbf "
+                f"rate {self._rates_bps[namespace]:.0f}bit burst 64kb latency 200ms"
+            )
         return self
 
     def __exit__(
@@ -59,32 +53,28 @@ class Bottleneck:
         self._remove()
 
     def _remove(self) -> None:
-        for name in (SERVER, DEVICES):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        for namespace in (SERVER, DEVICES):
+            subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
 
-    def python(self, where: str, module: str, *words: str) -> subprocess.Popen[str]:
-        """A module of ours, run in one of the namespaces; what it prints can be read."""
-        command = ["ip", "netns", "exec", where, sys.executable, "-m", module, *words]
-        folder = Path(__file__).resolve().parent.parent
-        return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-
-    def sent_bytes(self, where: str) -> int:
-        """What has left a namespace on the link, headers included."""
-        device = "veth-d" if where == DEVICES else "veth-s"
-        text = _run(
-            "ip", "netns", "exec", where, "cat", f"/sys/class/net/{device}/statistics/tx_bytes"
+    def start_python(self, namespace: str, module: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start one of the benchmarks' modules in a namespace, with its output in a pipe."""
+        return subprocess.Popen(
+            ["ip", "netns", "exec", namespace, sys.executable, "-m", module, *arguments],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        return int(text)
+
+    def sent_bytes(self, namespace: str) -> int:
+        """Return the bytes that a namespace has sent on the link, headers included."""
+        counter = f"/sys/class/net/{_INTERFACES[namespace]}/statistics/tx_bytes"
+        return int(_run(f"ip netns exec {namespace} cat {counter}"))
 
 
-def _ip(*words: str) -> str:
-    return _run("ip", *words)
-
-
-def _run(*words: str) -> str:
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    if done.returncode:
+def _run(command: str) -> str:
+    process = subprocess.run(command.split(), check=False, capture_output=True, text=True)
+    if process.returncode:
         raise RuntimeError(
-            f"{' '.join(words)}: {done.stderr.strip()}; namespaces need root and iproute2"
+            f"{command}: {process.stderr.strip()}; namespaces need root and iproute2"
         )
-    return done.stdout
+    return process.stdout

@@ -1,4 +1,6 @@
-"""Two devices that really compute, in processes of their own, on a shaped link: what was predicted and what was measured.
+"""Two devices that really compute, in processes of their own, on a shaped link.
+
+Predicted times against measured ones.
 
 python -m network.real
 """
@@ -27,34 +29,21 @@ SETTINGS = (
 )
 
 
-def measured() -> list[dict[str, Any]]:
-    """The server's events."""
+def train() -> list[dict[str, Any]]:
+    """Train on the shaped link, and return the server's events."""
     address = f"{SERVER_ADDRESS}:{PORT}"
-    with Bottleneck(RATE_BPS, RATE_BPS), tempfile.TemporaryDirectory() as folder:
-        chosen = [word for setting in SETTINGS for word in ("--set", setting)]
-        words = (
-            "serve",
-            "demo",
-            "--devices",
-            "2",
-            "--listen",
-            address,
-            "--insecure",
-            "--json",
-            "--out",
-            str(Path(folder) / "run"),
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    with Bottleneck(RATE_BPS, RATE_BPS), tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        server = start_airsplit(
+            SERVER,
+            *("serve", "demo", "--devices", "2", "--listen", address),
+            *("--insecure", "--json", "--out", str(folder / "run"), *settings),
         )
-        server = _airsplit(SERVER, *words, *chosen)
         devices = [
-            _airsplit(
+            start_airsplit(
                 DEVICES,
-                "join",
-                address,
-                "--insecure",
-                "--name",
-                name,
-                "--out",
-                str(Path(folder) / name),
+                *("join", address, "--insecure", "--name", name, "--out", str(folder / name)),
             )
             for name in ("one", "two")
         ]
@@ -66,26 +55,32 @@ def measured() -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def _airsplit(where: str, *words: str) -> subprocess.Popen[str]:
-    command = ["ip", "netns", "exec", where, sys.executable, "-m", "airsplit.cli.app", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def start_airsplit(namespace: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start the command line in a namespace, with one thread."""
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        ["ip", "netns", "exec", namespace, sys.executable, "-m", "airsplit", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 
 
-def sentence() -> str:
-    events = measured()
-    planned = next(event for event in events if event["event"] == "planned")
+def describe() -> str:
+    """Train, and return the sentence about it."""
+    events = train()
+    plan = next(event for event in events if event["event"] == "planned")
     rounds = [event for event in events if event["event"] == "round"]
-    took = np.array([event["latency_s"] for event in rounds[1:]])  # the first warms up
-    off = took.mean() / planned["latency_s"] - 1
+    # The first round warms up.
+    took_s = np.array([event["latency_s"] for event in rounds[1:]])
     return (
-        f"Two processes with one thread each beside the server on two cores, {RATE_BPS / 1e6:.0f} Mbit/s shared, the demo's model, splits "
-        f"{planned['splits']}: {planned['latency_s']:.3f} s a round planned, {took.mean():.3f} s measured over {len(took)} rounds "
-        f"({off:+.1%}; single rounds {took.min():.3f} to {took.max():.3f} s)."
+        f"Two processes with one thread each beside the server on two cores, "
+        f"{RATE_BPS / 1e6:.0f} Mbit/s shared, the demo's model, splits {plan['splits']}: "
+        f"{plan['latency_s']:.3f} s a round planned, {took_s.mean():.3f} s measured over "
+        f"{len(took_s)} rounds ({took_s.mean() / plan['latency_s'] - 1:+.1%}; single rounds "
+        f"{took_s.min():.3f} to {took_s.max():.3f} s)."
     )
 
 
 if __name__ == "__main__":
-    print(sentence())
+    print(describe())

@@ -1,4 +1,9 @@
-"""Eight unequal devices on one shaped link: what was predicted and what was measured; and the same without a plan."""
+"""Eight unequal devices on one shaped link: predicted times against measured ones.
+
+Compared with equal shares, unpaced TCP and FedAvg.
+
+python -m network.shared
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,17 @@ import numpy as np
 from network.links import DEVICES, PORT, SERVER, SERVER_ADDRESS, Bottleneck
 
 RATE_BPS = 40e6
+# Seconds per MAC of the fastest device.
 FASTEST = 1e-10
-DEVICES_THERE = 8
+DEVICE_COUNT = 8
 
 PLANNED: dict[str, Any] = {
     "plan.max_split": "pool5",
     "plan.method": "expected-max",
     "network.grace_s": 300.0,
 }
-WAYS: dict[str, dict[str, Any]] = {
+# A test reads these names in results/network.md.
+CASES: dict[str, dict[str, Any]] = {
     "planned splits and shares, paced": PLANNED,
     "equal shares, each device's best split": PLANNED | {"plan.method": "equal"},
     "planned splits, unpaced TCP": PLANNED | {"network.pacing": False},
@@ -27,17 +34,15 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def measured(changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rounds of one run on the shaped link."""
+def train(changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train on the shaped link, and return the server's rounds."""
     address = f"{SERVER_ADDRESS}:{PORT}"
+    common = ("network.emulated", "--devices", str(DEVICE_COUNT))
     with Bottleneck(RATE_BPS, RATE_BPS) as link:
-        there = ("--devices", str(DEVICES_THERE))
-        server = link.python(
-            SERVER, "network.emulated", "server", address, *there, "--changes", json.dumps(changes)
+        server = link.start_python(
+            SERVER, *common, "server", address, "--changes", json.dumps(changes)
         )
-        devices = link.python(
-            DEVICES, "network.emulated", "devices", address, *there, "--fastest", str(FASTEST)
-        )
+        devices = link.start_python(DEVICES, *common, "devices", address, "--fastest", str(FASTEST))
         try:
             out, _ = server.communicate(timeout=550)
             devices.communicate(timeout=60)
@@ -47,38 +52,42 @@ def measured(changes: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def compared(ways: dict[str, dict[str, Any]] | None = None) -> str:
-    """A table of all ways, and how good the prediction of the plan was."""
-    rounds = {name: measured(changes) for name, changes in (ways or WAYS).items()}
-    best = np.mean([each["latency_s"] for each in next(iter(rounds.values()))])
+def tabulate(cases: dict[str, dict[str, Any]]) -> str:
+    """Return a table of all cases, and how good the prediction for the first is."""
+    rounds = {name: train(changes) for name, changes in cases.items()}
+    first = next(iter(rounds.values()))
+    best_s = _mean_latency_s(first)
     lines = [
         "| way | splits | planned s a round | measured s a round | off by | against the first |",
         "|---|---|---|---|---|---|",
     ]
     for name, records in rounds.items():
-        took, planned = np.mean([each["latency_s"] for each in records]), records[0]["planned_s"]
-        splits = (
-            "whole model"
-            if name.startswith("FedAvg")
-            else ", ".join(map(str, records[0]["splits"]))
-        )
+        took_s = _mean_latency_s(records)
+        planned_s = records[0]["planned_s"]
+        splits = ", ".join(map(str, records[0]["splits"]))
+        if name.startswith("FedAvg"):
+            splits = "whole model"
         lines.append(
-            f"| {name} | {splits} | {planned:.3f} | {took:.3f} | {took / planned - 1:+.1%} | {took / best:.2f}× |"
+            f"| {name} | {splits} | {planned_s:.3f} | {took_s:.3f} "
+            f"| {took_s / planned_s - 1:+.1%} | {took_s / best_s:.2f}× |"
         )
-    first = next(iter(rounds.values()))
-    return "\n".join(lines) + "\n\n" + _by_device(first)
+    return "\n".join(lines) + "\n\n" + describe_devices(first)
 
 
-def _by_device(records: list[dict[str, Any]]) -> str:
-    """How far each device's own time in a round was from what the plan says."""
-    planned = np.array(records[0]["device_s"])
-    took = np.array([np.add(each["compute_s"], each["transmit_s"]) for each in records])
-    errors = np.abs(took.mean(axis=0) / planned - 1)
-    told = f"{np.median(errors):.1%} (median of the devices), {errors.max():.1%} at worst"
+def _mean_latency_s(records: list[dict[str, Any]]) -> float:
+    return float(np.mean([record["latency_s"] for record in records]))
+
+
+def describe_devices(records: list[dict[str, Any]]) -> str:
+    """Return how far each device's own time in a round is from the plan."""
+    planned_s = np.array(records[0]["device_s"])
+    took_s = np.array([np.add(record["compute_s"], record["transmit_s"]) for record in records])
+    errors = np.abs(took_s.mean(axis=0) / planned_s - 1)
     return (
-        f"Of a device's own time in a round, computing and on the air, the mean was off by {told}."
+        "Of a device's own time in a round, computing and on the air, the mean was off by "
+        f"{np.median(errors):.1%} (median of the devices), {errors.max():.1%} at worst."
     )
 
 
 if __name__ == "__main__":
-    print(compared())
+    print(tabulate(CASES))

@@ -1,4 +1,6 @@
-"""How much of a shaped uplink one device uses while it sends: planned for what it has measured, and paced.
+"""The part of a shaped uplink that one device uses while it sends.
+
+The device is planned for what it has measured of the link, and paced.
 
 python -m network.usage
 """
@@ -6,6 +8,7 @@ python -m network.usage
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from network.links import DEVICES, PORT, SERVER, SERVER_ADDRESS, Bottleneck
 
@@ -17,28 +20,26 @@ CHANGES = {
     "network.grace_s": 300.0,
     "training.rounds": 2,
 }
+# Computing takes no time.
+FASTEST = "1e-16"
 
 
-def used(rate_bps: float) -> tuple[float, float]:
-    """The part of the uplink that is used while a message is on its way: with headers of TCP, IP and Ethernet, and without."""
+def measure_usage(rate_bps: float) -> tuple[float, float]:
+    """Return the part of the uplink that is used while a message is on its way.
+
+    Returns:
+        With headers of TCP, IP and Ethernet, and without.
+    """
     address = f"{SERVER_ADDRESS}:{PORT}"
+    rounds: list[dict[str, Any]] = []
     with Bottleneck(rate_bps, DOWN_BPS) as link:
-        server = link.python(
-            SERVER,
-            "network.emulated",
-            "server",
-            address,
-            "--devices",
-            "1",
-            "--changes",
-            json.dumps(CHANGES),
-        )
-        devices = link.python(
-            DEVICES, "network.emulated", "devices", address, "--devices", "1", "--fastest", "1e-16"
-        )
+        common = ("network.emulated", "--devices", "1")
+        changes = ("--changes", json.dumps(CHANGES))
+        server = link.start_python(SERVER, *common, "server", address, *changes)
+        devices = link.start_python(DEVICES, *common, "devices", address, "--fastest", FASTEST)
         assert server.stdout is not None
-        rounds = []
         try:
+            # The kernel's counter is read when the server prints a round.
             rounds.extend(
                 json.loads(line) | {"wire_bytes": link.sent_bytes(DEVICES)}
                 for line in server.stdout
@@ -48,23 +49,23 @@ def used(rate_bps: float) -> tuple[float, float]:
             server.kill()
             devices.kill()
     first, last = rounds[0], rounds[-1]
-    headers = (last["wire_bytes"] - first["wire_bytes"]) / sum(
-        sum(each["sent_bytes"]) for each in rounds[1:]
-    )
+    wire_bytes = last["wire_bytes"] - first["wire_bytes"]
+    headers = wire_bytes / sum(sum(record["sent_bytes"]) for record in rounds[1:])
     message = 8 * last["sending_bytes"] / last["sending_s"] / rate_bps
     return message * headers, message
 
 
-def table() -> str:
+def tabulate() -> str:
+    """Return a row for each rate."""
     lines = [
         "| uplink | used while a message is sent | of which the message itself |",
         "|---|---|---|",
     ]
-    for rate in RATES_BPS:
-        wire, message = used(rate)
-        lines.append(f"| {rate / 1e6:.0f} Mbit/s | {wire:.1%} | {message:.1%} |")
+    for rate_bps in RATES_BPS:
+        wire, message = measure_usage(rate_bps)
+        lines.append(f"| {rate_bps / 1e6:.0f} Mbit/s | {wire:.1%} | {message:.1%} |")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(table())
+    print(tabulate())

@@ -1,4 +1,4 @@
-"""What a comparison found: a table, and every race that can be won or lost."""
+"""The result of a comparison: a table, and every race that can be won or lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Race:
-    """One number of ours beside a peer's; less is better."""
+    """One number of ours beside a peer's; less is better.
+
+    Attributes:
+        measure: "time" in seconds, "memory" in bytes, or "error" as a fraction.
+    """
 
     what: str
     measure: str
@@ -16,19 +20,24 @@ class Race:
     theirs: float
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
+        """Whether the peer's number is less."""
         return self.theirs < self.ours
 
-    def told(self) -> str:
-        """
-        >>> Race("a job", "time", 2.0, "other", 1.0).told()
+    def describe_loss(self) -> str:
+        """Return a sentence with both numbers.
+
+        >>> Race("a job", "time", 2.0, "other", 1.0).describe_loss()
         'a job: other takes 0.500 of our time (1 s against 2 s).'
         """
-        show = size if self.measure == "memory" else duration if self.measure == "time" else percent
-        against = f"({show(self.theirs)} against {show(self.ours)})"
+        show = {"time": format_duration, "memory": format_size, "error": format_percent}[
+            self.measure
+        ]
+        numbers = f"({show(self.theirs)} against {show(self.ours)})"
         if self.measure == "error":
-            return f"{self.what}: {self.peer} is nearer to the reference {against}."
-        return f"{self.what}: {self.peer} takes {self.theirs / self.ours:.3f} of our {self.measure} {against}."
+            return f"{self.what}: {self.peer} is nearer to the reference {numbers}."
+        ratio = self.theirs / self.ours
+        return f"{self.what}: {self.peer} takes {ratio:.3f} of our {self.measure} {numbers}."
 
 
 @dataclass
@@ -43,11 +52,12 @@ class Section:
     notes: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
 
-    def failed(self, first: str, reason: str) -> None:
-        """A row for what could not be run."""
-        self.rows.append([first, reason, *[""] * (len(self.heads) - 2)])
+    def add_failure(self, name: str, reason: str) -> None:
+        """Add a row for a peer that could not be run."""
+        self.rows.append([name, reason, *[""] * (len(self.heads) - 2)])
 
     def lines(self) -> list[str]:
+        """Return the section as Markdown."""
         table = ["| " + " | ".join(row) + " |" for row in [self.heads, *self.rows]]
         table.insert(1, "|---" + "|---:" * (len(self.heads) - 1) + "|")
         notes = ["", *self.notes] if self.notes else []
@@ -63,9 +73,10 @@ class Section:
         ]
 
 
-def duration(seconds: float) -> str:
-    """
-    >>> duration(2.5e-5), duration(0.0123), duration(4.0)
+def format_duration(seconds: float) -> str:
+    """Return three digits and a unit.
+
+    >>> format_duration(2.5e-5), format_duration(0.0123), format_duration(4.0)
     ('25 µs', '12.3 ms', '4 s')
     """
     for unit, name in ((1, "s"), (1e-3, "ms")):
@@ -74,21 +85,28 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} µs"
 
 
-def size(count: float) -> str:
-    """
-    >>> size(3 * 2**30), size(2**28)
+def format_size(count: float) -> str:
+    """Return bytes in a larger unit.
+
+    >>> format_size(3 * 2**30), format_size(2**28)
     ('3.00 GiB', '256 MiB')
     """
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def percent(part: float) -> str:
-    return f"{100 * part:+.2f} %"
+def format_percent(fraction: float) -> str:
+    """Return a difference in percent.
 
-
-def times(ratio: float) -> str:
+    >>> format_percent(0.1)
+    '+10.00 %'
     """
-    >>> times(0.5), times(12.3), times(4321.0)
+    return f"{100 * fraction:+.2f} %"
+
+
+def format_ratio(ratio: float) -> str:
+    """Return two digits or more.
+
+    >>> format_ratio(0.5), format_ratio(12.3), format_ratio(4321.0)
     ('0.50', '12', '4,321')
     """
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2f}"

@@ -1,4 +1,8 @@
-"""Whether a model that was cut still computes what it computed: outputs, what crosses, and the gradients of a split step."""
+"""Check that a model that was cut still computes the same.
+
+Outputs, the tensors that cross the cut, and the gradients of a split step are compared with those
+of the unsplit model.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -21,17 +27,23 @@ from airsplit.models.example_inputs import make_example_inputs
 from airsplit.models.splits import find_splits
 from zoo.specimen import Case
 
-TOLERANCE = 1e-4  # of the largest element of a gradient
+# Largest difference, relative to the largest element of a tensor.
+TOLERANCE = 1e-4
+# Entries of an output that only serve to generate the next token.
 CACHES = ("past_key_values", "cache_params")
 
 
 class Wrong(Exception):
-    """What was found is not what the contract says."""
+    """A result that contradicts the contract of a cut or of a profile."""
 
 
 @dataclass
 class Findings:
-    """The largest differences over all cuts that were tried, relative to the largest element, and what went wrong."""
+    """The largest differences over all cuts, relative to the largest element, and all problems.
+
+    Attributes:
+        splits: Names of the splits that were tried.
+    """
 
     splits: list[str] = field(default_factory=list)
     outputs: float = 0.0
@@ -40,8 +52,8 @@ class Findings:
     tracebacks: list[str] = field(default_factory=list)
 
     @contextmanager
-    def attempt(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong inside is written down, and the rest goes on."""
+    def record_problems(self, what: str) -> Iterator[None]:
+        """Record any error, and go on behind the context."""
         try:
             yield
         except Exception as error:
@@ -52,15 +64,27 @@ class Findings:
 
 
 def sample_splits(profile: air.Profile, count: int) -> list[int]:
-    """First, last, and others: half spread over those that send less than all before them, half over all.  From 0.
+    """Return first, last and other splits, counted from 0.
 
-    >>> work, sent = np.ones(9, dtype=np.int64), np.array([9, 8, 8, 9, 7, 9, 5, 6, 6])
-    >>> sample_splits(air.Profile(names=[*"abcdefghi"], layer_macs=work, matmul_macs=work, activation_elements=sent, parameters=work), 5)
+    Half of the others are spread over those that send less than all before them, half over all.
+
+    >>> work = np.ones(9, dtype=np.int64)
+    >>> profile = air.Profile(
+    ...     names=[*"abcdefghi"],
+    ...     layer_macs=work,
+    ...     matmul_macs=work,
+    ...     activation_elements=np.array([9, 8, 8, 9, 7, 9, 5, 6, 6]),
+    ...     parameters=work,
+    ... )
+    >>> sample_splits(profile, 5)
     [0, 3, 4, 5, 8]
     """
-    sent, last = profile.activation_elements, len(profile) - 1
-    better = np.flatnonzero(sent[1:] < np.minimum.accumulate(sent)[:-1]) + 1
-    useful = better[better < last] if np.any(better < last) else np.arange(last + 1)
+    sent = profile.activation_elements
+    last = len(profile) - 1
+    useful = np.flatnonzero(sent[1:] < np.minimum.accumulate(sent)[:-1]) + 1
+    useful = useful[useful < last]
+    if not len(useful):
+        useful = np.arange(last + 1)
     inner = max(count - 2, 0)
     chosen = {0, last, *_spread(useful, (inner + 1) // 2)}
     others = np.setdiff1d(np.arange(last + 1), list(chosen))
@@ -68,53 +92,70 @@ def sample_splits(profile: air.Profile, count: int) -> list[int]:
 
 
 def _spread(values: Ints, count: int) -> Ints:
-    """
+    """Return some values at equal distances, without the ends.
+
     >>> _spread(np.arange(10), 3)
     array([2, 4, 7])
     """
-    between = np.linspace(0, len(values) - 1, max(count, 0) + 2)[1:-1]
-    return values[np.unique(between.round().astype(int))] if len(values) else values
+    if not len(values):
+        return values
+    positions = np.linspace(0, len(values) - 1, max(count, 0) + 2)[1:-1]
+    return values[np.unique(positions.round().astype(int))]
 
 
 def check_cuts(case: Case, profile: air.Profile, count: int) -> Findings:
-    """Cut the model, as it was built, at some of its splits and compare with the whole, in evaluation and in training."""
-    findings, cuts = Findings(), {}
-    settle(case)
-    # what air.cut does, but the model is looked at once
-    found = find_splits(
+    """Cut a model at some of its splits, and compare with the whole in both modes."""
+    findings = Findings()
+    set_batch_statistics(case)
+
+    # As air.cut does, but the model is traced only once.
+    splits = find_splits(
         case.model,
         make_example_inputs(case.model, case.sample.get("input_shape"), case.sample.get("inputs")),
     )
+    cuts: dict[int, tuple[nn.Module, nn.Module]] = {}
     for at in sample_splits(profile, count):
         findings.splits.append(profile.names[at])
-        with findings.attempt(f"cut at {profile.names[at]!r}"):
-            cuts[at] = cut_in_halves(found, at + 1)
-    wholes: dict[str, Whole] = {}
-    for mode in ("eval", "train"):
-        whole = wholes[mode] = Whole(case, mode)
-        for at, (front, back) in cuts.items():
-            front.train(mode == "train")
-            back.train(mode == "train")
-            # a profile is of evaluation mode: a model that returns other things in training sends other things there
-            elements = (
-                int(profile.activation_elements[at])
-                if whole.kinds == wholes["eval"].kinds
-                else None
-            )
-            if mode == "eval":
-                with findings.attempt(f"outputs: {mode}, {profile.names[at]!r}"):
-                    findings.outputs = max(
-                        findings.outputs, whole.compare_outputs(front, back, elements)
-                    )
-            with findings.attempt(f"gradients: {mode}, {profile.names[at]!r}"):
-                findings.gradients[mode] = max(
-                    findings.gradients[mode], whole.compare_step(front, back, elements)
-                )
+        with findings.record_problems(f"cut at {profile.names[at]!r}"):
+            cuts[at] = cut_in_halves(splits, at + 1)
+
+    evaluated = Whole(case, "eval")
+    compare_cuts(evaluated, evaluated, cuts, profile, findings)
+    compare_cuts(Whole(case, "train"), evaluated, cuts, profile, findings)
     return findings
 
 
-def settle(case: Case) -> None:
-    """Give batch normalization the statistics of the batch: with those of a new model, evaluation drives deep ones to 1e-15 or 1e7."""
+def compare_cuts(
+    whole: Whole,
+    evaluated: Whole,
+    cuts: dict[int, tuple[nn.Module, nn.Module]],
+    profile: air.Profile,
+    findings: Findings,
+) -> None:
+    """Compare all cuts with the whole model in one mode."""
+    mode = whole.mode
+    for at, (front, back) in cuts.items():
+        front.train(mode == "train")
+        back.train(mode == "train")
+        # A profile is of evaluation mode. A model that returns other things in training sends
+        # other things, too.
+        elements = None
+        if whole.kinds == evaluated.kinds:
+            elements = int(profile.activation_elements[at])
+        if mode == "eval":
+            with findings.record_problems(f"outputs: {mode}, {profile.names[at]!r}"):
+                difference = whole.compare_outputs(front, back, elements)
+                findings.outputs = max(findings.outputs, difference)
+        with findings.record_problems(f"gradients: {mode}, {profile.names[at]!r}"):
+            difference = whole.compare_step(front, back, elements)
+            findings.gradients[mode] = max(findings.gradients[mode], difference)
+
+
+def set_batch_statistics(case: Case) -> None:
+    """Give batch normalization the statistics of the batch.
+
+    With those of a new model, evaluation drives the activations of deep ones to 1e-15 or 1e7.
+    """
     norms = [module for module in case.model.modules() if isinstance(module, _BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -127,25 +168,34 @@ def settle(case: Case) -> None:
 
 
 class Whole:
-    """The unsplit model in one mode, with its outputs and the gradients and buffers of one training step."""
+    """The unsplit model in one mode, with the results of one training step.
+
+    Attributes:
+        kind: Type of the output.
+        kinds: Types of its entries, if it is a mapping.
+        tensors: Floating-point tensors of the output.
+        before: Buffers before the step.
+        after: Buffers after the step.
+    """
 
     def __init__(self, case: Case, mode: str) -> None:
-        self.mode, self.batch = mode, case.batch
+        self.mode = mode
+        self.batch = case.batch
         self.model = case.model.train(mode == "train")
         self.before = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        self._start()
+        self._reset()
         output = self.model(*self.batch)
-        self.kind, self.tensors = type(output), [t.detach().clone() for t in floats(output)]
-        self.kinds = (
-            {key: type(value) for key, value in output.items()}
-            if isinstance(output, Mapping)
-            else self.kind
-        )
-        loss(output).backward()
+        self.kind = type(output)
+        self.kinds: Any = self.kind
+        if isinstance(output, Mapping):
+            self.kinds = {key: type(value) for key, value in output.items()}
+        self.tensors = [tensor.detach().clone() for tensor in float_tensors(output)]
+        make_loss(output).backward()
         self.gradients = {name: p.grad for name, p in self.model.named_parameters()}
         self.after = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
+        """Restore buffers, gradients and seed, so that all steps begin alike."""
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(self.before[name])
@@ -153,65 +203,77 @@ class Whole:
         torch.manual_seed(7)
 
     def compare_outputs(self, front: nn.Module, back: nn.Module, elements: int | None) -> float:
-        """back(front(x)) is the model's output, what crosses is what the profile says, and no parameter is on both sides."""
-        self._start()
-        with torch.no_grad():
-            sent = self._send(front, elements)
-            output = back(*sent)
-        both = {id(p) for p in front.parameters()} & {id(p) for p in back.parameters()}
-        if both:
-            names = [name for name, p in self.model.named_parameters() if id(p) in both]
-            raise Wrong(f"parameters on both sides: {', '.join(names[:3])}")
-        return self._output_difference(output)
+        """Return how far back(front(x)) is from the model's output.
 
-    def _send(self, front: nn.Module, elements: int | None) -> tuple[Tensor, ...]:
+        Raises:
+            Wrong: It is too far, the profile does not say what crosses, or a parameter is on both
+                sides.
+        """
+        self._reset()
+        with torch.no_grad():
+            output = back(*self._run_front(front, elements))
+        shared = {id(p) for p in front.parameters()} & {id(p) for p in back.parameters()}
+        if shared:
+            names = [name for name, p in self.model.named_parameters() if id(p) in shared]
+            raise Wrong(f"parameters on both sides: {', '.join(names[:3])}")
+        return self._compare_output(output)
+
+    def _run_front(self, front: nn.Module, elements: int | None) -> tuple[Tensor, ...]:
         sent = front(*self.batch)
         if not isinstance(sent, tuple):
             raise Wrong(f"front returns a {type(sent).__name__}, not a tuple")
-        crossing = sum(tensor.numel() for tensor in sent)
-        if elements is not None and crossing != len(self.batch[0]) * elements:
+        count = sum(tensor.numel() for tensor in sent)
+        samples = len(self.batch[0])
+        if elements is not None and count != samples * elements:
             raise Wrong(
-                f"{crossing} elements cross for {len(self.batch[0])} samples, the profile says {elements} per sample"
+                f"{count} elements cross for {samples} samples, "
+                f"the profile says {elements} per sample"
             )
         return sent
 
-    def _output_difference(self, output: Any) -> float:
-        tensors = floats(output)
+    def _compare_output(self, output: Any) -> float:
         if type(output) is not self.kind:
             raise Wrong(
                 f"the output is a {type(output).__name__}, the model's a {self.kind.__name__}"
             )
-        if [t.shape for t in tensors] != [t.shape for t in self.tensors]:
-            raise Wrong(
-                f"the output has shapes {[tuple(t.shape) for t in tensors]}, the model's {[tuple(t.shape) for t in self.tensors]}"
-            )
-        worst = max(
-            difference(t, expected) for t, expected in zip(tensors, self.tensors, strict=True)
-        )
+        tensors = float_tensors(output)
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        expected_shapes = [tuple(tensor.shape) for tensor in self.tensors]
+        if shapes != expected_shapes:
+            raise Wrong(f"the output has shapes {shapes}, the model's {expected_shapes}")
+        worst = max(map(compare_tensors, tensors, self.tensors))
+        # Written so that not-a-number fails.
         if not worst <= TOLERANCE:
             raise Wrong(f"outputs differ by {worst:.1e}")
         return worst
 
     def compare_step(self, front: nn.Module, back: nn.Module, elements: int | None) -> float:
-        """One training step over the cut leaves the same outputs, gradients and buffers as one over the whole."""
-        self._start()
-        sent = self._send(front, elements)
+        """Return how far the gradients of a step over the cut are from those of the whole.
+
+        Raises:
+            Wrong: They are too far, or outputs or buffers differ.
+        """
+        self._reset()
+        sent = self._run_front(front, elements)
         received = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in sent)
         output = back(*received)
-        loss(output).backward()
+        make_loss(output).backward()
         pairs = [
-            (t, r.grad)
-            for t, r in zip(sent, received, strict=True)
-            if t.requires_grad and r.grad is not None
+            (tensor, leaf.grad)
+            for tensor, leaf in zip(sent, received, strict=True)
+            if tensor.requires_grad and leaf.grad is not None
         ]
-        if pairs:  # in front of all parameters nothing comes back
-            torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
-        self._output_difference(output)
+        # In front of all parameters, nothing needs a gradient.
+        if pairs:
+            tensors, gradients = zip(*pairs, strict=True)
+            torch.autograd.backward(tensors, gradients)
+
+        self._compare_output(output)
         worst, name = max(self._gradient_differences())
         if not worst <= TOLERANCE:
             raise Wrong(f"the gradient of {name} differs by {worst:.1e}")
         for name, buffer in self.model.named_buffers():
-            if difference(buffer, self.after[name]) > TOLERANCE:
+            if compare_tensors(buffer, self.after[name]) > TOLERANCE:
                 raise Wrong(f"buffer {name} is not what the whole model leaves")
         return worst
 
@@ -220,12 +282,14 @@ class Whole:
             expected = self.gradients[name]
             if p.grad is None and expected is None:
                 continue
+            # No gradient and a gradient of zeros are the same.
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
             expected = torch.zeros_like(p) if expected is None else expected
-            yield difference(torch.zeros_like(p) if p.grad is None else p.grad, expected), name
+            yield compare_tensors(gradient, expected), name
 
 
-def floats(output: Any) -> list[Tensor]:
-    """The floating-point tensors of an output, without the keys and values that a decoder keeps for the next token."""
+def float_tensors(output: Any) -> list[Tensor]:
+    """Return the floating-point tensors of an output, without a decoder's cache."""
     if isinstance(output, Mapping):
         output = [value for key, value in output.items() if key not in CACHES]
     return [
@@ -235,21 +299,26 @@ def floats(output: Any) -> list[Tensor]:
     ]
 
 
-def loss(output: Any) -> Tensor:
-    """A fixed random weight for every number of the output."""
-    numbers = torch.Generator().manual_seed(3)
-    return sum((t * torch.randn(t.shape, generator=numbers)).sum() for t in floats(output))
+def make_loss(output: Any) -> Tensor:
+    """Return a loss with a fixed random weight for every number of the output."""
+    rng = torch.Generator().manual_seed(3)
+    terms = [(t * torch.randn(t.shape, generator=rng)).sum() for t in float_tensors(output)]
+    return reduce(add, terms)
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
-    """The largest difference relative to the largest element; not a number where either is not finite.
+def compare_tensors(tensor: Tensor, expected: Tensor) -> float:
+    """Return the largest difference, relative to the largest element.
 
-    >>> difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])), difference(torch.zeros(2), torch.zeros(2))
-    (0.5, 0.0)
+    It is not a number if either is not finite.
+
+    >>> compare_tensors(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
+    0.5
+    >>> compare_tensors(torch.zeros(2), torch.zeros(2))
+    0.0
     """
-    if expected.numel() == 0 or torch.equal(found, expected):
+    if expected.numel() == 0 or torch.equal(tensor, expected):
         return 0.0
     if not expected.is_floating_point():
         return float("inf")
-    found, expected = found.detach(), expected.detach()
-    return float((found - expected).abs().max()) / max(float(expected.abs().max()), 1e-30)
+    difference = (tensor.detach() - expected.detach()).abs().max()
+    return float(difference) / max(float(expected.detach().abs().max()), 1e-30)

@@ -1,4 +1,7 @@
-"""Hugging Face architectures, small and with random weights: text, images and sound, encoders and decoders."""
+"""Hugging Face architectures, small and with random weights.
+
+Text, images and sound, encoders and decoders.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ BART = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-# what drops layers or masks time steps decides it with random numbers of its own: off
+# Dropping layers and masking time steps are off: they draw from generators of their own.
 WAV2VEC2 = {
     **WIDTH,
     "intermediate_size": 128,
@@ -81,24 +84,28 @@ MOBILEVIT = {
 
 
 def tokens() -> Tensor:
-    """Two sentences, the second padded with zeros."""
-    drawn = torch.randint(5, 100, (2, 16), generator=torch.Generator().manual_seed(1))
-    drawn[1, 12:] = 0
-    return drawn
+    """Return two sentences, the second padded with zeros."""
+    sentences = torch.randint(5, 100, (2, 16), generator=torch.Generator().manual_seed(1))
+    sentences[1, 12:] = 0
+    return sentences
 
 
 def images() -> Tensor:
+    """Return two images of 64 x 64."""
     return torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 
 def spectrum() -> Tensor:
+    """Return two spectrograms."""
     return torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(1))
 
 
 def sound() -> Tensor:
+    """Return two sounds of 1,600 samples."""
     return torch.randn(2, 1600, generator=torch.Generator().manual_seed(1))
 
 
+# Model, configuration, its settings and the input.
 ENCODERS: list[tuple[str, str, dict[str, Any], Callable[[], Tensor]]] = [
     ("AlbertModel", "AlbertConfig", {**TEXT, "embedding_size": 32}, tokens),
     ("BeitForImageClassification", "BeitConfig", IMAGE, images),
@@ -148,6 +155,7 @@ ENCODERS: list[tuple[str, str, dict[str, Any], Callable[[], Tensor]]] = [
     ),
     ("XLMRobertaForSequenceClassification", "XLMRobertaConfig", TEXT, tokens),
 ]
+# All of them take tokens.
 DECODERS: list[tuple[str, str, dict[str, Any]]] = [
     ("BartModel", "BartConfig", BART),
     (
@@ -185,7 +193,7 @@ DECODERS: list[tuple[str, str, dict[str, Any]]] = [
     ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
     ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 16}),
 ]
-# the first and the last layer of these share their weights unless told otherwise, which leaves nothing to cut
+# By default, the first and the last layer of these share their weights, so there is nothing to cut.
 TIED = (
     "BloomForCausalLM",
     "FalconForCausalLM",
@@ -194,59 +202,54 @@ TIED = (
     "MambaForCausalLM",
     "OPTForCausalLM",
 )
-# known: the meta device of torch has the experts' grouped product for bfloat16 only
+# Known: torch's meta device has the grouped product of the experts for bfloat16 only.
 REFUSED = ("MixtralForCausalLM", "MixtralForCausalLM, use_cache=False")
 
 
-def architectures() -> list[Specimen]:
-    """All of them, by name; those with a cache as they come and without it, Llama also without fused attention."""
+def list_architectures() -> list[Specimen]:
+    """Return all architectures, by name.
+
+    Those with a cache are there with it and without it, Llama also without fused attention.
+    """
     specimens = [
-        _specimen(model, model, config, settings, sample)
-        for model, config, settings, sample in ENCODERS
+        _make_specimen(model, model, config, settings, make_input)
+        for model, config, settings, make_input in ENCODERS
     ]
     for model, config, settings in DECODERS:
-        specimens.append(_specimen(model, model, config, settings, tokens))
-        specimens.append(
-            _specimen(
-                f"{model}, use_cache=False", model, config, {**settings, "use_cache": False}, tokens
-            )
-        )
-    for model, config, settings in DECODERS:
+        variants: dict[str, dict[str, Any]] = {"": {}, ", use_cache=False": {"use_cache": False}}
         if model in TIED:
-            untied = {**settings, "tie_word_embeddings": False}
+            variants[", tie_word_embeddings=False"] = {"tie_word_embeddings": False}
+        for suffix, changes in variants.items():
             specimens.append(
-                _specimen(f"{model}, tie_word_embeddings=False", model, config, untied, tokens)
+                _make_specimen(model + suffix, model, config, settings | changes, tokens)
             )
-    eager = {**GROUPED, "attn_implementation": "eager"}
-    specimens.append(
-        _specimen(
-            "LlamaForCausalLM, eager attention", "LlamaForCausalLM", "LlamaConfig", eager, tokens
-        )
-    )
+    eager = GROUPED | {"attn_implementation": "eager"}
+    name = "LlamaForCausalLM, eager attention"
+    specimens.append(_make_specimen(name, "LlamaForCausalLM", "LlamaConfig", eager, tokens))
     return sorted(specimens, key=lambda specimen: specimen.name)
 
 
-def _specimen(
-    name: str, model: str, config: str, settings: dict[str, Any], sample: Callable[[], Tensor]
+def _make_specimen(
+    name: str, model: str, config: str, settings: dict[str, Any], make_input: Callable[[], Tensor]
 ) -> Specimen:
     def build() -> Case:
         transformers = _import_transformers()
-        home = (
-            import_module("transformers.models.whisper.modeling_whisper")
-            if model == "WhisperEncoder"
-            else transformers
-        )
+        module = transformers
+        if model == "WhisperEncoder":
+            # The only one that is not exported.
+            module = import_module("transformers.models.whisper.modeling_whisper")
         torch.manual_seed(0)
-        built = getattr(home, model)(getattr(transformers, config)(**settings))
-        return Case(
-            built, {"inputs": torch.zeros_like(sample())}, (sample(),)
-        )  # other values: none may be kept from the sample
+        network = getattr(module, model)(getattr(transformers, config)(**settings))
+        batch = make_input()
+        # The sample has other values than the batch, so that a constant kept from it would show.
+        return Case(network, {"inputs": torch.zeros_like(batch)}, (batch,))
 
     return Specimen(name, "Hugging Face", whole=build, small=build)
 
 
 def _import_transformers() -> Any:
-    import_torchvision()  # transformers looks for it too
+    # It imports torchvision, too.
+    import_torchvision()
     transformers = import_module("transformers")
     transformers.utils.logging.set_verbosity_error()
     return transformers

@@ -1,4 +1,6 @@
-"""Profile and cut networks that others wrote: every classifier of torchvision, and Hugging Face architectures.
+"""Profile and cut networks that others wrote.
+
+They are every classifier of torchvision, and Hugging Face architectures.
 
 PYTHONPATH=benchmarks python -m zoo.run                                  print
 PYTHONPATH=benchmarks python -m zoo.run --out benchmarks/results/zoo.md  also write
@@ -26,29 +28,38 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import airsplit as air
 from machine import describe_machine
-from zoo.cutting import TOLERANCE, Findings, Wrong, check_cuts
-from zoo.hugging_face import REFUSED, architectures
-from zoo.specimen import Case, Specimen
-from zoo.table import Row, table
-from zoo.torchvision_models import auxiliary_parameters, classifiers
+from zoo.cutting import TOLERANCE, Wrong, check_cuts
+from zoo.hugging_face import REFUSED, list_architectures
+from zoo.specimen import Case, Published, Specimen
+from zoo.table import Row, tabulate
+from zoo.torchvision_models import count_auxiliary_parameters, list_classifiers
 
-CUTS, QUICK_CUTS = 5, 3
+# Cuts of each model.
+CUTS = 5
+QUICK_CUTS = 3
+# So many Hugging Face architectures must be cut.
 ARCHITECTURES = 10
 
 
 def examine(name: str, cuts: int) -> Row:
-    """One model: its profile against what is known of it, then its cuts."""
-    specimen = everything()[name]
-    row = Row(specimen.name, specimen.family, findings=Findings())
-    with row.findings.attempt("profile"):
-        compare_profile(specimen, row)
+    """Check one model: its profile against what is known of it, then its cuts."""
+    specimen = list_specimens()[name]
+    row = Row(specimen.name, specimen.family)
+    with row.findings.record_problems("profile"):
+        check_profile(specimen, row)
+    # Models without a profile are not cut.
     if row.splits:
-        with row.findings.attempt("cuts"):
-            compare_cuts(specimen, row, cuts)
+        with row.findings.record_problems("cuts"):
+            case = specimen.small()
+            findings = check_cuts(case, air.profile(case.model, **case.sample), cuts)
+            findings.problems[:0] = row.findings.problems
+            findings.tracebacks[:0] = row.findings.tracebacks
+            row.findings = findings
     return row
 
 
-def compare_profile(specimen: Specimen, row: Row) -> None:
+def check_profile(specimen: Specimen, row: Row) -> None:
+    """Profile a model, and compare with its published figures or with torch's counter."""
     case = specimen.whole()
     start = time.perf_counter()
     try:
@@ -57,49 +68,57 @@ def compare_profile(specimen: Specimen, row: Row) -> None:
         row.refused = str(error)
         raise
     row.seconds = f"{time.perf_counter() - start:.2f} s"
-    row.splits, row.matmul = (
-        str(len(profile)),
-        f"{profile.matmul_macs[-1] / 1e9:.{3 if specimen.published else 6}f}",
-    )
+    row.splits = str(len(profile))
+    # Published figures have three decimals; the small models need more.
+    decimals = 6 if specimen.published is None else 3
+    row.matmul = f"{profile.matmul_macs[-1] / 1e9:.{decimals}f}"
     row.parameters = f"{profile.parameters.sum():,}"
     if specimen.published is None:
         compare_counter(case, profile, row)
     else:
-        compare_published(specimen, case, profile, row)
+        compare_published(specimen.published, case, profile, row)
 
 
 def compare_counter(case: Case, profile: air.Profile, row: Row) -> None:
-    """Where nothing is published: what torch's own counter sees of one more sample, and the parameters of the model."""
+    """Compare a profile with torch's own counter, and with the parameters of the model.
+
+    Raises:
+        Wrong: They differ.
+    """
+    # What more samples add: some models also compute things that do not depend on the samples.
     doubled = tuple(torch.cat([tensor, tensor]) for tensor in case.batch)
-    counted = (matmul_macs(case.model, doubled) - matmul_macs(case.model, case.batch)) // len(
-        case.batch[0]
-    )
+    added = count_matmul_macs(case.model, doubled) - count_matmul_macs(case.model, case.batch)
+    counted = added // len(case.batch[0])
     row.published = f"{counted / 1e9:.6f} (counted)"
     if counted != profile.matmul_macs[-1]:
         raise Wrong(
             f"{profile.matmul_macs[-1]} multiply-adds in matrix products, torch counts {counted}"
         )
-    held = sum(p.numel() for p in case.model.parameters())
-    if held != profile.parameters.sum():
-        raise Wrong(f"{profile.parameters.sum()} parameters, the model has {held}")
+    parameters = sum(p.numel() for p in case.model.parameters())
+    if parameters != profile.parameters.sum():
+        raise Wrong(f"{profile.parameters.sum()} parameters, the model has {parameters}")
 
 
-def matmul_macs(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> int:
+def count_matmul_macs(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> int:
+    """Return the multiply-adds in matrix products that torch counts."""
     model.eval()
-    with (
-        sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):  # fused attention is not counted on CPUs
+    # On CPUs, torch does not count fused attention.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(*batch)
     model.train()
     return int(counter.get_total_flops()) // 2
 
 
-def compare_published(specimen: Specimen, case: Case, profile: air.Profile, row: Row) -> None:
-    published, counted = specimen.published, int(profile.parameters.sum())
+def compare_published(published: Published, case: Case, profile: air.Profile, row: Row) -> None:
+    """Compare a profile with published figures.
+
+    Raises:
+        Wrong: They differ, and not by auxiliary heads.
+    """
+    counted = int(profile.parameters.sum())
     row.published = f"{published.gmacs:.3f}"
     if counted != published.parameters:
-        auxiliary = auxiliary_parameters(case.model)
+        auxiliary = count_auxiliary_parameters(case.model)
         if abs(counted - published.parameters) != auxiliary:
             raise Wrong(f"{counted} parameters, published are {published.parameters}")
         row.parameters += f" (published {published.parameters:,}: auxiliary heads, {auxiliary:,})"
@@ -107,61 +126,68 @@ def compare_published(specimen: Specimen, case: Case, profile: air.Profile, row:
         raise Wrong(f"{row.matmul} GMAC in matrix products, published are {row.published}")
 
 
-def compare_cuts(specimen: Specimen, row: Row, cuts: int) -> None:
-    case = specimen.small()
-    found = check_cuts(case, air.profile(case.model, **case.sample), cuts)
-    found.problems[:0], found.tracebacks[:0] = row.findings.problems, row.findings.tracebacks
-    row.findings = found
-
-
 def heading(arguments: list[str]) -> list[str]:
+    """Return the head of the page."""
     versions = ", ".join(
         f"{name} {version(name)}" for name in ("torch", "torchvision", "transformers")
     )
-    changed = subprocess.run(
+    git = subprocess.run(
         ["git", "status", "--porcelain", "src"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    )
+    changes = " and changes since" if git.stdout.strip() else ""
     command = " ".join(["PYTHONPATH=benchmarks python -m zoo.run", *arguments])
     return [
         "# The zoo: networks that others wrote, profiled and cut",
         "",
-        f"`{command}` wrote this.  {describe_machine()}{' and changes since' if changed else ''}; {versions}.",
+        f"`{command}` wrote this. {describe_machine()}{changes}; {versions}.",
         "",
-        "Profiles: torchvision at its published image size, against its published figures (within 1 % or half a unit of the last digit);",
-        "Hugging Face with small random configurations, against a run of torch's counter over the whole model.",
-        "Cuts: two samples on the CPU, 64 × 64 images where the network allows; outputs in evaluation, and a training step over the cut",
-        "against one over the whole, in evaluation and in training mode with the same seed.  Differences are the largest over the cuts,",
-        f"relative to the largest element of each tensor; allowed is {TOLERANCE:g}.  Where Airsplit refuses a model, its message is shown.",
-        "A model with one split can only be cut behind its last layer, mostly because its first and last layer share their weights:",
+        "Profiles: torchvision at its published image size, against its published figures (within "
+        "1 % or half a unit of the last digit);",
+        "Hugging Face with small random configurations, against a run of torch's counter over the "
+        "whole model.",
+        "Cuts: two samples on the CPU, 64 × 64 images where the network allows; outputs in "
+        "evaluation, and a training step over the cut",
+        "against one over the whole, in evaluation and in training mode with the same seed. "
+        "Differences are the largest over the cuts,",
+        f"relative to the largest element of each tensor; allowed is {TOLERANCE:g}. Where Airsplit "
+        "refuses a model, its message is shown.",
+        "A model with one split can only be cut behind its last layer, mostly because its first "
+        "and last layer share their weights:",
         "such rows show that it is profiled, not that it is cut.",
         "",
     ]
 
 
 @cache
-def everything() -> dict[str, Specimen]:
-    return {specimen.name: specimen for specimen in classifiers() + architectures()}
+def list_specimens() -> dict[str, Specimen]:
+    """Return the whole zoo, by name."""
+    return {specimen.name: specimen for specimen in list_classifiers() + list_architectures()}
 
 
-def chosen(only: list[str] | None) -> list[str]:
-    unknown = set(only or ()) - everything().keys()
+def select_names(only: list[str] | None) -> list[str]:
+    """Return the models to examine, in the zoo's order."""
+    unknown = set(only or ()) - list_specimens().keys()
     if unknown:
         sys.exit(f"Not in the zoo: {', '.join(sorted(unknown))}")
-    return [name for name in everything() if only is None or name in only]
+    return [name for name in list_specimens() if only is None or name in only]
 
 
 def examine_all(names: list[str], cuts: int, jobs: int) -> Iterator[Row]:
-    """Rows in the order of the names, from several processes of one thread each: recording a model is Python's work."""
+    """Yield rows in the order of the names.
+
+    Tracing a model is Python's work, so there are several processes of one thread each.
+    """
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as workers:
         yield from workers.map(examine, names, repeat(cuts))
 
 
-def report(rows: Iterable[Row], total: int, tracebacks: Path | None) -> list[Row]:
-    """Say on stderr how each one went, and keep what explains a failure."""
-    done, start = [], time.perf_counter()
+def print_progress(rows: Iterable[Row], total: int, tracebacks: Path | None) -> list[Row]:
+    """Print the verdict on each model, write tracebacks of failures, and return all rows."""
+    done: list[Row] = []
+    start = time.perf_counter()
     for row in rows:
         done.append(row)
-        verdict = "; ".join(row.problems) or "ok"
+        verdict = "; ".join(row.findings.problems) or "ok"
         print(
             f"{time.perf_counter() - start:6.1f} s  {len(done)}/{total}  {row.model}: {verdict}",
             file=sys.stderr,
@@ -169,62 +195,65 @@ def report(rows: Iterable[Row], total: int, tracebacks: Path | None) -> list[Row
         )
         if tracebacks is not None and row.findings.tracebacks:
             tracebacks.mkdir(parents=True, exist_ok=True)
-            (tracebacks / f"{row.model}.txt").write_text(
-                "\n".join(row.findings.tracebacks), encoding="utf-8"
-            )
+            text = "\n".join(row.findings.tracebacks)
+            (tracebacks / f"{row.model}.txt").write_text(text, encoding="utf-8")
     return done
 
 
-def failures(rows: list[Row]) -> list[str]:
-    """What went wrong.  A refusal is a failure too, unless it is known and the table explains it."""
+def list_failures(rows: list[Row]) -> list[str]:
+    """Return all problems; a refusal is one, too, unless it is known."""
     return [
         f"{row.model}: {problem}"
         for row in rows
         if not (row.refused and row.model in REFUSED)
-        for problem in row.problems
+        for problem in row.findings.problems
     ]
 
 
-def too_few(rows: list[Row]) -> list[str]:
-    good = {row.model.split(",")[0] for row in rows if row.family == "Hugging Face" and row.is_cut}
-    return (
-        []
-        if len(good) >= ARCHITECTURES
-        else [f"only {len(good)} Hugging Face models are cut, {ARCHITECTURES} are wanted"]
-    )
+def require_architectures(rows: list[Row]) -> list[str]:
+    """Return a failure if too few Hugging Face architectures are cut."""
+    cut = {row.model.split(",")[0] for row in rows if row.family == "Hugging Face" and row.is_cut}
+    if len(cut) >= ARCHITECTURES:
+        return []
+    return [f"only {len(cut)} Hugging Face models are cut, {ARCHITECTURES} are wanted"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Examine the zoo, print the page, and exit with 1 after a failure."""
+    parser = argparse.ArgumentParser(description="Profile and cut networks that others wrote.")
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these models")
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_CUTS} cuts of each model instead of {CUTS}"
     )
     parser.add_argument(
-        "--tracebacks", type=Path, metavar="DIR", help="a file for each model that failed"
+        "--tracebacks", type=Path, metavar="DIR", help="write a file for each model that fails"
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=len(os.sched_getaffinity(0)),
-        help="models at a time; default: one for each core",
+        help="models in parallel (default: one for each core)",
     )
     options = parser.parse_args()
-    names = chosen(options.only)
-    head = heading(sys.argv[1:])  # what is run now, whatever is edited meanwhile
-    rows = report(
+    names = select_names(options.only)
+    # Before the work: it takes minutes, in which the tree may change.
+    lines = heading(sys.argv[1:])
+    rows = print_progress(
         examine_all(names, QUICK_CUTS if options.quick else CUTS, options.jobs),
         len(names),
         options.tracebacks,
     )
-    text = "\n".join([*head, *table(rows, "torchvision"), *table(rows, "Hugging Face")])
+    lines += tabulate(rows, "torchvision") + tabulate(rows, "Hugging Face")
+    text = "\n".join(lines)
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")
-    failed = failures(rows) + ([] if options.only else too_few(rows))
-    if failed:
-        print(f"{len(failed)} failures", *failed, sep="\n", file=sys.stderr)
+    failures = list_failures(rows)
+    if options.only is None:
+        failures += require_architectures(rows)
+    if failures:
+        print(f"{len(failures)} failures", *failures, sep="\n", file=sys.stderr)
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""A network of the zoo: how it is built, what it is fed, and what others say that it costs."""
+"""A network of the zoo: how it is built, its input, and its published costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the arguments that tell Airsplit of its input, and a batch to run it on."""
+    """A model and its input.
+
+    Attributes:
+        sample: Arguments that describe the input to Airsplit.
+        batch: A batch to run the model on.
+    """
 
     model: nn.Module
     sample: dict[str, Any]
@@ -20,16 +25,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Published:
-    """What the authors of a network say that it costs, for the image size they say it for."""
+    """Costs that the authors of a network publish, for images of one size."""
 
     size: int
     gmacs: float
     parameters: int
 
     def agrees(self, matmul_macs: int) -> bool:
-        """Within 1 % or half a unit of the last digit, which is a thousandth.
+        """Return whether a count is within 1 % or half a unit of the last digit, a thousandth.
 
-        >>> Published(224, 0.04, 1_366_792).agrees(40_480_000), Published(224, 0.04, 1_366_792).agrees(41_000_000)
+        >>> published = Published(224, 0.04, 1_366_792)
+        >>> published.agrees(40_480_000), published.agrees(41_000_000)
         (True, False)
         """
         return abs(matmul_macs / 1e9 - self.gmacs) <= max(0.01 * self.gmacs, 0.0005)
@@ -37,7 +43,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Specimen:
-    """`whole` builds it at its published size, without weights if it can; `small` builds one that trains quickly."""
+    """A network of the zoo.
+
+    Attributes:
+        whole: Builds it at its published size, without weights if it can.
+        small: Builds one that trains quickly.
+    """
 
     name: str
     family: str

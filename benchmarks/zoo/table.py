@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zoo.cutting import Findings
 
@@ -21,7 +21,7 @@ COLUMNS = (
 
 @dataclass
 class Row:
-    """What became of one model; an empty cell was not reached."""
+    """The result of one model; an empty cell was not reached."""
 
     model: str
     family: str
@@ -30,25 +30,20 @@ class Row:
     published: str = ""
     parameters: str = ""
     seconds: str = ""
-    findings: Findings | None = None
+    findings: Findings = field(default_factory=Findings)
     refused: str = ""
-
-    @property
-    def problems(self) -> list[str]:
-        return self.findings.problems if self.findings else []
 
     @property
     def is_cut(self) -> bool:
         """Whether there was something to cut, and nothing went wrong."""
-        return not self.problems and not self.refused and self.splits not in ("", "1")
+        return not self.findings.problems and not self.refused and self.splits not in ("", "1")
 
     def line(self) -> str:
+        """Return the row."""
         if self.refused:
-            return (
-                f"| {self.model} | refused: {self.refused.replace('|', '/')} "
-                + "| " * (len(COLUMNS) - 2)
-                + "|"
-            )
+            message = self.refused.replace("|", "/")
+            empty = "| " * (len(COLUMNS) - 2)
+            return f"| {self.model} | refused: {message} {empty}|"
         cells = [
             self.model,
             self.splits,
@@ -56,42 +51,50 @@ class Row:
             self.published,
             self.parameters,
             self.seconds,
-            *self._checked(),
+            *self._cut_cells(),
         ]
         return f"| {' | '.join(cells)} |"
 
-    def _checked(self) -> list[str]:
-        if self.findings is None or not self.findings.splits:
+    def _cut_cells(self) -> list[str]:
+        findings = self.findings
+        if not findings.splits:
             return ["", "", ""]
-        wrong_outputs = any(p.startswith(("outputs", "cut")) for p in self.problems)
-        wrong_gradients = any(p.startswith(("gradients", "cut")) for p in self.problems)
-        eval_, train = (_shown(self.findings.gradients[mode]) for mode in ("eval", "train"))
-        return [
-            str(len(self.findings.splits)),
-            "**wrong**" if wrong_outputs else _shown(self.findings.outputs),
-            "**wrong**" if wrong_gradients else f"{eval_} / {train}",
-        ]
+
+        outputs = _format_difference(findings.outputs)
+        if any(problem.startswith(("outputs", "cut")) for problem in findings.problems):
+            outputs = "**wrong**"
+        evaluation, training = (
+            _format_difference(findings.gradients[mode]) for mode in ("eval", "train")
+        )
+        gradients = f"{evaluation} / {training}"
+        if any(problem.startswith(("gradients", "cut")) for problem in findings.problems):
+            gradients = "**wrong**"
+        return [str(len(findings.splits)), outputs, gradients]
 
 
-def _shown(difference: float) -> str:
-    """
-    >>> _shown(0.0), _shown(3.21e-7)
+def _format_difference(difference: float) -> str:
+    """Return one digit.
+
+    >>> _format_difference(0.0), _format_difference(3.21e-7)
     ('equal', '3e-07')
     """
     return f"{difference:.0e}" if difference else "equal"
 
 
-def table(rows: list[Row], family: str) -> list[str]:
-    """A heading and the rows of one family, by name."""
-    own = sorted((row for row in rows if row.family == family), key=lambda row: row.model)
-    if not own:
+def tabulate(rows: list[Row], family: str) -> list[str]:
+    """Return a heading and the rows of one family, by name."""
+    rows = sorted((row for row in rows if row.family == family), key=lambda row: row.model)
+    if not rows:
         return []
-    refused, single = sum(bool(row.refused) for row in own), sum(row.splits == "1" for row in own)
-    counts = f"{sum(row.is_cut for row in own)} of {len(own)} profiled and cut, {single} with one split only, {refused} refused"
-    heading = [
-        f"## {family}: {counts}",
+    cut = sum(row.is_cut for row in rows)
+    single = sum(row.splits == "1" for row in rows)
+    refused = sum(bool(row.refused) for row in rows)
+    return [
+        f"## {family}: {cut} of {len(rows)} profiled and cut, {single} with one split only, "
+        f"{refused} refused",
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|" + "---|" * len(COLUMNS),
+        *(row.line() for row in rows),
+        "",
     ]
-    return [*heading, *(row.line() for row in own), ""]

@@ -9,16 +9,18 @@ from torch import nn
 
 from zoo.specimen import Case, Published, Specimen
 
-# 64 x 64 is enough for all but these; the auxiliary head of Inception needs its full image
+# Smallest images in pixels; 64 for all others. Inception's auxiliary head needs the full image.
 SMALLEST = {"inception_v3": 299, "maxvit_t": 224, "vit_h_14": 56}
+SMALL = 64
 QUICK_BUILD = {"googlenet": {"init_weights": False}, "inception_v3": {"init_weights": False}}
 
 
 def import_torchvision() -> Any:
-    """torchvision next to a torch whose compiled operators it does not find: declaring the two that it asks for is enough."""
+    """Import torchvision, even if its compiled operators were built for another torch."""
     try:
         import torchvision
     except RuntimeError:
+        # It asks for these two at import; declaring them is enough for classifiers.
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -26,49 +28,54 @@ def import_torchvision() -> Any:
     return torchvision
 
 
-def classifiers() -> list[Specimen]:
-    """All classifiers, by name."""
+def list_classifiers() -> list[Specimen]:
+    """Return all classifiers, by name."""
     models = import_torchvision().models
-    return [_specimen(models, name) for name in sorted(models.list_models(module=models))]
+    return [_make_specimen(models, name) for name in sorted(models.list_models(module=models))]
 
 
-def auxiliary_parameters(model: nn.Module) -> int:
-    """Parameters of heads that only training uses: GoogLeNet's and Inception's."""
+def count_auxiliary_parameters(model: nn.Module) -> int:
+    """Return the parameters of heads that only training uses: GoogLeNet's and Inception's."""
     return sum(p.numel() for name, p in model.named_parameters() if name.lower().startswith("aux"))
 
 
-def _specimen(models: Any, name: str) -> Specimen:
-    published = _published(models.get_model_weights(name))
+def _make_specimen(models: Any, name: str) -> Specimen:
+    published = _get_published(models.get_model_weights(name))
+    size = published.size
+    small = SMALLEST.get(name, SMALL)
     return Specimen(
         name,
         "torchvision",
-        whole=lambda: _without_weights(models, name, published.size),
-        small=lambda: _case(_build(models, name, SMALLEST.get(name, 64)), SMALLEST.get(name, 64)),
+        whole=lambda: _make_case(_build_without_weights(models, name, size), size),
+        small=lambda: _make_case(_build(models, name, small), small),
         published=published,
     )
 
 
-def _published(weights: Any) -> Published:
-    """Of several weights, those for the smallest image: the size that a model is built for unless told otherwise."""
+def _get_published(weights: Any) -> Published:
+    """Return the figures for the smallest image, the size that a model is built for by default."""
     entry = min(weights, key=lambda w: w.transforms().crop_size[0])
     return Published(entry.transforms().crop_size[0], entry.meta["_ops"], entry.meta["num_params"])
 
 
-def _without_weights(models: Any, name: str, size: int) -> Case:
+def _build_without_weights(models: Any, name: str, size: int) -> nn.Module:
     try:
         with torch.device("meta"):
-            model = _build(models, name, size)
-    except NotImplementedError:  # RegNet's constructor reads numbers out of tensors
-        model = _build(models, name, size)
-    return _case(model, size)
+            return _build(models, name, size)
+    except NotImplementedError:
+        # RegNet's constructor reads numbers out of tensors.
+        return _build(models, name, size)
 
 
 def _build(models: Any, name: str, size: int) -> nn.Module:
     torch.manual_seed(0)
-    sized = {"image_size": size} if name.startswith("vit_") else {}
-    return models.get_model(name, weights=None, **sized, **QUICK_BUILD.get(name, {}))
+    options: dict[str, Any] = dict(QUICK_BUILD.get(name, {}))
+    if name.startswith("vit_"):
+        options["image_size"] = size
+    model: nn.Module = models.get_model(name, weights=None, **options)
+    return model
 
 
-def _case(model: nn.Module, size: int) -> Case:
+def _make_case(model: nn.Module, size: int) -> Case:
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1))
     return Case(model, {"input_shape": (3, size, size)}, (images,))

@@ -1,4 +1,4 @@
-"""What each peer is given to do: scripts that run in an environment of their own and print one line of JSON."""
+"""Scripts that run in the environment of a peer and print one line of JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 
-def given() -> dict[str, Any]:
-    """What the driver asks for."""
-    return dict(json.loads(os.environ["PEERS_GIVEN"]))
+def get_arguments() -> dict[str, Any]:
+    """Return the arguments that the driver has passed."""
+    return dict(json.loads(os.environ["PEERS_ARGUMENTS"]))
 
 
-def tell(**found: Any) -> None:
+def report(**values: Any) -> None:
     """Hand the result to the driver."""
-    print(json.dumps(found), flush=True)
+    print(json.dumps(values), flush=True)

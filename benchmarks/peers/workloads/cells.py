@@ -1,4 +1,4 @@
-"""A megabyte to a server and back through the cells of NVIDIA FLARE, in two processes on loopback."""
+"""A megabyte to a server and back through NVIDIA FLARE's cells, in two processes on loopback."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.utils import fobs
 
-from peers.workloads import given, tell
+from peers.workloads import get_arguments, report
 
 ADDRESS = {"channel": "bench", "topic": "echo"}
 KINDS = {"Cell": Cell, "CoreCell": CoreCell}
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
+WARM_UP_STEPS = 20
 
 
-def started(name: str, kind: str, url: str) -> Any:
+def start_cell(name: str, kind: str, url: str) -> Any:
+    """Start a cell; the server's returns what it receives."""
     fobs.register(NumpyArrayDecomposer)
     logging.disable(logging.CRITICAL)
     cell = KINDS[kind](name, url, False, {})
@@ -35,58 +37,69 @@ def started(name: str, kind: str, url: str) -> Any:
     return cell
 
 
-def asked(cell: Any, payload: Any) -> Any:
+def ask(cell: Any, payload: Any) -> Any:
+    """Send a payload to the server, and return the answer's."""
     return cell.send_request(
-        target="server", request=Message(payload=payload), timeout=PATIENCE_S, **ADDRESS
+        target="server", request=Message(payload=payload), timeout=TIMEOUT_S, **ADDRESS
     ).payload
 
 
 def connect(cell: Any) -> None:
     """Wait until the server answers."""
-    end = time.monotonic() + PATIENCE_S
-    while asked(cell, b"here?") is None:
+    end = time.monotonic() + TIMEOUT_S
+    while ask(cell, b"here?") is None:
         if time.monotonic() > end:
             raise TimeoutError("the server does not answer")
         time.sleep(0.2)
 
 
-def seconds_of(cell: Any, payload: Any, steps: int) -> float:
-    """The median of some steps, after some that are not counted."""
+def measure_step_s(cell: Any, payload: Any, steps: int) -> float:
+    """Return the median time of a round trip."""
     times = []
-    for _ in range(steps + 20):
+    for _ in range(WARM_UP_STEPS + steps):
         start = time.perf_counter()
-        answer = asked(cell, payload)
+        answer = ask(cell, payload)
         times.append(time.perf_counter() - start)
         assert answer is not None
         assert len(answer) == len(payload)
-    return statistics.median(times[20:])
+    return statistics.median(times[WARM_UP_STEPS:])
+
+
+def serve(kind: str, url: str) -> None:
+    """Answer until the parent closes the pipe."""
+    # Without a name, the cell might be collected.
+    cell = start_cell("server", kind, url)
+    sys.stdin.read()
+    del cell
+    os._exit(0)
 
 
 def main() -> None:
+    """Measure arrays and bytes."""
     if len(sys.argv) > 1:
-        kept = started("server", *sys.argv[1:])
-        sys.stdin.read()
-        del kept
-        os._exit(0)
-    job = given()
+        serve(*sys.argv[1:])
+    arguments = get_arguments()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    url = f"{job['driver']}://localhost:{port}"
+    url = f"{arguments['driver']}://localhost:{port}"
+    kind = arguments["kind"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "peers.workloads.cells", job["kind"], url], stdin=subprocess.PIPE
+        [sys.executable, "-m", "peers.workloads.cells", kind, url], stdin=subprocess.PIPE
     )
     try:
-        cell = started("client", job["kind"], url)
+        cell = start_cell("client", kind, url)
         connect(cell)
-        numbers = np.random.default_rng(0).standard_normal(job["bytes"] // 4, dtype=np.float32)
-        tell(
-            array_s=seconds_of(cell, numbers, job["steps"]),
-            bytes_s=seconds_of(cell, bytes(job["bytes"]), job["steps"]),
+        size = arguments["bytes"]
+        array = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
+        report(
+            array_s=measure_step_s(cell, array, arguments["steps"]),
+            bytes_s=measure_step_s(cell, bytes(size), arguments["steps"]),
         )
     finally:
         server.kill()
-    os._exit(0)  # its threads would go on
+    # FLARE's threads would keep the process alive.
+    os._exit(0)
 
 
 if __name__ == "__main__":

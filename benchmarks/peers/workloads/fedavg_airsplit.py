@@ -9,45 +9,43 @@ from torch import Tensor
 from airsplit.scenario.scenario import Scenario
 from airsplit.training.coordinator import Training
 from airsplit.training.ranks import joined, ranks_of
-from peers.workloads import given, tell
-from peers.workloads.job import SHAPES, Laps, outcome
+from peers.workloads import get_arguments, report
+from peers.workloads.job import SHAPES, Rounds, evaluate
 
 
-def scenario() -> Scenario:
-    asked, here = given(), "peers.workloads.job"
+def make_scenario() -> Scenario:
+    """Return the job as a scenario."""
+    arguments = get_arguments()
     changes = {
-        "model.name": f"{here}:model",
-        "model.input_shape": list(SHAPES[asked["model"]]),
-        "fleet.devices": asked["clients"],
-    }
-    changes |= {
+        "model.name": "peers.workloads.job:make_model",
+        "model.input_shape": list(SHAPES[arguments["model"]]),
+        "fleet.devices": arguments["clients"],
         "training.algorithm": "fedavg",
-        "training.dataset": f"{here}:dealt",
+        "training.dataset": "peers.workloads.job:partition",
         "training.partition": "given",
-    }
-    changes |= {
-        "training.batch_size": asked["batch"],
-        "training.iterations_per_round": asked["steps"],
-    }
-    changes |= {
-        "training.learning_rate": asked["rate"],
+        "training.batch_size": arguments["batch"],
+        "training.iterations_per_round": arguments["steps"],
+        "training.learning_rate": arguments["rate"],
         "training.rounds": 10**6,
         "training.evaluate_every": 10**6,
     }
     return Scenario.from_toml('[model]\nname = "alexnet"\n').replace(**changes)
 
 
-def weights_of(training: Training) -> dict[str, Tensor]:
+def get_weights(training: Training) -> dict[str, Tensor]:
+    """Return the global model."""
     return {name.removeprefix("model:"): tensor for name, tensor in training.state.common.items()}
 
 
 def main() -> None:
+    """Train, alone or as one of torchrun's ranks."""
     with joined(ranks_of()) as ranks:
-        training, laps = Training(scenario(), ranks=ranks), Laps()
-        for _ in islice(training.rounds(), given()["rounds"]):
-            laps.round(lambda: weights_of(training))
+        training = Training(make_scenario(), ranks=ranks)
+        rounds = Rounds()
+        for _ in islice(training.rounds(), get_arguments()["rounds"]):
+            rounds.add(lambda: get_weights(training))
         if ranks.is_first:
-            tell(**laps.told(), **outcome(weights_of(training)))
+            report(**rounds.summarize(), **evaluate(get_weights(training)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client of Flower; in a module of its own, which Ray's processes import."""
+"""A client of Flower, in a module that Ray's processes can import."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from peers.workloads import given
-from peers.workloads.job import in_order, model
+from peers.workloads import get_arguments
+from peers.workloads.job import make_model, round_batch
 
 clients = ClientApp()
 
 
 @cache
-def own_model() -> nn.Module:
-    """One for each process of Ray, with the one core that it has."""
+def get_model() -> nn.Module:
+    """Return the model of this process, which Ray gives one core."""
     torch.set_num_threads(1)
-    return model()
+    return make_model()
 
 
 @clients.train()
 def train(message: Message, context: Context) -> Message:
-    asked, net = given(), own_model()
-    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = torch.optim.SGD(net.parameters(), lr=asked["rate"])
-    inputs, labels = in_order(
-        int(context.node_config["partition-id"]), int(message.content["config"]["server-round"])
-    )
-    for some, theirs in zip(
-        inputs.split(asked["batch"]), labels.split(asked["batch"]), strict=True
-    ):
+    """Train one client for a round."""
+    arguments = get_arguments()
+    model = get_model()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=arguments["rate"])
+    client = int(context.node_config["partition-id"])
+    inputs, labels = round_batch(client, int(message.content["config"]["server-round"]))
+    size = arguments["batch"]
+    for batch, batch_labels in zip(inputs.split(size), labels.split(size), strict=True):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(some), theirs).backward()
+        nn.functional.cross_entropy(model(batch), batch_labels).backward()
         optimizer.step()
     content = {
-        "arrays": ArrayRecord(net.state_dict()),
+        "arrays": ArrayRecord(model.state_dict()),
         "metrics": MetricRecord({"num-examples": len(labels)}),
     }
     return Message(content=RecordDict(content), reply_to=message)

@@ -1,4 +1,4 @@
-"""The one FedAvg job that all simulators are given: the same weights, data, order of batches and rate."""
+"""The FedAvg job of all simulators: the same weights, data, order of batches and rate."""
 
 from __future__ import annotations
 
@@ -14,89 +14,102 @@ from torch import Tensor, nn
 
 import nets
 from airsplit.data.batches import Batches
-from peers.workloads import given
+from peers.workloads import get_arguments
 
 CLASSES = 10
-COMPARED = 2
-"""Weights are compared after so many rounds: later, rounding has grown in some models, and says nothing about the job."""
+# Weights are compared after this round. Later, rounding has grown in some models, and a difference
+# says nothing about the job.
+COMPARED_ROUND = 2
 SHAPES = {"small_cnn": (1, 28, 28), "mlp": (784,)}
 
 
-def model() -> nn.Module:
-    """With the same weights wherever it is made."""
+def make_model() -> nn.Module:
+    """Return the model, with the same weights in every process."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made: nn.Module = getattr(nets, given()["model"])()
-    return made
+        model: nn.Module = getattr(nets, get_arguments()["model"])()
+    return model
 
 
 @cache
-def samples() -> tuple[Tensor, Tensor]:
-    """All clients' data, one client after the other: ten patterns under noise, which can be learned."""
-    asked = given()
-    shape, count = SHAPES[asked["model"]], asked["clients"] * asked["samples"]
+def make_samples() -> tuple[Tensor, Tensor]:
+    """Return all clients' data, one client after the other.
+
+    It is ten patterns under noise, which can be learned.
+    """
+    arguments = get_arguments()
+    shape = SHAPES[arguments["model"]]
+    count = arguments["clients"] * arguments["samples"]
     rng = torch.Generator().manual_seed(0)
     patterns = torch.randn(CLASSES, *shape, generator=rng)
     labels = torch.randint(0, CLASSES, (count,), generator=rng)
     return patterns[labels] + 2 * torch.randn(count, *shape, generator=rng), labels
 
 
-def of_client(client: int) -> tuple[Tensor, Tensor]:
-    size = given()["samples"]
-    inputs, labels = samples()
-    return inputs[client * size : (client + 1) * size], labels[client * size : (client + 1) * size]
+def client_samples(client: int) -> tuple[Tensor, Tensor]:
+    """Return the data of one client."""
+    size = get_arguments()["samples"]
+    inputs, labels = make_samples()
+    rows = slice(client * size, (client + 1) * size)
+    return inputs[rows], labels[rows]
 
 
-def dealt() -> tuple[list[tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
-    """The same as Airsplit takes it: a pair for each client, and one to test on."""
-    return [of_client(client) for client in range(given()["clients"])], of_client(0)
+def partition() -> tuple[list[tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
+    """Return the data as Airsplit takes it: that of each client, and some to test on."""
+    clients = range(get_arguments()["clients"])
+    return [client_samples(client) for client in clients], client_samples(0)
 
 
 @cache
 def _batches() -> Batches:
-    asked = given()
-    return Batches([np.arange(asked["samples"])] * asked["clients"], asked["batch"], seed=0)
+    arguments = get_arguments()
+    rows = np.arange(arguments["samples"])
+    return Batches([rows] * arguments["clients"], arguments["batch"], seed=0)
 
 
-def in_order(client: int, number: int) -> tuple[Tensor, Tensor]:
-    """What a client trains on in a round, counted from one, as one long batch."""
-    steps = given()["steps"]
-    rows = np.concatenate(
-        [_batches().rows(client, (number - 1) * steps + step) for step in range(steps)]
-    )
-    inputs, labels = of_client(client)
+def round_batch(client: int, number: int) -> tuple[Tensor, Tensor]:
+    """Return the batches of a client in a round, counted from one, as one long batch."""
+    steps = get_arguments()["steps"]
+    first = (number - 1) * steps
+    rows = np.concatenate([_batches().rows(client, first + step) for step in range(steps)])
+    inputs, labels = client_samples(client)
     return inputs[rows], labels[rows]
 
 
-class Laps:
-    """When each round ended, and the weights after the second."""
+class Rounds:
+    """Record when each round ends, and the weights after the second."""
 
     def __init__(self) -> None:
         self._ends: list[float] = []
-        self._early: dict[str, Any] = {}
+        self._weights: dict[str, Any] = {}
 
-    def round(self, weights: Callable[[], dict[str, Tensor]]) -> None:
+    def add(self, get_weights: Callable[[], dict[str, Tensor]]) -> None:
+        """Record the end of a round."""
         self._ends.append(time.time())
-        if len(self._ends) == COMPARED:
-            self._early = {
-                name: tensor.detach().numpy().copy() for name, tensor in weights().items()
+        if len(self._ends) == COMPARED_ROUND:
+            self._weights = {
+                name: tensor.detach().numpy().copy() for name, tensor in get_weights().items()
             }
 
-    def told(self) -> dict[str, Any]:
-        """The median of a round without the first; what came before the end of the first, less a round.  Early weights go to a file."""
-        np.savez(given()["weights"], **self._early)
-        usual = float(np.median(np.diff(self._ends)))
+    def summarize(self) -> dict[str, Any]:
+        """Return the times, and write the weights to the driver's file.
+
+        A round is the median without the first. The start is the time to the end of the first
+        round, less a round.
+        """
+        np.savez(get_arguments()["weights"], **self._weights)
+        round_s = float(np.median(np.diff(self._ends)))
         return {
-            "round_s": usual,
-            "start_s": self._ends[0] - float(os.environ["PEERS_STARTED"]) - usual,
+            "round_s": round_s,
+            "start_s": self._ends[0] - float(os.environ["PEERS_START"]) - round_s,
             "rounds": len(self._ends),
         }
 
 
 @torch.no_grad()
-def outcome(weights: dict[str, Tensor]) -> dict[str, Any]:
-    """The loss over all data."""
-    whole = model()
-    whole.load_state_dict(weights)
-    inputs, labels = samples()
-    return {"loss": nn.functional.cross_entropy(whole(inputs), labels).item()}
+def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the loss over all data."""
+    model = make_model()
+    model.load_state_dict(weights)
+    inputs, labels = make_samples()
+    return {"loss": nn.functional.cross_entropy(model(inputs), labels).item()}

@@ -7,47 +7,52 @@ from typing import Any
 
 import numpy as np
 
-from peers.workloads import given, tell
+from peers.workloads import get_arguments, report
+
+BRENTQ_REPEATS = 20
 
 
-def brentq(busy: Any, air: Any, _: float) -> dict[str, Any]:
-    """The one equation that is left once it is known that all finish together."""
+def solve_by_brentq(busy: Any, air: Any) -> dict[str, Any]:
+    """Solve Σ b(τ) = 1, the equation that is left once it is known that all finish together."""
     from scipy.optimize import brentq
 
-    low, high = float((busy + air).max()), float(busy.max() + air.sum())
+    low = float((busy + air).max())
+    high = float(busy.max() + air.sum())
     times = []
-    for _ in range(20):
+    for _ in range(BRENTQ_REPEATS):
         start = time.perf_counter()
         tau = brentq(lambda tau: float((air / (tau - busy)).sum()) - 1, low, high, rtol=1e-13)
         times.append(time.perf_counter() - start)
     return {"objective_s": tau, "in_all_s": min(times), "solver_s": min(times), "status": "optimal"}
 
 
-def shares(solver: str, busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Least τ with busy + air / b ≤ τ and Σ b ≤ 1; b in units of 1/K and times of the longest busy time, for the solver's sake."""
+def allocate_shares(solver: str, busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Find the least τ with busy + air / b ≤ τ and Σ b ≤ 1."""
     import cvxpy as cp
 
-    K, unit = len(busy), float(busy.max())
-    b, tau = cp.Variable(K), cp.Variable()
+    # Shares in units of 1/K, times in units of the longest: the solver needs numbers near 1.
+    K = len(busy)
+    unit = float(busy.max())
+    b = cp.Variable(K)
+    tau = cp.Variable()
     limits = [cp.multiply(K * air / unit, cp.inv_pos(b)) + busy / unit <= tau, cp.sum(b) <= K]
-    return solved(cp.Problem(cp.Minimize(tau), limits), solver, options, unit)
+    return solve(cp.Problem(cp.Minimize(tau), limits), solver, options, unit)
 
 
-def joint(busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The same with a split for each device to choose.
+def allocate_jointly(busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Solve the same problem with a split for each device to choose.
 
-    With x in {0, 1}, one of them 1, the air time s needs b s ≥ Σ x air = (Σ x √air)², a rotated cone.
+    With x in {0, 1}, one of them 1, the air time s needs b s ≥ Σ x air = (Σ x √air)², a rotated
+    cone.
     """
     import cvxpy as cp
 
     K, rows = busy.shape
     unit = float(np.median(busy))
-    x, b, s, tau = (
-        cp.Variable((K, rows), boolean=True),
-        cp.Variable(K),
-        cp.Variable(K),
-        cp.Variable(),
-    )
+    x = cp.Variable((K, rows), boolean=True)
+    b = cp.Variable(K)
+    s = cp.Variable(K)
+    tau = cp.Variable()
     root = cp.sum(cp.multiply(np.sqrt(K * air / unit), x), axis=1)
     cones = [cp.SOC(b[k] + s[k], cp.hstack([2 * root[k], b[k] - s[k]])) for k in range(K)]
     limits = [
@@ -57,43 +62,48 @@ def joint(busy: Any, air: Any, options: dict[str, Any]) -> dict[str, Any]:
         s >= 0,
         cp.sum(cp.multiply(busy / unit, x), axis=1) + s <= tau,
     ]
-    return solved(cp.Problem(cp.Minimize(tau), [*limits, *cones]), "SCIP", options, unit)
+    return solve(cp.Problem(cp.Minimize(tau), [*limits, *cones]), "SCIP", options, unit)
 
 
-def solved(problem: Any, solver: str, options: dict[str, Any], unit: float) -> dict[str, Any]:
+def solve(problem: Any, solver: str, options: dict[str, Any], unit: float) -> dict[str, Any]:
+    """Solve a problem of cvxpy, and return its objective and times."""
     start = time.perf_counter()
     problem.solve(solver=solver, **options)
-    in_all = time.perf_counter() - start
-    alone = problem.solver_stats.solve_time or in_all
+    in_all_s = time.perf_counter() - start
     return {
         "objective_s": problem.value * unit,
-        "in_all_s": in_all,
-        "solver_s": alone,
+        "in_all_s": in_all_s,
+        # Some solvers do not report their time.
+        "solver_s": problem.solver_stats.solve_time or in_all_s,
         "status": problem.status,
     }
 
 
-def work(solver: str, busy: Any, air: Any, limit_s: float) -> dict[str, Any]:
+def run_solver(solver: str, busy: Any, air: Any, limit_s: float) -> dict[str, Any]:
+    """Solve with one of the solvers that the driver knows."""
     if solver == "brentq":
-        return brentq(busy, air, limit_s)
+        return solve_by_brentq(busy, air)
     if solver == "clarabel":
-        return shares("CLARABEL", busy, air, {"time_limit": limit_s})
+        return allocate_shares("CLARABEL", busy, air, {"time_limit": limit_s})
     if solver == "scs":
-        return shares(
-            "SCS",
-            busy,
-            air,
-            {"time_limit_secs": limit_s, "eps_abs": 1e-6, "eps_rel": 1e-6, "max_iters": 10**6},
-        )
-    return joint(busy, air, {"scip_params": {"limits/time": limit_s, "limits/gap": 1e-6}})
+        options = {
+            "time_limit_secs": limit_s,
+            "eps_abs": 1e-6,
+            "eps_rel": 1e-6,
+            "max_iters": 10**6,
+        }
+        return allocate_shares("SCS", busy, air, options)
+    scip_params = {"limits/time": limit_s, "limits/gap": 1e-6}
+    return allocate_jointly(busy, air, {"scip_params": scip_params})
 
 
 def main() -> None:
-    asked = given()
-    problem = np.load(asked["path"])
+    """Solve a small problem, which loads what the solver needs, then the driver's."""
+    arguments = get_arguments()
+    problem = np.load(arguments["path"])
     busy, air = problem["busy"], problem["air"]
-    work(asked["solver"], busy[:2], air[:2], asked["limit_s"])
-    tell(**work(asked["solver"], busy, air, asked["limit_s"]))
+    run_solver(arguments["solver"], busy[:2], air[:2], arguments["limit_s"])
+    report(**run_solver(arguments["solver"], busy, air, arguments["limit_s"]))
 
 
 if __name__ == "__main__":
