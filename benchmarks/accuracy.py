@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", help="folder with MNIST and CIFAR-10")
     parser.add_argument("--device", default="cpu", help="torch device (default cpu)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings in parallel (default 1)")
-    parser.add_argument("--minutes", type=float, help="begin no training after so many minutes")
+    parser.add_argument("--minutes", type=float, help="begin no training after this time")
     parser.add_argument("--compile", action="store_true", help="compile the models")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the .jsonl files")
     options = parser.parse_args(arguments)

@@ -50,7 +50,7 @@ POLL_S = 0.01
 # Rounds and disasters of a run; there are more rounds if they are quick, or if any device will do.
 ROUNDS, DISASTERS = 20, 8
 QUICK_ROUNDS, QUICK_DISASTERS = 8, 3
-# In one of so many runs, disasters begin before the first round.
+# In every fifth run, disasters begin before the first round.
 EARLY = 5
 
 

@@ -105,7 +105,7 @@ class Places(cst.CSTVisitor):
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Collect the mutations of a node; return whether to visit its children."""
         if isinstance(node, cst.Annotation):
-            # Nothing evaluates it, so no test can notice.
+            # Annotations are not evaluated, so no test can notice.
             return False
         for kind, operator in OPERATORS:
             if isinstance(node, kind):

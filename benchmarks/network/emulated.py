@@ -1,7 +1,7 @@
 """Server and devices that do everything but compute.
 
-The server answers at once, and devices sleep for the time that their compute model says. So it is
-the link that is measured, and the plan for it.
+The server answers immediately, and devices sleep for the time that their compute model draws. So
+the link is measured, and the plan for it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def run_devices(address: str, fastest: float, count: int) -> None:
             thread.join()
 
 
-def answer_at_once(
+def skip_computing(
     _: BackEnd, received: tuple[Tensor, ...], __: Tensor
 ) -> tuple[float, list[Tensor | None]]:
     """Replace the step of a back end: send the activations back as their gradients."""
@@ -192,7 +192,7 @@ class Arrivals:
 
 def run_server(address: str, changes: dict[str, Any], devices: int) -> None:
     """Serve without computing; print forecast and times of each round as JSON."""
-    BackEnd.step = answer_at_once  # type: ignore[method-assign, assignment]
+    BackEnd.step = skip_computing  # type: ignore[method-assign, assignment]
     server_module.measure_server = lambda *_, **__: 0.0  # type: ignore[assignment]
     arrivals = Arrivals()
     with tempfile.TemporaryDirectory() as folder:

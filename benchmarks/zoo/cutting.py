@@ -195,7 +195,7 @@ class Whole:
         self.after = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
 
     def _reset(self) -> None:
-        """Restore buffers, gradients and seed, so that all steps begin alike."""
+        """Restore buffers, gradients and seed, so that all steps begin in the same state."""
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(self.before[name])
@@ -263,7 +263,7 @@ class Whole:
             for tensor, leaf in zip(sent, received, strict=True)
             if tensor.requires_grad and leaf.grad is not None
         ]
-        # In front of all parameters, nothing needs a gradient.
+        # A front without parameters needs no gradient.
         if pairs:
             tensors, gradients = zip(*pairs, strict=True)
             torch.autograd.backward(tensors, gradients)

@@ -37,7 +37,7 @@ from zoo.torchvision_models import count_auxiliary_parameters, list_classifiers
 # Cuts of each model.
 CUTS = 5
 QUICK_CUTS = 3
-# So many Hugging Face architectures must be cut.
+# Least number of Hugging Face architectures that must be cut.
 ARCHITECTURES = 10
 
 

@@ -36,7 +36,7 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(self.inner(inputs), labels)
 
     def metrics(self, *_: Tensor) -> dict[str, Any]:
-        """Return nothing: the job has no evaluation."""
+        """Return no metrics: the job has no evaluation."""
         return {}
 
 
