@@ -56,7 +56,7 @@ EARLY = 5
 
 @dataclass(frozen=True)
 class Case:
-    """What a run trains, and which devices must take part.
+    """The scenario of a run, and whether all devices must take part.
 
     Attributes:
         strict: Every round needs all devices. Then the result must be that of the simulator, bit

@@ -77,7 +77,7 @@ def make_scenario(changes: dict[str, Any]) -> Scenario:
 
 
 class BareLoop:
-    """The same arithmetic by hand.
+    """A round of Airsplit with --plain, written by hand.
 
     For each device: load its weights, do E plain SGD steps of the unsplit model, add to the sum.
     """

@@ -15,19 +15,27 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
-    )
+# The first line of a block that belongs into a file.
+FILE_NAME = re.compile(r"# (\w+)\.(py|toml)\n")
+
+
+def read(page: Path) -> str:
+    """Return the text of a page."""
+    return page.read_text(encoding="utf-8")
+
+
+def find_blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", read(page), flags=re.DOTALL)
 
 
 def test_the_documented_scenario_has_every_setting_at_its_default() -> None:
     page = ROOT / "docs" / "scenarios.md"
-    documented, *_ = blocks(page, "toml")
+    documented, *_ = find_blocks(page, "toml")
     assert Scenario.from_toml(documented) == Scenario.from_toml('[model]\nname = "alexnet"\n')
 
     script = runpy.run_path(str(ROOT / "docs" / "_site" / "settings.py"))
-    text = page.read_text(encoding="utf-8")
+    text = read(page)
     assert script["update_page"](text) == text, "run python docs/_site/settings.py"
 
 
@@ -35,33 +43,36 @@ def test_the_documented_scenario_has_every_setting_at_its_default() -> None:
 def workplace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Path:
-    """A folder with the quickstart's fleet and the scenario that it makes of it."""
+    """Enter a folder with all files that pages name, and the scenario of the quickstart."""
     monkeypatch.chdir(tmp_path)
-    (fleet,) = blocks(ROOT / "docs" / "quickstart.md", "csv")
-    (tmp_path / "fleet.csv").write_text(fleet)
-    for page in PAGES:
-        for name, kind in re.findall(
-            r"```(?:python|text)\n# (\w+)\.(py|toml)\n", page.read_text(encoding="utf-8")
-        ):
-            (code,) = (
-                block
-                for block in (*blocks(page, "python"), *blocks(page, "text"))
-                if block.startswith(f"# {name}.{kind}\n")
-            )
-            (tmp_path / f"{name}.{kind}").write_text(code)
-            monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
+    (fleet,) = find_blocks(ROOT / "docs" / "quickstart.md", "csv")
+    (tmp_path / "fleet.csv").write_text(fleet)
+
+    for page in PAGES:
+        files: dict[str, str] = {}
+        for block in find_blocks(page, "python") + find_blocks(page, "text"):
+            if match := FILE_NAME.match(block):
+                file = f"{match[1]}.{match[2]}"
+                assert file not in files, f"{page.name} has two blocks {file}"
+                files[file] = block
+                # Pages may use one name for different modules.
+                monkeypatch.delitem(sys.modules, match[1], raising=False)
+        for file, block in files.items():
+            (tmp_path / file).write_text(block)
+
     assert main(["presets", "paper-alexnet"]) == 0
     preset = capsys.readouterr().out
-    (tmp_path / "my.toml").write_text(
-        re.sub(r"\[fleet\].*?\n\n", '[fleet]\nfile = "fleet.csv"\n\n', preset, flags=re.DOTALL)
+    scenario = re.sub(
+        r"\[fleet\].*?\n\n", '[fleet]\nfile = "fleet.csv"\n\n', preset, flags=re.DOTALL
     )
+    (tmp_path / "my.toml").write_text(scenario)
     return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_runs(page: Path, workplace: Path) -> None:
-    for block in blocks(page, "python"):
+    for block in find_blocks(page, "python"):
         exec(compile(block, page.name, "exec"), {})  # noqa: S102 - our own documentation
 
 
@@ -69,40 +80,32 @@ def test_every_python_block_runs(page: Path, workplace: Path) -> None:
 def test_every_plan_command_works(
     page: Path, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for block in blocks(page, "bash"):
-        for line in re.findall(
-            r"^airsplit ((?:plan|profile|presets|data) [^>#\n]*)", block, flags=re.MULTILINE
-        ):
-            assert main(line.split()) == 0, line
+    command = re.compile(r"^airsplit ((?:plan|profile|presets|data) [^>#\n]*)", re.MULTILINE)
+    for block in find_blocks(page, "bash"):
+        for arguments in command.findall(block):
+            assert main(arguments.split()) == 0, arguments
             assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_can_be_copied_as_they_stand(page: Path) -> None:
-    assert not [
-        line
-        for block in blocks(page, "bash")
-        for line in block.splitlines()
-        if line.startswith("$ ")
-    ]
-    assert all("\n" in block.removeprefix("$ ").strip() for block in blocks(page, "console")), (
-        "a prompt is for a command with its output"
-    )
+    for block in find_blocks(page, "bash"):
+        assert not [line for line in block.splitlines() if line.startswith("$ ")]
+    for block in find_blocks(page, "console"):
+        # A prompt is for a command with its output.
+        assert "\n" in block.removeprefix("$ ").strip()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)#:]+)\)", read(page)):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_the_reference_has_every_public_name() -> None:
-    shown = re.findall(
-        r"^::: airsplit\.(\w+)$",
-        (ROOT / "docs" / "api.md").read_text(encoding="utf-8"),
-        flags=re.MULTILINE,
-    )
-    assert sorted(shown) == sorted(air.__all__)
+    page = ROOT / "docs" / "api.md"
+    documented = re.findall(r"^::: airsplit\.(\w+)$", read(page), flags=re.MULTILINE)
+    assert sorted(documented) == sorted(air.__all__)
 
 
 def test_the_readme_has_the_numbers_of_the_network_benchmark() -> None:
