@@ -15,6 +15,7 @@ import typer
 from airsplit.core.errors import FileProblem, InvalidValue, show
 from airsplit.core.files import read_text
 from airsplit.core.parsing import parse_toml
+from airsplit.scenario.run_files import SCENARIO_FILE, run_folder_of
 from airsplit.system.inputs import InputSpec, parse_input_spec
 from airsplit.system.profile import Profile
 
@@ -165,7 +166,7 @@ def _apply_changes(
     or in a scenario outside of any run folder.
     """
     from airsplit.core.plugins import find_code_paths
-    from airsplit.scenario.scenario import Scenario, require_named_code, run_folder_of
+    from airsplit.scenario.scenario import Scenario, require_named_code
 
     loaded = Scenario.load(name, trust_run=True)
     # Later changes override earlier ones.
@@ -190,7 +191,7 @@ def choose_run_folder(scenario: str, *, resume: bool) -> Path:
 
     file = Path(scenario)
     # A run's own scenario.toml goes by the name of the run.
-    name = file.absolute().parent.name if file.name == "scenario.toml" else file.stem
+    name = file.absolute().parent.name if file.name == SCENARIO_FILE else file.stem
 
     # A folder without a finished round is left from a run that failed early: use it again.
     last = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airsplit.core.errors import AirsplitError
+from airsplit.scenario.run_files import PLAN_FILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +58,7 @@ def write_reports_on_exit(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for plan in (folder / "plan.json", *sorted(folder.glob("*/plan.json"))):
+        for plan in (folder / PLAN_FILE, *sorted(folder.glob(f"*/{PLAN_FILE}"))):
             if not plan.exists():
                 continue
             try:

@@ -18,6 +18,13 @@ from airsplit.runs.folder import RunFolder
 from airsplit.runs.history import waiting_fraction
 from airsplit.runs.metric import display_name
 from airsplit.runs.wording import NO_ENERGY
+from airsplit.scenario.run_files import (
+    CHECKPOINT_FOLDER,
+    PLAN_FILE,
+    RECORDS_FILE,
+    REPORT_FILE,
+    SCENARIO_FILE,
+)
 from airsplit.scenario.scenario import Scenario
 
 
@@ -80,12 +87,10 @@ def run_report(summary: dict[str, Any], folder: Path, *, networked: bool = False
     elif not networked:
         # Over a network nobody measures energy, so its absence needs no explanation.
         lines.append(("energy", NO_ENERGY))
+    files = (SCENARIO_FILE, PLAN_FILE, RECORDS_FILE, f"{CHECKPOINT_FOLDER}/", REPORT_FILE)
     lines += [
         ("waiting", f"{waiting} of the devices' time, until the last of them is done"),
-        (
-            "run folder",
-            f"{folder}: scenario.toml, plan.json, rounds.jsonl, checkpoint/, report.html",
-        ),
+        ("run folder", f"{folder}: {', '.join(files)}"),
     ]
     return make_list(lines)
 

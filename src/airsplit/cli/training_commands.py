@@ -35,6 +35,7 @@ from airsplit.cli.output import (
     write_reports_on_exit,
 )
 from airsplit.core.formatting import pluralize
+from airsplit.scenario.run_files import RECORDS_FILE, REPORT_FILE
 
 if TYPE_CHECKING:
     from airsplit.training.ranks import Ranks
@@ -220,7 +221,7 @@ def compare(
         earlier = run_folder.read_changes()
     chosen, changes = load_resumable_scenario(scenario, set, earlier, folder, trust_run=trust_run)
     # A folder with runs is refused below without --resume; then its changes must stay.
-    if resume or not any(folder.glob("*/rounds.jsonl")):
+    if resume or not any(folder.glob(f"*/{RECORDS_FILE}")):
         run_folder.write_changes(changes)
 
     # The default of the library is all algorithms.
@@ -259,7 +260,7 @@ def compare(
     if as_json:
         print(format_json({"folder": str(folder)} | comparison.to_dict()))
     else:
-        report = folder / "report.html"
+        report = folder / REPORT_FILE
         where = f"Report: {report}; plots, runs and comparison.json are next to it"
         print_parts(*comparison_report(comparison), where)
 

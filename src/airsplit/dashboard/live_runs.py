@@ -20,14 +20,15 @@ from airsplit.core.formatting import format_percent_bound
 from airsplit.report.overview import title
 from airsplit.report.page import format_page
 from airsplit.report.scales import thin
-from airsplit.runs.folder import (
+from airsplit.runs.folder import RunFolder
+from airsplit.runs.history import TIMES, History
+from airsplit.scenario.run_files import (
+    CHECKPOINT_FOLDER,
     DIVERGENCE_FILE,
     PLAN_FILE,
     RECORDS_FILE,
     SCENARIO_FILE,
-    RunFolder,
 )
-from airsplit.runs.history import TIMES, History
 
 MAX_RUNS = 500
 # Levels of folders below the root.
@@ -232,7 +233,7 @@ def _is_searched(folder: str) -> bool:
     return (
         bool(folder)
         and not folder.startswith(".")
-        and folder != "checkpoint"
+        and folder != CHECKPOINT_FOLDER
         and folder.isprintable()
     )
 

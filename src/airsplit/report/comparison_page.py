@@ -22,6 +22,7 @@ from airsplit.runs.comparison import Comparison, load_comparison, name_run_folde
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
 from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
+from airsplit.scenario.run_files import REPORT_FILE
 
 # Classes of report.css; an algorithm of the user's own is drawn in ink.
 COLORS = {
@@ -38,7 +39,7 @@ COMPARISON_FILE = "comparison.json"
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
     """Write report.html into the folder of a comparison, and return its path."""
-    file = folder / "report.html"
+    file = folder / REPORT_FILE
     write_text(file, format_document(_title(comparison), _body(comparison)))
     return file
 
@@ -202,7 +203,7 @@ def _runs(comparison: Comparison) -> Html:
     for row in comparison.rows:
         links = []
         for seed in comparison.seeds:
-            address = f"{name_run_folder(row.algorithm, seed)}/report.html"
+            address = f"{name_run_folder(row.algorithm, seed)}/{REPORT_FILE}"
             links.append(join(tag("a", f"seed {seed}", href=address), " "))
         rows.append(tag("li", format_algorithm(row.algorithm), ": ", *links))
     return join(tag("h2", "Runs"), tag("ul", *rows))

@@ -16,13 +16,16 @@ from airsplit.core.files import read_text, write_text
 from airsplit.core.lock import Lock, folder_lock
 from airsplit.core.parsing import read_json
 from airsplit.runs.record import RecordReader, RoundRecord
+from airsplit.scenario.run_files import (
+    CHANGES_FILE,
+    CHECKPOINT_FOLDER,
+    DIVERGENCE_FILE,
+    PLAN_FILE,
+    RECORDS_FILE,
+    REPORT_FILE,
+    SCENARIO_FILE,
+)
 from airsplit.scenario.scenario import Scenario
-
-# Names of the files that say how far a run is, for readers that watch a folder.
-SCENARIO_FILE = "scenario.toml"
-PLAN_FILE = "plan.json"
-RECORDS_FILE = "rounds.jsonl"
-DIVERGENCE_FILE = "diverged.json"
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class RunFolder:
         self.scenario_file = self.path / SCENARIO_FILE
         self.plan_file = self.path / PLAN_FILE
         self.rounds_file = self.path / RECORDS_FILE
-        self.checkpoint = self.path / "checkpoint"
-        self.report_file = self.path / "report.html"
-        self.changes_file = self.path / "changes.json"
+        self.checkpoint = self.path / CHECKPOINT_FOLDER
+        self.report_file = self.path / REPORT_FILE
+        self.changes_file = self.path / CHANGES_FILE
         self.divergence_file = self.path / DIVERGENCE_FILE
 
     @property

@@ -19,6 +19,7 @@ from airsplit.core.plugins import find_code_paths
 from airsplit.planning.methods import foreign_options
 from airsplit.scenario import presets
 from airsplit.scenario.rules import Split
+from airsplit.scenario.run_files import run_folder_of
 from airsplit.scenario.section import SECTIONS, Section, unknown_key
 from airsplit.scenario.settings import (
     COMPRESSIONS,
@@ -38,10 +39,6 @@ from airsplit.system.traces import Trace
 
 # Settings that are paths of files.
 PATHS = (("model", "weights"), ("fleet", "file"), ("fleet", "trace"))
-
-# What a run writes beside its scenario.toml. The first two never lie beside a scenario of the
-# user's own, so beside them a file of any name counts as the run's.
-FILES_OF_A_RUN = ("rounds.jsonl", "changes.json", "plan.json", "checkpoint", "diverged.json")
 
 
 class Scenario(Section):
@@ -225,18 +222,6 @@ class Scenario(Section):
             "clock": self.make_clock(),
             "method": chosen,
         }
-
-
-def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
-    """Return the run folder that a scenario lies in; None for a preset and for any other file."""
-    name = os.fspath(path_or_preset)
-    if name in presets.list_presets():
-        return None
-    file = Path(name).resolve()
-    marks = FILES_OF_A_RUN if file.name == "scenario.toml" else FILES_OF_A_RUN[:2]
-    if any(os.path.lexists(file.parent / mark) for mark in marks):
-        return file.parent
-    return None
 
 
 def require_named_code(
