@@ -53,7 +53,7 @@ def number(
     below: float | None = None,
     word: str | None = None,
 ) -> Rule:
-    """Return the rule of one finite number in a range, or of a word in its place.
+    """Return the rule of one finite number in a range, or of one word instead.
 
     >>> number(above=0, below=1).words, number(low=0, word="counted").words
     ('number > 0 and < 1', 'number >= 0, or "counted"')
@@ -77,12 +77,14 @@ def whole_number(*, low: int, high: int | None = None) -> Rule:
     >>> whole_number(low=1).words, whole_number(low=1, high=64).words
     ('whole number >= 1', 'whole number from 1 to 64')
     """
-    words = f"whole number >= {low}" if high is None else f"whole number from {low} to {high:,}"
+    words = f"whole number >= {low}"
+    if high is not None:
+        words = f"whole number from {low} to {high:,}"
     return Rule(words, functools.partial(require_integer, low=low, high=high))
 
 
 def one_of(known: Collection[str], *, or_path: bool = False) -> Rule:
-    """Return the rule of one of several names, or of code by path beside them.
+    """Return the rule of one of several names; with `or_path`, code by path is valid, too.
 
     >>> one_of(("max", "min")).words, one_of(("digits",), or_path=True).words
     ('"max", "min"', '"digits", or "package.module:name"')
@@ -97,7 +99,7 @@ def flag() -> Rule:
     """Return the rule of a truth value."""
 
     def check(field: str, value: object) -> None:
-        # A number here is a mistake, such as a rate, and would count as true.
+        # Not truthiness: a number is a mistake, such as a rate in place of a switch.
         if not isinstance(value, bool):
             raise InvalidValue(f"{field} must be True or False, got {show(value)}")
 
@@ -110,8 +112,8 @@ class Setting:
 
     Attributes:
         type: Its type, without the rule.
-        default: None if it may be left out without one; `dataclasses.MISSING` if it may not.
-        help: What it means, from the docstring of the class or function.
+        default: Default value; `dataclasses.MISSING` if it must be given.
+        help: Its meaning, from the docstring of the class or function.
     """
 
     name: str
@@ -134,14 +136,15 @@ class Setting:
         return ""
 
     def check(self, field: str, value: object) -> None:
-        """Raise if a value breaks the rule; None is left to the type."""
+        """Raise if a value breaks the rule."""
         if self.rule is None or self.rule.check is None:
             return
+        # The rule of an optional setting says nothing about None, which its type allows.
         if value is not None or NoneType not in get_args(self.type):
             self.rule.check(field, value)
 
 
-# What the end of a setting's name says; longer endings first.
+# Units by the ending of a setting's name. The first match counts, so longer endings come first.
 UNITS = {
     "seconds_per_mac": "s/MAC",
     "joules_per_mac": "J/MAC",
@@ -183,26 +186,32 @@ def read_settings(owner: Callable[..., Any]) -> dict[str, Setting]:
 
 def make_setting(name: str, hint: Any, default: Any, help: str) -> Setting:
     """Return a setting of an annotated type."""
-    rules = []
+    rule = None
     if get_origin(hint) is Annotated:
-        rules = [part for part in hint.__metadata__ if isinstance(part, Rule)]
+        # pydantic's validators stand beside the rule.
+        rule = next((part for part in hint.__metadata__ if isinstance(part, Rule)), None)
         hint = hint.__origin__
-    return Setting(name, hint, default, rules[0] if rules else None, help)
+    return Setting(name, hint, default, rule, help)
 
 
 def _read_defaults(owner: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a dataclass's fields or a function's arguments, by name."""
+    defaults: dict[str, Any] = {}
     if is_dataclass(owner):
-        return {
-            field.name: field.default
-            if field.default_factory is MISSING
-            else field.default_factory()
-            for field in fields(owner)
-            if field.init
-        }
-    return {
-        name: MISSING if parameter.default is parameter.empty else parameter.default
-        for name, parameter in inspect.signature(owner).parameters.items()
-    }
+        for field in fields(owner):
+            if not field.init:
+                continue
+            defaults[field.name] = field.default
+            if field.default_factory is not MISSING:
+                defaults[field.name] = field.default_factory()
+        return defaults
+
+    for name, parameter in inspect.signature(owner).parameters.items():
+        defaults[name] = parameter.default
+        # inspect has its own value for "no default".
+        if parameter.default is parameter.empty:
+            defaults[name] = MISSING
+    return defaults
 
 
 def parse_helps(docstring: str) -> dict[str, str]:
@@ -211,11 +220,13 @@ def parse_helps(docstring: str) -> dict[str, str]:
     >>> parse_helps("Do it.\\n\\nArgs:\\n    rate: Twice\\n        a day.\\n    seed: Any.\\n")
     {'rate': 'Twice a day.', 'seed': 'Any.'}
     """
+    # The section goes on over blank lines, to the next line that is not indented.
     section = re.search(
         r"^(?:Args|Attributes):\n((?:(?: +.*)?(?:\n|\Z))+)", docstring, re.MULTILINE
     )
     if section is None:
         return {}
+    # An entry goes on over lines that are indented more deeply.
     entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n     +.*)*)", section[1], re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
@@ -231,7 +242,7 @@ def check_arguments(table: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that checks the arguments of a function by the rules in their types.
 
     Args:
-        table: What stands before an argument's name in an error.
+        table: Prefix of the arguments' names in errors.
 
     >>> @check_arguments("fleet")
     ... def draw(devices: Annotated[int, whole_number(low=1)]) -> int:
@@ -243,6 +254,7 @@ def check_arguments(table: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        # Once, since it takes longer than the call of a small function.
         signature = inspect.signature(function)
 
         @functools.wraps(function)

@@ -51,7 +51,7 @@ class Diverged(AirsplitError):
 
 
 def show(value: object) -> str:
-    """Return a value as error messages print it: on one line of at most 60 characters.
+    """Format a value for an error message: one line of at most 60 characters.
 
     >>> show(np.float64(1.5)), show("two\\nlines")
     ('1.5', "'two\\\\nlines'")
@@ -73,7 +73,9 @@ def unknown_name(field: str, value: object, known: Collection[str]) -> UnknownNa
     """Return an error that suggests the nearest known name and lists all of them."""
     # Names are short: the default cutoff of 0.6 would allow only one wrong letter of four.
     matches = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {matches[0]!r}?" if matches else "."
+    hint = "."
+    if matches:
+        hint = f"; did you mean {matches[0]!r}?"
     return UnknownName(
         f"{field} {show(value)} is not known{hint} Known: {', '.join(sorted(known))}"
     )
@@ -132,6 +134,7 @@ def require_number(
     >>> require_number("cell.bandwidth_hz", 20e6, above=0)
     20000000.0
     """
+    # require_numbers would name the first bad entry of a list; the mistake is the list itself.
     if _as_floats(field, value, "a number", hint).ndim != 0:
         raise InvalidValue(f"{field} must be one number, got {show(value)}{hint}")
     return float(
@@ -166,6 +169,7 @@ def require_numbers(
         (high, np.greater),
         (below, np.greater_equal),
     )
+    # NaN breaks no limit, since every comparison with it is False.
     is_bad = ~np.isfinite(array)
     for limit, violates in limits:
         if limit is not None:
@@ -177,6 +181,7 @@ def require_numbers(
         rule = f"a finite number {format_range(above, low, high, below)}".rstrip()
         raise InvalidValue(f"{entry} must be {rule}, got {show(array[index])}{hint}")
 
+    # Checked once: frozen objects hold this array, and nobody may write to it later.
     array.flags.writeable = False
     return array
 
@@ -200,6 +205,7 @@ def _as_floats(field: str, values: Any, rule: str, hint: str) -> Floats:
     except (TypeError, ValueError):
         # numpy refuses rows of different lengths; let the check below name the field.
         raw = np.asarray(None)
+    # Integers and floats only: numpy would convert bools and digits in strings without a word.
     if raw.dtype.kind not in "iuf":
         raise InvalidValue(f"{field} must be {rule}, got {show(values)}{hint}")
     # astype copies, so that later writes to the caller's array change nothing here.

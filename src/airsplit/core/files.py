@@ -54,6 +54,11 @@ def parse_table(text: str, where: str) -> list[list[str]]:
 
     >>> parse_table("a,b\\n1,2\\n", "fleet")
     [['a', 'b'], ['1', '2']]
+    >>> parse_table("name;distance_m\\n", "fleet")
+    Traceback (most recent call last):
+    ...
+    airsplit.core.errors.FileProblem: fleet: columns are separated by ';', must be ','; \
+and numbers must have a decimal point
     """
     try:
         # strict: a quote that is never closed, as in a truncated file, must not pass.
@@ -61,31 +66,16 @@ def parse_table(text: str, where: str) -> list[list[str]]:
     except csv.Error as error:
         raise FileProblem(f"{where} is not CSV: {error}; was it cut short?") from None
 
+    # Spreadsheets write ";" in countries where numbers have a decimal comma.
     header = next((row for row in rows if row), [])
-    _require_commas(header, where)
+    if len(header) == 1:
+        for separator, name in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
+            if separator in header[0]:
+                raise FileProblem(
+                    f"{where}: columns are separated by {name}, must be ','; "
+                    "and numbers must have a decimal point"
+                )
     return rows
-
-
-def _require_commas(header: list[str], where: str) -> None:
-    """Raise if another character separates the columns.
-
-    Spreadsheets write ";" in countries where numbers have a decimal comma.
-
-    >>> _require_commas(["name;distance_m"], "fleet")
-    Traceback (most recent call last):
-    ...
-    airsplit.core.errors.FileProblem: fleet: columns are separated by ';', must be ','; \
-and numbers must have a decimal point
-    """
-    if len(header) != 1:
-        return
-
-    for separator, name in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
-        if separator in header[0]:
-            raise FileProblem(
-                f"{where}: columns are separated by {name}, must be ','; "
-                "and numbers must have a decimal point"
-            )
 
 
 def describe_wrong_length(row: list[str], header: list[str]) -> str:
@@ -169,6 +159,7 @@ def temporary_file_beside(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise FileProblem(f"{str(target)!r} cannot be written: {error.strerror}") from None
 
+    # Callers open the file by its path; a second handle would keep Windows from moving it.
     os.close(handle)
     file = Path(name)
     try:

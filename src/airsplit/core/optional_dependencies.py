@@ -1,4 +1,4 @@
-"""Optional dependencies: the modules that each extra installs, and how to get them."""
+"""Optional dependencies of the package, which pip installs as extras: airsplit[network]."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import util
 
 from airsplit.core.errors import AirsplitError
 
-# The modules that each extra of the package installs.
+# The modules of each extra in pyproject.toml, by the names under which they are imported.
 EXTRAS = {
     "network": ("grpc", "google.protobuf", "cryptography"),
     "dashboard": ("starlette", "uvicorn"),
@@ -18,27 +18,28 @@ class MissingExtra(AirsplitError, ImportError):
 
 
 def find_missing_modules(extra: str) -> list[str]:
-    """Return the modules of an extra that are not installed; none of them is imported.
+    """Return the modules of an extra that are not installed, without importing any.
 
     >>> find_missing_modules("dashboard")
     []
     """
-    return [name for name in EXTRAS[extra] if not _is_installed(name)]
+    missing: list[str] = []
+    for name in EXTRAS[extra]:
+        try:
+            spec = util.find_spec(name)
+        except ModuleNotFoundError:
+            # find_spec imports the parents of a dotted name, and here they are missing, too.
+            spec = None
+        if spec is None:
+            missing.append(name)
+    return missing
 
 
 def require_extra(extra: str) -> None:
-    """Raise if an extra is not installed."""
+    """Raise if a module of an extra is not installed."""
     missing = find_missing_modules(extra)
     if missing:
         raise MissingExtra(
             f"this needs the extra [{extra}]; not installed: {', '.join(missing)}; "
             f"pip install 'airsplit[{extra}]'"
         )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        # find_spec imports parent packages, and not even that of a dotted name is installed.
-        return False

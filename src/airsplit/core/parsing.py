@@ -21,7 +21,7 @@ from airsplit.core.files import read_text
 # Our files have at most six levels; the arguments of a user's factory may add a few.
 MAX_DEPTH = 32
 
-# The range of numpy's and other languages' integers.
+# 64-bit integers, signed and unsigned: other languages and numpy read no larger ones.
 SMALLEST_INTEGER = -(1 << 63)
 LARGEST_INTEGER = (1 << 64) - 1
 
@@ -63,11 +63,14 @@ def parse_json(text: str, where: str) -> Any:
     >>> parse_json('{"splits": [1, 2], "gap": 0.5}', "plan")
     {'splits': [1, 2], 'gap': 0.5}
     """
-    if _json_depth(text) > MAX_DEPTH:
-        raise FileProblem(
-            f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; "
-            "was it damaged?"
-        )
+    # Most texts have few brackets and need no closer look, which takes longer than counting.
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        depth = _depth(match.group() for match in _JSON_BRACKET.finditer(text))
+        if depth > MAX_DEPTH:
+            raise FileProblem(
+                f"{where} is not JSON that can be used: nested deeper than {MAX_DEPTH} levels; "
+                "was it damaged?"
+            )
 
     try:
         return json.loads(
@@ -119,15 +122,20 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     # parsed values are checked as well, level by level.
     level: list[Any] = [tables]
     for _ in range(MAX_DEPTH + 1):
+        entries: list[Any] = []
         for value in level:
             if isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
                 raise FileProblem(
                     f"{prefix}not valid TOML: an integer beyond 64 bits, {show(value)}; "
                     "was it damaged?"
                 )
-        level = [entry for value in level for entry in _entries(value)]
-        if not level:
+            if isinstance(value, dict):
+                entries.extend(value.values())
+            elif isinstance(value, list):
+                entries.extend(value)
+        if not entries:
             return tables
+        level = entries
     raise too_deep
 
 
@@ -141,17 +149,11 @@ def _describe_line(text: str, error: Exception) -> str:
     if match is None:
         return ""
     line = text.split("\n")[int(match[1]) - 1].strip()
-    is_unquoted = re.fullmatch(r"[\w.\-]+\s*=\s*[A-Za-z_][^\"']*", line) is not None
-    hint = "; text must be in quotes" if is_unquoted else ""
+    hint = ""
+    # The most frequent mistake: name = mlp, a word without quotes.
+    if re.fullmatch(r"[\w.\-]+\s*=\s*[A-Za-z_][^\"']*", line):
+        hint = "; text must be in quotes"
     return f": {line[:60]}{hint}"
-
-
-def _json_depth(text: str) -> int:
-    """Return an upper bound of a JSON text's depth; above MAX_DEPTH it is exact."""
-    brackets = text.count("[") + text.count("{")
-    if brackets <= MAX_DEPTH:
-        return brackets
-    return _depth(match.group() for match in _JSON_BRACKET.finditer(text))
 
 
 def _depth(tokens: Iterable[str]) -> int:
@@ -165,15 +167,6 @@ def _depth(tokens: Iterable[str]) -> int:
         elif token in ("]", "}"):
             depth -= 1
     return deepest
-
-
-def _entries(value: Any) -> Iterable[Any]:
-    """Return the entries of a table or array; none of other values."""
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list):
-        return value
-    return ()
 
 
 def _parse_integer(digits: str) -> int:

@@ -47,11 +47,13 @@ def require_choice_or_path(field: str, value: object, known: Collection[str] | N
     if isinstance(value, str) and (is_any_name or is_code_path(value)):
         return value
     if known is None or value == "" or has_colon:
-        got = show(value) if value else "an empty text"
-        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {got}')
+        shown = "an empty text"
+        if value:
+            shown = show(value)
+        raise InvalidValue(f'{field} must be a name or "package.module:factory", got {shown}')
 
     if isinstance(value, str) and value not in known and "." in value:
-        # Somebody wrote package.module.name, as Python itself does.
+        # Written as in Python, package.module.name, without the colon.
         module, _, name = value.rpartition(".")
         raise UnknownName(
             f"{field} {show(value)} is not known; write code as {module}:{name}. "
@@ -77,11 +79,10 @@ def find_code_paths(value: object, key: str = "") -> dict[str, str]:
     >>> find_code_paths({"model": {"name": "nets:make", "arguments": {"heads": ["nets:small", 3]}}})
     {'model.name': 'nets:make', 'model.arguments.heads[0]': 'nets:small'}
     """
-    if isinstance(value, str):
-        return {key: value} if is_code_path(value) else {}
-
     paths: dict[str, str] = {}
-    if isinstance(value, Mapping):
+    if isinstance(value, str) and is_code_path(value):
+        paths[key] = value
+    elif isinstance(value, Mapping):
         for name, entry in value.items():
             paths |= find_code_paths(entry, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
@@ -91,7 +92,7 @@ def find_code_paths(value: object, key: str = "") -> dict[str, str]:
 
 
 def import_object(reference: str, what: str = "model") -> Any:
-    """Import what "package.module:name" names; the current folder is searched, too.
+    """Import the object "package.module:name", from the current folder as well.
 
     Args:
         what: Purpose of the object, for errors.
@@ -184,7 +185,7 @@ def wrap_user_code(function: Callable[..., Any], what: str) -> Callable[..., Any
         with user_code(what, begins_at=begins_at):
             return function(*args, **kwargs)
 
-    # Some builtins have no signature.
+    # Callers choose arguments by the signature; some builtins have none.
     with suppress(TypeError, ValueError):
         vars(call)["__signature__"] = inspect.signature(function, follow_wrapped=False)
     return call
@@ -255,7 +256,7 @@ def locate_in_user_code(error: BaseException) -> str:
 
 
 def note_place(error: BaseException, file: str, line: int) -> None:
-    """Note on an exception the line of user code that made the call, for when its frame is gone."""
+    """Note on an exception the line of user code that it comes from, for when its frame is gone."""
     if file and not file.startswith(_PACKAGE_FOLDER):
         error.add_note(_CALL_NOTE + _format_place(file, line))
 
@@ -295,8 +296,11 @@ def error_line(error: BaseException) -> str:
     'ValueError: two lines'
     """
     try:
-        # The text of a SyntaxError repeats the file and line, which the message has beside it.
-        message = str(error.msg if isinstance(error, SyntaxError) else error)
+        if isinstance(error, SyntaxError):
+            # Its text repeats the file and line, which callers add.
+            message = str(error.msg)
+        else:
+            message = str(error)
     except Exception:
         # __str__ of a user's exception may fail as well.
         message = ""

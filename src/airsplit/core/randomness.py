@@ -16,7 +16,7 @@ def generator(seed: int, purpose: str, *address: int) -> np.random.Generator:
 
     Args:
         purpose: Name of the quantity that is drawn.
-        address: Numbers that tell draws of one purpose apart, such as a device and a round.
+        address: Numbers that distinguish draws for one purpose, such as a device and a round.
 
     >>> bool((generator(0, "fading").random(3) == generator(0, "fading").random(9)[:3]).all())
     True
