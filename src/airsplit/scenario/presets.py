@@ -1,9 +1,10 @@
-"""Named scenarios as TOML. A preset also states defaults that matter to what it shows."""
+"""Named scenarios as TOML. A preset repeats defaults that matter to what it shows."""
 
 from __future__ import annotations
 
 from airsplit.core.errors import require_choice
 
+# Parts of presets. The comments are for users, who get a preset's text as their first scenario.
 _PAPER_FLEET = """
 [fleet]                           # drawn: a uniform, fluctuation = ratio / a, fading Exp(1)
 devices = 20

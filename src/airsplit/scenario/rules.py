@@ -17,11 +17,13 @@ from airsplit.system.profile import require_raw_inputs
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a list as a tuple, and any other value as it is.
+    """Return a list as a tuple, and any other value unchanged.
 
-    TOML has lists, but settings are frozen, and so hold tuples.
+    TOML has lists, but frozen settings hold tuples.
     """
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def is_split(value: object) -> bool:
@@ -32,7 +34,7 @@ def is_split(value: object) -> bool:
     """
     if isinstance(value, str):
         return value != ""
-    # True would pass for split 1.
+    # bool is an int: True would pass for split 1.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -44,7 +46,9 @@ def require_split(field: str, value: object) -> None:
 
 def require_splits(field: str, value: object) -> None:
     """Raise unless a value may be a split, or a tuple of splits."""
-    splits = value if isinstance(value, tuple) else (value,)
+    splits = (value,)
+    if isinstance(value, tuple):
+        splits = value
     if not splits:
         raise InvalidValue(f"{field} must have one split for each device, got an empty list")
     if not all(map(is_split, splits)):
@@ -62,7 +66,7 @@ def require_input_shape(field: str, value: tuple[int, ...]) -> None:
 
 
 def require_inputs(field: str, value: tuple[str, ...]) -> None:
-    """Raise unless every text says what an input of a model is."""
+    """Raise unless every text describes an input of a model."""
     if not value:
         raise InvalidValue(
             f"{field} must have a text for each input, got an empty list; "
@@ -77,7 +81,8 @@ def parse_inputs(field: str, texts: tuple[str, ...]) -> tuple[InputSpec, ...]:
 
 
 def require_training_device(field: str, value: str) -> None:
-    """Raise unless a value names a device; the training finds out whether the machine has it."""
+    """Raise unless a value names a device, whether or not this machine has it."""
+    # The machine that plans may not be the one that trains, so torch is not asked.
     if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", value):
         raise InvalidValue(
             f'{field} must be "cpu", "cuda" or one GPU, such as "cuda:0", got {show(value)}'
@@ -87,7 +92,7 @@ def require_training_device(field: str, value: str) -> None:
 def require_plain(field: str, value: object) -> None:
     """Raise unless a value is a number, text, truth value, or a list or table of them.
 
-    TOML could hold dates and numbers that are not finite, too, but JSON could not.
+    TOML also has dates and numbers that are not finite; JSON, in which plans are stored, has not.
     """
     if isinstance(value, list | tuple):
         for index, entry in enumerate(value):
@@ -95,7 +100,7 @@ def require_plain(field: str, value: object) -> None:
     elif isinstance(value, dict):
         for key, entry in value.items():
             require_plain(f"{field}.{key}", entry)
-    # bool is an int, and within these limits.
+    # A bool is an int as well, and within these limits.
     elif isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
         raise InvalidValue(f"{field} must be an integer of at most 64 bits, got {show(value)}")
     elif not isinstance(value, str | int | float) or (
@@ -107,7 +112,7 @@ def require_plain(field: str, value: object) -> None:
         )
 
 
-# Rules of single settings; files and fingerprints are checked where they are used.
+# Rules of single settings. Files and fingerprints are checked when they are used.
 ONE_SPLIT = Rule("a split's number, from 1, or its name", require_split)
 SPLITS = Rule(f"{ONE_SPLIT.words}, or a list with one for each device", require_splits)
 MODEL_NAME = Rule(f"name of a built-in model, or {CODE_PATH}", require_choice_or_path)
@@ -119,7 +124,8 @@ POLICY = Rule('"refuse", "allow", or a list of names', require_raw_inputs)
 TRAINING_DEVICE = Rule('"cpu", "cuda", or one GPU, e.g. "cuda:1"', require_training_device)
 ARGUMENTS = Rule("table", require_plain)
 
-# PlainValidator leaves the type to the rule, whose message is clearer than pydantic's for unions.
+# PlainValidator replaces pydantic's own check: of a union it would report every member, but the
+# rule has one clear message. BeforeValidator keeps it.
 Split = int | str
 OneSplit = Annotated[Split, PlainValidator(as_tuple), ONE_SPLIT]
 Splits = Annotated[Split | tuple[Split, ...] | None, PlainValidator(as_tuple), SPLITS]
@@ -132,5 +138,5 @@ Texts = Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple), INPUTS]
 Policy = Annotated[str | tuple[str, ...], PlainValidator(as_tuple), POLICY]
 File = Annotated[str | None, FILE]
 
-# Keyword arguments for code by path, or for the factory of a model.
+# Keyword arguments for code by path, or for a model's factory.
 Arguments = Annotated[dict[str, Any], ARGUMENTS]

@@ -34,7 +34,7 @@ def run_folder_of(path_or_preset: str | os.PathLike[str]) -> Path | None:
         return None
 
     file = Path(name).resolve()
-    marks = _ONLY_IN_RUNS
+    marks: tuple[str, ...] = _ONLY_IN_RUNS
     if file.name == SCENARIO_FILE:
         marks = _BESIDE_SCENARIO_FILE
     # A dangling link is a mark as well: lexists, not exists.

@@ -18,7 +18,6 @@ from airsplit.core.parsing import parse_toml
 from airsplit.core.plugins import find_code_paths
 from airsplit.planning.methods import foreign_options
 from airsplit.scenario import presets
-from airsplit.scenario.rules import Split
 from airsplit.scenario.run_files import run_folder_of
 from airsplit.scenario.section import SECTIONS, Section, unknown_key
 from airsplit.scenario.settings import (
@@ -73,7 +72,7 @@ class Scenario(Section):
             return cls.from_toml(presets.read_preset(name))
 
         file = Path(name)
-        # If the path cannot even be looked up, reading it says why.
+        # A path that cannot be looked up fails below, where reading it says why.
         with suppress(OSError):
             if not file.exists():
                 raise _missing_scenario(name)
@@ -88,7 +87,7 @@ class Scenario(Section):
         except AirsplitError as error:
             raise type(error)(f"scenario file {name!r}: {error}") from None
 
-        # Nothing has been imported yet: names of code are only text until they are used.
+        # Not too late: names of code are only text until they are used.
         folder = run_folder_of(file)
         if folder is not None and not trust_run:
             require_named_code(scenario, (), folder)
@@ -106,7 +105,7 @@ class Scenario(Section):
         return cls(**tables)
 
     def to_toml(self) -> str:
-        """Return every setting that applies as TOML; `from_toml` gives an equal scenario back."""
+        """Return every setting that applies as TOML, which `from_toml` reads back exactly."""
         blocks = []
         for table, section in self.settings().items():
             lines = [
@@ -118,11 +117,14 @@ class Scenario(Section):
         return "\n".join(blocks)
 
     def replace(self, **changes: Any) -> Scenario:
-        """Return a variant: dotted keys, None for the default.
+        """Return a variant of the scenario.
 
         Settings that no longer apply are dropped, such as plan.split when plan.method changes.
+
+        Args:
+            changes: New values by dotted key; None restores the default.
         """
-        # Only what was given: a default may not apply beside a change, such as noise_dbm.
+        # Only the settings that were given: a default may exclude a change, such as noise_dbm.
         tables: dict[str, Any] = {
             table: section.given_settings() for table, section in self.settings().items()
         }
@@ -134,14 +136,15 @@ class Scenario(Section):
         for table, settings in tables.items():
             section = SECTIONS[table]
             for key in section.inapplicable(settings) | section.unused_arguments(settings):
-                # A change that does not apply stays, to be refused.
+                # A change that does not apply stays, so that it is rejected below.
                 if f"{table}.{key}" not in changed:
                     settings.pop(key, None)
+        # A new path starts at the current folder; the others are absolute already.
         _resolve_paths(tables, Path())
         return Scenario(**tables)
 
     def resolve(self, profile: Profile) -> Scenario:
-        """Return the scenario with splits by their names, and the model's fingerprint."""
+        """Return the scenario with splits given by name, and with the model's fingerprint."""
         max_split = self.plan.max_split
         if max_split is None:
             max_split = profile.default_max_split(self.model.raw_inputs)
@@ -150,15 +153,17 @@ class Scenario(Section):
             "plan.min_split": self.plan.min_split,
             "plan.split": self.plan.split,
         }
-        names = {
-            key: _split_names(profile, key, split)
-            for key, split in splits.items()
-            if split is not None
-        }
+        names: dict[str, str | list[str]] = {}
+        for key, split in splits.items():
+            if isinstance(split, tuple):
+                numbers = [profile.split_of(entry, f"{key}[{k}]") for k, entry in enumerate(split)]
+                names[key] = [profile.names[number - 1] for number in numbers]
+            elif split is not None:
+                names[key] = profile.names[profile.split_of(split, key) - 1]
         return self.replace(**names, **{"model.fingerprint": profile.fingerprint})
 
     def require_model(self, profile: Profile) -> None:
-        """Raise if the model is not the one that the scenario was written for."""
+        """Raise if the model is not the one for which the scenario was written."""
         fingerprint = self.model.fingerprint
         if fingerprint is not None and fingerprint != profile.fingerprint:
             raise InvalidValue(
@@ -178,7 +183,7 @@ class Scenario(Section):
         return Cell(**self.cell.settings())
 
     def make_clock(self) -> Clock:
-        """Return the clock, with the training's iterations per round."""
+        """Return the clock, with the iterations per round of [training]."""
         return Clock(
             iterations_per_round=self.training.iterations_per_round, **self.clock.settings()
         )
@@ -192,7 +197,25 @@ class Scenario(Section):
             fleet = Fleet.read(self.fleet.file, cell=cell)
         if self.fleet.trace is None:
             return fleet
-        return _with_trace(fleet, Trace.read(self.fleet.trace))
+
+        trace = Trace.read(self.fleet.trace)
+        name = fleet.name
+        if name is None:
+            name = trace.name
+        if name is not None and trace.name is not None and tuple(name) != tuple(trace.name):
+            raise InvalidValue(
+                "fleet.trace must have the devices of fleet.file, in their order, "
+                f"{show(tuple(name))}, got {show(trace.name)}"
+            )
+        # A fleet has one source of rates: a trace, full-band rates, or distances.
+        return fleet.replace(
+            trace=trace,
+            name=name,
+            full_band_rate_bps=None,
+            full_band_downlink_bps=None,
+            distance_m=None,
+            fading=1.0,
+        )
 
     @property
     def element_bits(self) -> int:
@@ -205,12 +228,14 @@ class Scenario(Section):
         """Return the keyword arguments of `airsplit.plan`.
 
         Args:
-            method: Another method than the scenario's; options that it does not take are left out.
+            method: Method to use instead of the scenario's; options that it does not take are left
+                out.
         """
-        chosen = self.plan.method if method is None else method
-        left_out = set(foreign_options(chosen))
+        if method is None:
+            method = self.plan.method
+        left_out = set(foreign_options(method))
         # Arguments for the scenario's own method mean nothing to another.
-        if chosen != self.plan.method:
+        if method != self.plan.method:
             left_out.add("method_arguments")
         settings = {
             "optimizer_slots": self.training.optimizer_slots,
@@ -220,7 +245,7 @@ class Scenario(Section):
             "element_bits": self.element_bits,
             "batch_size": self.training.batch_size,
             "clock": self.make_clock(),
-            "method": chosen,
+            "method": method,
         }
 
 
@@ -243,36 +268,30 @@ def require_named_code(
             )
 
 
-def _split_names(profile: Profile, field: str, split: Split | tuple[Split, ...]) -> str | list[str]:
-    """Return the layer names of one split, or of one for each device."""
-    if isinstance(split, tuple):
-        return [
-            profile.names[profile.split_of(entry, f"{field}[{k}]") - 1]
-            for k, entry in enumerate(split)
-        ]
-    return profile.names[profile.split_of(split, field) - 1]
-
-
 def _missing_scenario(name: str) -> AirsplitError:
-    """Return an error that offers the nearest preset for a name that is no file either."""
+    """Return an error for a name that is neither a preset nor a file."""
     path = Path(name)
+    # A bare word was meant as a preset, or was left without its suffix.
     if not path.suffix and len(path.parts) == 1:
         return unknown_name("preset or file", name, presets.list_presets())
-    near = difflib.get_close_matches(path.stem, presets.list_presets(), n=1, cutoff=0.5)
-    hint = f"; did you mean the preset {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(path.stem, presets.list_presets(), n=1, cutoff=0.5)
+    hint = ""
+    if matches:
+        hint = f"; did you mean the preset {matches[0]!r}?"
     return FileProblem(f"scenario file {name!r} does not exist{hint}")
 
 
 def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
-    """Make paths absolute, so that they hold wherever the program runs."""
+    """Make paths absolute, so that they do not depend on the current folder."""
     for table, key in PATHS:
         section = tables.get(table)
+        # Tables are not checked yet; one of a wrong type is rejected later.
         if isinstance(section, dict) and isinstance(section.get(key), str):
             section[key] = os.path.abspath(folder / section[key])
 
 
 def _set_key(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
-    """Set one dotted key, which may reach into a table of arguments; None deletes it."""
+    """Set a dotted key, which may reach into a table of arguments; None deletes it."""
     table, dot, key = dotted.partition(".")
     if table not in SECTIONS:
         raise unknown_key("", table)
@@ -295,45 +314,30 @@ def _set_key(tables: dict[str, dict[str, Any]], dotted: str, value: Any) -> None
         settings[name] = value
 
 
-def _with_trace(fleet: Fleet, trace: Trace) -> Fleet:
-    """Return a fleet with the rates of a trace in place of its own channels."""
-    name = trace.name if fleet.name is None else fleet.name
-    if name is not None and trace.name is not None and tuple(name) != tuple(trace.name):
-        raise InvalidValue(
-            "fleet.trace must have the devices of fleet.file, in their order, "
-            f"{show(tuple(name))}, got {show(trace.name)}"
-        )
-    return fleet.replace(
-        trace=trace,
-        name=name,
-        full_band_rate_bps=None,
-        full_band_downlink_bps=None,
-        distance_m=None,
-        fading=1.0,
-    )
-
-
 def _format_toml(value: Any) -> str:
     r"""Return a value as TOML; floats keep every bit.
 
     >>> _format_toml({"width": 0.25, "a b": [True, "q\"\x7f"]})
     '{ width = 0.25, "a b" = [true, "q\\"\\u007f"] }'
     """
+    # bool before other numbers: it is an int, and repr(True) is not TOML.
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, str):
         # JSON escapes all that TOML must have escaped, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
-        pairs = [f"{_format_key(key)} = {_format_toml(entry)}" for key, entry in value.items()]
-        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
+        if not value:
+            return "{}"
+        pairs: list[str] = []
+        for key, entry in value.items():
+            name = _format_toml(key)
+            # Bare keys are ASCII; isalnum() alone would let other letters pass.
+            if key.isascii() and key and all(c.isalnum() or c in "-_" for c in key):
+                name = key
+            pairs.append(f"{name} = {_format_toml(entry)}")
+        return "{ " + ", ".join(pairs) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_format_toml(entry) for entry in value) + "]"
+    # repr gives the shortest text that reads as the same float.
     return repr(value)
-
-
-def _format_key(key: str) -> str:
-    # TOML's bare keys are ASCII; isalnum() alone would let other letters pass.
-    if key.isascii() and key and all(c.isalnum() or c in "-_" for c in key):
-        return key
-    return _format_toml(key)

@@ -1,4 +1,4 @@
-"""Section: one table of a scenario, with strict types, rules and errors in one line."""
+"""Section: one table of a scenario, with strict types, rules and one-line errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS: dict[str, type[Section]] = {}
 # The default of a setting that another class or function declares; pydantic reads it as "required".
 INHERITED: Any = ...
 
-# pydantic's types of error, and the rule that was broken in our words.
+# pydantic's types of errors, and the broken rule in our words.
 _RULES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -60,14 +60,15 @@ class Section(BaseModel):
         cls.model_rebuild(force=True)
 
     def __init__(self, /, **values: Any) -> None:
-        # Dropped before pydantic sees it, so that None is never "given".
+        # Drop None before pydantic sees it: it would count as set in model_fields_set.
         given = {key: value for key, value in values.items() if value is not None}
         inapplicable = self._require_applicable(given)
         try:
             super().__init__(**given)
         except ValidationError as error:
             raise _translate(error, self.table) from None
-        # The default of a setting that does not apply would be misleading.
+        # The default of a setting that does not apply would mislead. The model is frozen, so this
+        # goes around its __setattr__, which also keeps the key out of model_fields_set.
         for key in inapplicable:
             object.__setattr__(self, key, None)
 
@@ -87,20 +88,23 @@ class Section(BaseModel):
         wrong = [key for key in given if key in inapplicable]
         if not wrong:
             return inapplicable
+        # One mistake often excludes several keys: name all that have the same reason.
         first = wrong[0]
         why = inapplicable[first]
         others = [f"{self.table}.{key}" for key in wrong[1:] if inapplicable[key] == why]
-        likewise = f"; likewise {', '.join(others)}" if others else ""
+        likewise = ""
+        if others:
+            likewise = f"; likewise {', '.join(others)}"
         raise InvalidValue(f"{self.table}.{first} {why}, got {show(given[first])}{likewise}")
 
     @classmethod
     def inapplicable(cls, given: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003
-        """Return the settings that do not apply beside the given ones, and why."""
+        """Return the settings that do not apply together with the given ones, and why."""
         return {}
 
     @classmethod
     def unused_arguments(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the given tables of arguments for something built in, which takes none."""
+        """Return tables of arguments for something built in, and why they do not apply."""
         unused = {}
         for key in given:
             # "metric_arguments" are those of "metric"; "arguments" alone are the model's.
@@ -112,7 +116,7 @@ class Section(BaseModel):
         return unused
 
     def check(self) -> None:
-        """Raise if values that are right by themselves do not go together."""
+        """Raise if values contradict each other, though each of them is valid."""
 
     @classmethod
     @functools.cache
@@ -120,7 +124,9 @@ class Section(BaseModel):
         """Return every setting of the table with its rule, default and help."""
         hints = get_type_hints(cls, include_extras=True)
         helps = parse_helps(inspect.getdoc(cls) or "")
-        source = {} if cls.source is None else read_settings(cls.source)
+        source: dict[str, Setting] = {}
+        if cls.source is not None:
+            source = read_settings(cls.source)
         declarations = {}
         for name, field in cls.model_fields.items():
             default = field.get_default(call_default_factory=True)
@@ -133,6 +139,7 @@ class Section(BaseModel):
 
     def given_settings(self) -> dict[str, Any]:
         """Return a copy of the settings that were given, without those left at their defaults."""
+        # Deep, because callers change tables of arguments, which a frozen section still shares.
         return {key: copy.deepcopy(getattr(self, key)) for key in self.model_fields_set}
 
     def settings(self) -> dict[str, Any]:
@@ -147,10 +154,10 @@ class Section(BaseModel):
 def belongs_to(
     table: str, key: str, given: Mapping[str, Any], owners: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the settings that belong to another value of a key than it has, and why.
+    """Return the settings that apply only with another value of a key, and why.
 
     Args:
-        owners: The value of `key` that each of the settings belongs to.
+        owners: The value of `key` with which each of these settings applies.
     """
     value = given.get(key, SECTIONS[table].model_fields[key].default)
     return {
@@ -162,7 +169,7 @@ def belongs_to(
 
 
 def only_for_code(table: str, key: str) -> str:
-    """Return why a setting does not apply that only code by path uses."""
+    """Return why a setting that only code by path uses does not apply."""
     return (
         f"is for a {key.replace('_', ' ')} of your own, "
         f'{table}.{key} = "package.module:function"; leave it out'
@@ -181,14 +188,14 @@ def unknown_key(table: str, key: str) -> UnknownName:
         prefix = f"{table}."
         owner = f"[{table}]"
 
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    homes = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
+    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    tables = [f"[{name}]" for name, section in SECTIONS.items() if key in section.model_fields]
     hint = "."
     # A key of another table was hardly meant to be a similar one of this table.
-    if homes and not difflib.get_close_matches(key, near, cutoff=0.9):
-        hint = f"; it belongs to {' or '.join(homes)}."
-    elif near:
-        hint = f"; did you mean {prefix}{near[0]}?"
+    if tables and not difflib.get_close_matches(key, matches, cutoff=0.9):
+        hint = f"; it belongs to {' or '.join(tables)}."
+    elif matches:
+        hint = f"; did you mean {prefix}{matches[0]}?"
     return UnknownName(f"{field} is not a setting{hint} {owner} takes {', '.join(sorted(known))}")
 
 

@@ -46,10 +46,10 @@ from airsplit.system.clock import Clock
 from airsplit.system.fleet import Fleet
 from airsplit.system.inputs import DTYPES, InputSpec
 
-# Names that are built in. The rooms that implement them come later, so they are listed here.
+# Built-in names. They are implemented further up, in rooms that import torch, but checked here.
 ALGORITHMS = ("sfl", "fedavg", "split-learning", "splitfed-v1", "splitfed-v2")
 DATASETS = ("digits", "mnist", "cifar10", "fashion-mnist")
-# How activations and gradients are sent, and the bits that an element then has.
+# Formats in which activations and gradients are sent, and the bits of an element in each.
 COMPRESSIONS = {"none": 32, "fp16": 16, "bf16": 16, "int8": 8}
 LOSSES = ("cross-entropy",)
 ACCURACY = "accuracy"
@@ -60,13 +60,13 @@ PRECISIONS = ("fp32", "bf16")
 PARTITIONS = ("iid", "dirichlet", "shards", "given")
 WEIGHTINGS = ("uniform", "samples")
 
-# Settings of a drawn fleet, which a file replaces, and of its channels, which a trace replaces.
+# Settings of a drawn fleet, which a file replaces, and those of its channels, which a trace does.
 SAMPLED = [name for name in read_settings(Fleet.sample) if name != "cell"]
 CHANNELS = ("mean_distance_m", "distance_spread", "fading", "redraw_fading")
 
 
 class ModelSettings(Section):
-    """The model that is trained.
+    """The model to train.
 
     Attributes:
         name: The model; code by path is a function or class that returns a torch.nn.Module.
@@ -98,6 +98,7 @@ class ModelSettings(Section):
         excluded_by = {}
         if "inputs" in given:
             excluded_by = {"input_shape": "inputs", "input_dtype": "inputs"}
+        # input_dtype excludes inputs as well, even without input_shape.
         one_input = [key for key in ("input_shape", "input_dtype") if key in given]
         if one_input:
             excluded_by["inputs"] = one_input[0]
@@ -166,8 +167,11 @@ class FleetSettings(Section):
         return {}
 
     def check(self) -> None:
+        # With a fleet file, fading is None: the file has its own.
         if self.redraw_fading and (self.fading is False or self.trace is not None):
-            other = "fading = false" if self.trace is None else "trace"
+            other = "fading = false"
+            if self.trace is not None:
+                other = "trace"
             raise InvalidValue(
                 f"fleet.redraw_fading = true and fleet.{other} exclude each other; leave one out"
             )
@@ -352,7 +356,7 @@ class TrainingSettings(Section):
                 f'does not go with training.partition = "{partition}", which says who holds what; '
                 "leave it out"
             )
-        # A goal that says what is true of accuracy, too, does no harm.
+        # More accuracy is better anyway, so that goal contradicts nothing.
         if given.get("metric", ACCURACY) == ACCURACY and given.get("metric_goal", "max") != "max":
             inapplicable["metric_goal"] = only_for_code("training", "metric")
         return inapplicable
@@ -373,7 +377,7 @@ class TrainingSettings(Section):
     @property
     def optimizer_slots(self) -> int:
         """Numbers that the optimizer keeps for each trained parameter."""
-        # Adam keeps two moments, SGD a velocity if it has momentum.
+        # Adam keeps two moments; SGD keeps a velocity if it has momentum.
         if self.optimizer == "adam":
             return 2
         return int(bool(self.momentum))
