@@ -1,4 +1,4 @@
-"""The commands profile and plan: results on stdout, notes on stderr."""
+"""The commands presets, profile and plan: results on stdout, notes on stderr."""
 
 import json
 import subprocess
@@ -9,10 +9,33 @@ import pytest
 
 import airsplit as air
 from airsplit.cli.scenario_plans import COMPARED_METHODS
+from airsplit.scenario.presets import list_presets, read_preset
 
 
 def flat(text):
     return " ".join(text.split())
+
+
+def test_presets_lists_them_with_a_line_each(run):
+    code, out, err = run("presets")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == list_presets()
+
+
+def test_presets_prints_one_as_toml_verbatim(run):
+    assert run("presets", "paper-alexnet") == (0, read_preset("paper-alexnet"), "")
+
+
+def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
+    (tmp_path / "mine.toml").write_text(run("presets", "paper-vgg16")[1])
+    assert document("plan", tmp_path / "mine.toml") == document("plan", "paper-vgg16")
+
+
+def test_presets_as_json(document):
+    assert [entry["name"] for entry in document("presets")] == list_presets()
+    scenario = document("presets", "demo")
+    assert scenario["model"]["arguments"] == {"width": 0.25, "channels": 1}
+    assert scenario["fleet"]["devices"] == 20
 
 
 def test_profile_prints_a_row_for_every_split(run):
@@ -474,6 +497,7 @@ def test_residual_and_token_models_are_planned_with_their_backward_pass(document
 
 
 MISTAKES = [
+    (["presets", "dem"], "preset 'dem' is not known; did you mean 'demo'"),
     (["plan"], "Missing argument 'SCENARIO'"),
     (["plan", "demo", "--jsn"], "No such option: --jsn"),
     (["plan", "paper-alexnt"], "did you mean 'paper-alexnet'?"),

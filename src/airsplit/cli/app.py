@@ -12,13 +12,16 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli import network_commands, planning_commands, showing_commands, training_commands
 from airsplit.cli.dashboard_command import dashboard
 from airsplit.cli.doctor import doctor
 from airsplit.cli.identity_commands import identity_app
+from airsplit.cli.network_commands import join, probe, serve, status
 from airsplit.cli.output import USER_MISTAKE, note
+from airsplit.cli.planning_commands import clock, plan, presets, profile
+from airsplit.cli.report_commands import figures, report
 from airsplit.cli.signals import INTERRUPTED, interruptible
 from airsplit.cli.torchrun import find_local_rank, linger
+from airsplit.cli.training_commands import compare, data, export, run
 from airsplit.core.errors import AirsplitError, InvalidValue
 from airsplit.core.plugins import error_line, locate_in_user_code
 
@@ -89,11 +92,26 @@ def start(
         )
 
 
-# The order of these lists is the order in `airsplit --help`.
-for module in (planning_commands, training_commands, showing_commands):
-    for command in module.COMMANDS:
-        app.command()(command)
-for command in (dashboard, *network_commands.COMMANDS, doctor):
+# In the order of `airsplit --help`.
+COMMANDS = (
+    profile,
+    plan,
+    clock,
+    run,
+    compare,
+    export,
+    data,
+    presets,
+    report,
+    figures,
+    dashboard,
+    serve,
+    join,
+    probe,
+    status,
+    doctor,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(identity_app, name="identity")
 

@@ -479,6 +479,3 @@ def _parse_state(text: str) -> dict[str, Any]:
             "the server's answer is not a state; is it an airsplit server of the same version?"
         )
     return state
-
-
-COMMANDS = (serve, join, probe, status)

@@ -1,4 +1,4 @@
-"""The commands profile, plan and clock: costs of a model, where to cut it, how long rounds take."""
+"""The commands presets, profile, plan and clock: everything before a training."""
 
 from __future__ import annotations
 
@@ -31,6 +31,40 @@ if TYPE_CHECKING:
 
 # Progress is reported only if a simulation takes longer than this, in seconds.
 QUIET_S = 2.0
+
+
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print this preset as TOML.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the bundled scenarios, or print one as TOML.
+
+    \b
+    Examples:
+      airsplit presets
+      airsplit presets demo > my.toml
+    """
+    from airsplit.scenario.presets import describe_preset, list_presets, read_preset
+
+    if name is not None:
+        # Reject an unknown name before anything is printed.
+        describe_preset(name)
+        if as_json:
+            print(format_json(load_scenario(name, None, []).model_dump()))
+        else:
+            print(read_preset(name), end="")
+        return
+
+    descriptions = {preset_name: describe_preset(preset_name) for preset_name in list_presets()}
+    if as_json:
+        entries = [{"name": key, "description": text} for key, text in descriptions.items()]
+        print(format_json(entries))
+    else:
+        from airsplit.cli.tables import make_list
+
+        print_parts(make_list(descriptions.items(), style="bold"))
 
 
 def profile(
@@ -203,6 +237,3 @@ def clock(
         print(format_json(simulated.to_dict()))
     else:
         print_parts(*clock_report(simulated))
-
-
-COMMANDS = (profile, plan, clock)

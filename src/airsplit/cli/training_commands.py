@@ -420,6 +420,3 @@ def data(
         print(format_json(dealt.to_dict()))
     else:
         print_parts(*data_tables.partition_report(dealt))
-
-
-COMMANDS = (run, compare, export, data)

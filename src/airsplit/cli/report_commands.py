@@ -1,4 +1,4 @@
-"""The commands presets, report and figures: bundled scenarios, and pages and figures of results."""
+"""The commands report and figures: pages and figures of results."""
 
 from __future__ import annotations
 
@@ -8,45 +8,11 @@ from typing import Annotated
 
 import typer
 
-from airsplit.cli.arguments import AsJson, DataFolder, load_scenario
+from airsplit.cli.arguments import AsJson, DataFolder
 from airsplit.cli.output import format_json, note, print_parts
 from airsplit.core.errors import UnknownName, require_choice, show
 
 SCALES = ("smoke", "paper")
-
-
-def presets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print this preset as TOML.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the bundled scenarios, or print one as TOML.
-
-    \b
-    Examples:
-      airsplit presets
-      airsplit presets demo > my.toml
-    """
-    from airsplit.scenario.presets import describe_preset, list_presets, read_preset
-
-    if name is not None:
-        # Reject an unknown name before anything is printed.
-        describe_preset(name)
-        if as_json:
-            print(format_json(load_scenario(name, None, []).model_dump()))
-        else:
-            print(read_preset(name), end="")
-        return
-
-    descriptions = {preset_name: describe_preset(preset_name) for preset_name in list_presets()}
-    if as_json:
-        entries = [{"name": key, "description": text} for key, text in descriptions.items()]
-        print(format_json(entries))
-    else:
-        from airsplit.cli.tables import make_list
-
-        print_parts(make_list(descriptions.items(), style="bold"))
 
 
 def report(
@@ -125,6 +91,3 @@ def figures(
     from airsplit.cli.tables import claims_table
 
     print_parts(claims_table(claims))
-
-
-COMMANDS = (presets, report, figures)

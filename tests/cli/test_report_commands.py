@@ -1,4 +1,4 @@
-"""The commands presets, figures and report."""
+"""The commands report and figures."""
 
 import json
 
@@ -6,30 +6,7 @@ import pytest
 
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.record import RoundRecord
-from airsplit.scenario.presets import list_presets, read_preset
 from airsplit.scenario.scenario import Scenario
-
-
-def test_presets_lists_them_with_a_line_each(run):
-    code, out, err = run("presets")
-    assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == list_presets()
-
-
-def test_presets_prints_one_as_toml_verbatim(run):
-    assert run("presets", "paper-alexnet") == (0, read_preset("paper-alexnet"), "")
-
-
-def test_a_printed_preset_is_a_scenario_file(run, tmp_path, document):
-    (tmp_path / "mine.toml").write_text(run("presets", "paper-vgg16")[1])
-    assert document("plan", tmp_path / "mine.toml") == document("plan", "paper-vgg16")
-
-
-def test_presets_as_json(document):
-    assert [entry["name"] for entry in document("presets")] == list_presets()
-    scenario = document("presets", "demo")
-    assert scenario["model"]["arguments"] == {"width": 0.25, "channels": 1}
-    assert scenario["fleet"]["devices"] == 20
 
 
 def test_figures_writes_files_and_checks_the_claims(run, tmp_path):
@@ -44,7 +21,6 @@ def test_figures_writes_files_and_checks_the_claims(run, tmp_path):
 
 
 MISTAKES = [
-    (["presets", "dem"], "preset 'dem' is not known; did you mean 'demo'"),
     (["figures", "99"], "figure '99' is not known. Known: 3"),
     (["figures", "three"], "figure 'three' is not known"),
     (["figures", "--scale", "papr"], "--scale 'papr' is not known; did you mean 'paper'"),
