@@ -81,7 +81,7 @@ def download_missing_files(name: str, folder: Path | None) -> None:
 
 def plot_labels(dealt: LabelCounts) -> Figure:
     """Plot which devices hold which labels."""
-    from airsplit.plots.labels import draw_labels
+    from airsplit.plots.label_counts import draw_labels
 
     devices = pluralize(len(dealt.counts), "device")
     caption = (

@@ -28,7 +28,7 @@ from airsplit.core.errors import AirsplitError, FileProblem
 from airsplit.core.parsing import parse_json
 from airsplit.dashboard import playground
 from airsplit.dashboard.access import AccessControl, AccessRules
-from airsplit.dashboard.events import Watcher
+from airsplit.dashboard.event_stream import Watcher
 from airsplit.dashboard.live_runs import LiveRuns, NoSuchRun
 from airsplit.dashboard.plan_request import BadRow
 from airsplit.report.page import POLICY as REPORT_POLICY

@@ -14,7 +14,7 @@ from airsplit.core.addresses import is_loopback
 from airsplit.core.errors import FileProblem, InvalidValue
 from airsplit.dashboard.access import AccessRules
 from airsplit.dashboard.app import make_app
-from airsplit.dashboard.events import Watcher
+from airsplit.dashboard.event_stream import Watcher
 from airsplit.dashboard.live_runs import LiveRuns
 
 LOOPBACK = "127.0.0.1"

@@ -16,7 +16,7 @@ from airsplit.core.palette import CLASSES
 from airsplit.data.image_sets import CLOTHES, DIGITS, THINGS
 from airsplit.data.partition import KINDS, count_labels, partition
 from airsplit.plots import style
-from airsplit.plots.labels import MOST_BARS, MOST_COLUMNS, draw_labels
+from airsplit.plots.label_counts import MOST_BARS, MOST_COLUMNS, draw_labels
 from airsplit.plots.style import save_picture
 
 LABELS = np.random.default_rng(0).integers(0, 10, 3000)
