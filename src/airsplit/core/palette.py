@@ -54,6 +54,15 @@ ROLES = {
     "server-side": "track",
 }
 
+# Algorithms, by the same names, in figures, reports and the dashboard. A user's own has no color.
+ALGORITHMS = {
+    "sfl": "blue",
+    "fedavg": "orange",
+    "split-learning": "green",
+    "splitfed-v1": "purple",
+    "splitfed-v2": "red",
+}
+
 # A report. Orange and purple are darker than in figures, since a page also writes with them.
 LIGHT = {
     "paper": "#ffffff",
@@ -103,7 +112,20 @@ DASHBOARD_DARK = DARK | {
 
 # The lines of runs side by side, in the order in which they are chosen.
 RUNS = ("blue", "orange", "green", "red", "purple", "faint", "ink", "teal")
-DASHBOARD_ROLES = ROLES | {f"run-{number}": name for number, name in enumerate(RUNS)}
+DASHBOARD_ROLES = ROLES | ALGORITHMS | {f"run-{number}": name for number, name in enumerate(RUNS)}
+
+
+def get_algorithm_color(algorithm: str) -> str:
+    """Return the color of an algorithm in figures; ink for a user's own.
+
+    >>> get_algorithm_color("sfl") == BLUE, get_algorithm_color("package.module:NAME") == INK
+    (True, True)
+    """
+    # Not those of LIGHT, since figures have the brighter orange and purple.
+    colors = {"blue": BLUE, "orange": ORANGE, "green": GREEN, "red": RED, "purple": PURPLE}
+    if algorithm not in ALGORITHMS:
+        return INK
+    return colors[ALGORITHMS[algorithm]]
 
 
 def format_css(

@@ -35,14 +35,18 @@ DISTANCES_M = (400.0, 800.0)
 Point = dict[str, Any]
 # Ways to train: title, color, and arguments of their case.
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "sfl": ("SFL", palette.BLUE, {"algorithm": "sfl"}),
+    "sfl": ("SFL", palette.get_algorithm_color("sfl"), {"algorithm": "sfl"}),
     "averaged": (
         f"SFL, fronts averaged every {FRONTS_EVERY} rounds",
         palette.GREEN,
         {"algorithm": "sfl", "average_fronts_every": FRONTS_EVERY},
     ),
-    "splitfed": ("SplitFed V1", palette.PURPLE, {"algorithm": "splitfed-v1"}),
-    "fedavg": ("FedAvg", palette.ORANGE, {"algorithm": "fedavg"}),
+    "splitfed": (
+        "SplitFed V1",
+        palette.get_algorithm_color("splitfed-v1"),
+        {"algorithm": "splitfed-v1"},
+    ),
+    "fedavg": ("FedAvg", palette.get_algorithm_color("fedavg"), {"algorithm": "fedavg"}),
 }
 
 

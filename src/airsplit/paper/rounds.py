@@ -22,7 +22,10 @@ ITERATIONS = SAMPLES // BATCH_SIZE
 ELEMENT_BITS = 32
 
 # Title and color of each scheme.
-SCHEMES = {"sfl": ("SFL", palette.BLUE), "fedavg": ("FedAvg", palette.ORANGE)}
+SCHEMES = {
+    "sfl": ("SFL", palette.get_algorithm_color("sfl")),
+    "fedavg": ("FedAvg", palette.get_algorithm_color("fedavg")),
+}
 
 
 def split_round(profile: Profile, fleet: Fleet, split: int | Ints) -> Round:

@@ -13,21 +13,8 @@ from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.plots import style
 from airsplit.runs.seeds import Trials
+from airsplit.runs.wording import format_algorithm
 
-TITLES = {
-    "sfl": "SFL",
-    "fedavg": "FedAvg",
-    "split-learning": "split learning",
-    "splitfed-v1": "SplitFed V1",
-    "splitfed-v2": "SplitFed V2",
-}
-COLORS = {
-    "sfl": palette.BLUE,
-    "fedavg": palette.ORANGE,
-    "split-learning": palette.GREEN,
-    "splitfed-v1": palette.PURPLE,
-    "splitfed-v2": palette.RED,
-}
 # Versions of one algorithm, apart from their colors.
 DASHES = {"splitfed-v1": (3, 1.5), "splitfed-v2": (1, 1)}
 
@@ -66,10 +53,10 @@ def draw_metric(several: Mapping[str, Trials], target: float | None, caption: st
 
 
 def _plot_curve(axes: Axes, x: Floats, values: Floats, algorithm: str) -> None:
-    options: dict[str, Any] = {"label": TITLES.get(algorithm, algorithm)}
+    options: dict[str, Any] = {"label": format_algorithm(algorithm)}
     if algorithm in DASHES:
         options["dashes"] = DASHES[algorithm]
     # A line through one point is invisible.
     if len(x) == 1:
         options["marker"] = "o"
-    style.plot_mean(axes, x, values, COLORS.get(algorithm, palette.INK), **options)
+    style.plot_mean(axes, x, values, palette.get_algorithm_color(algorithm), **options)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from airsplit.core import palette
 from airsplit.core.arrays import Floats
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
@@ -23,15 +24,8 @@ from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
 from airsplit.runs.wording import ALGORITHM_TEXTS, NO_ENERGY, format_algorithm
 from airsplit.scenario.run_files import REPORT_FILE
+from airsplit.scenario.settings import ALGORITHMS
 
-# Classes of report.css; an algorithm of the user's own is drawn in ink.
-COLORS = {
-    "sfl": "blue",
-    "fedavg": "orange",
-    "split-learning": "red",
-    "splitfed-v1": "purple",
-    "splitfed-v2": "green",
-}
 # Longest run ÷ shortest, from which the axis of times is logarithmic.
 FAR_APART = 8.0
 COMPARISON_FILE = "comparison.json"
@@ -72,11 +66,11 @@ def _read_comparison_file(file: Path) -> tuple[list[str], tuple[int, ...], float
             f"comparison {str(file)!r} is not one; was it written by airsplit compare?"
         ) from None
 
-    are_known = all(":" in algorithm or algorithm in COLORS for algorithm in algorithms)
+    are_known = all(":" in algorithm or algorithm in ALGORITHMS for algorithm in algorithms)
     if not seeds or not algorithms or not are_known:
         raise FileProblem(
             f"comparison {str(file)!r} must name seeds and algorithms: "
-            f"{', '.join(COLORS)} or package.module:NAME"
+            f"{', '.join(ALGORITHMS)} or package.module:NAME"
         )
     for algorithm in algorithms:
         # An algorithm names folders, so it must not lead out of this one.
@@ -149,7 +143,9 @@ def _curves(comparison: Comparison) -> Html:
 
 
 def _line(algorithm: str, values: Floats) -> Line:
-    return Line(format_algorithm(algorithm), COLORS.get(algorithm, "ink"), values)
+    # Classes of report.css; an algorithm of the user's own is drawn in ink.
+    kind = palette.ALGORITHMS.get(algorithm, "ink")
+    return Line(format_algorithm(algorithm), kind, values)
 
 
 def _panel(

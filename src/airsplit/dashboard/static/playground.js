@@ -516,8 +516,8 @@ function showRounds() {
   const isLog = longest > 30 * shortest;
   const labels = wrapped(names, 130, 12);
   const shade = (method) => {
-    if (method === plan.method) return "blue";
-    return method === "fedavg" ? "orange" : "grey";
+    if (method === plan.method) return "sfl";
+    return method === "fedavg" ? "fedavg" : "grey";
   };
   // The length of a bar on a logarithmic axis would mean nothing.
   const shape = isLog ? { type: "scatter", symbolSize: 11 } : { type: "bar", barWidth: "60%" };
