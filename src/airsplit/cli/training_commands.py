@@ -249,7 +249,7 @@ def compare(
     # A comparison in which all diverged has no metric to plot.
     if comparison.has_metric:
         caption = comparison.describe("lines are means, bands ranges")
-        picture = draw_metric(comparison.finished, comparison.target, caption)
+        picture = draw_metric(comparison.finished_trials, comparison.target, caption)
         for suffix in ("png", "svg"):
             save_picture(picture, folder / f"compared.{suffix}")
     # A run that diverges does not end the comparison, so say here why it did.

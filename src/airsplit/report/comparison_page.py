@@ -114,7 +114,7 @@ def _curves(comparison: Comparison) -> Html:
     times = {}
     means = {}
     # An algorithm whose runs all diverged has no curve.
-    for algorithm, trials in comparison.finished.items():
+    for algorithm, trials in comparison.finished_trials.items():
         rounds[algorithm], times_s, values = trials.curve()
         times[algorithm] = times_s.mean(axis=0)
         means[algorithm] = values.mean(axis=0)

@@ -36,7 +36,7 @@ class AlgorithmSummary:
         worst_metric: Value of the user's metric for the worst device's model.
         time_to_target_s: Median over all seeds of the virtual time to reach the target; None if
             half of them never do.
-        reached: Number of seeds that reach the target. A diverged one never does.
+        reached: Number of seeds that reach the target; one that diverged does not.
         virtual_time_s: Duration of all rounds.
         sent_bytes: Bytes that all devices send to the server, in all rounds.
         received_bytes: Bytes that they receive.
@@ -80,8 +80,8 @@ class Comparison:
     has_energy: bool
 
     @property
-    def finished(self) -> dict[str, Trials]:
-        """The algorithms with at least one run that did not diverge."""
+    def finished_trials(self) -> dict[str, Trials]:
+        """The trials of each algorithm with at least one run that did not diverge."""
         return {algorithm: trials for algorithm, trials in self.trials.items() if trials.runs}
 
     @property
@@ -91,10 +91,10 @@ class Comparison:
 
     @property
     def has_metric(self) -> bool:
-        """Whether all of them have the metric; there is no accuracy without class labels."""
-        if not self.finished:
+        """Whether all algorithms have the metric; there is no accuracy without class labels."""
+        if not self.finished_trials:
             return False
-        return all(trials.last(self.metric.field) for trials in self.finished.values())
+        return all(trials.last(self.metric.field) for trials in self.finished_trials.values())
 
     @cached_property
     def rows(self) -> list[AlgorithmSummary]:
@@ -105,9 +105,20 @@ class Comparison:
         diverged = {
             seed: divergence.round for seed, divergence in self.diverged.get(algorithm, {}).items()
         }
-        # A seed that never reaches the target counts as infinitely slow.
-        times_s = [np.inf if time_s is None else time_s for time_s in trials.time_to(self.target)]
-        median_s = float(np.median(times_s + [np.inf] * len(diverged)))
+        # A seed that never reaches the target, or diverges, counts as infinitely slow: without
+        # it, an algorithm would look faster the more of its runs fail.
+        times = trials.time_to(self.target)
+        reached_s = [time_s for time_s in times if time_s is not None]
+        missed = len(times) - len(reached_s) + len(diverged)
+        median_s = float(np.median(reached_s + [np.inf] * missed))
+        time_to_target_s = None
+        if np.isfinite(median_s):
+            time_to_target_s = median_s
+
+        # Energy without computing would favor algorithms that compute most on the devices.
+        energy_j = None
+        if self.has_energy:
+            energy_j = _mean(trials.total("energy_j"))
         return AlgorithmSummary(
             algorithm,
             accuracy=estimate(trials.last("test_accuracy")),
@@ -115,13 +126,13 @@ class Comparison:
             own_accuracy=estimate(trials.last("own_accuracy")),
             metric=estimate(trials.last("test_metric")),
             worst_metric=estimate(trials.last("test_metric_worst")),
-            time_to_target_s=median_s if np.isfinite(median_s) else None,
-            reached=int(np.isfinite(times_s).sum()),
+            time_to_target_s=time_to_target_s,
+            reached=len(reached_s),
             virtual_time_s=_mean(trials.last("virtual_time_s")),
             sent_bytes=_mean(trials.total("sent_bytes")),
             received_bytes=_mean(trials.total("received_bytes")),
             device_macs=_mean(trials.total("macs")),
-            energy_j=_mean(trials.total("energy_j")) if self.has_energy else None,
+            energy_j=energy_j,
             diverged=diverged,
         )
 
@@ -136,6 +147,7 @@ class Comparison:
 
     def _cells(self, row: AlgorithmSummary) -> Iterator[tuple[str, str]]:
         """Yield the title and entry of each column."""
+        # Together, so that a column that does not apply is missing from the head and every row.
         worst = row.worst_metric
         if self.metric.is_accuracy:
             worst = row.worst_accuracy
@@ -163,8 +175,10 @@ class Comparison:
         return self.metric.show(self.target)
 
     def _get_score(self, row: AlgorithmSummary) -> Estimate | None:
-        """Return the estimate of the metric."""
-        return row.accuracy if self.metric.is_accuracy else row.metric
+        """Return the estimate of the metric after the last round."""
+        if self.metric.is_accuracy:
+            return row.accuracy
+        return row.metric
 
     def _format_estimate(self, value: Estimate | None) -> str:
         if self.metric.is_accuracy or value is None:
@@ -180,8 +194,11 @@ class Comparison:
             return score
         if len(row.diverged) < len(self.seeds):
             return f"{score} ({len(row.diverged)} of {len(self.seeds)} diverged)"
+        # No seed has a score: say when they diverged instead.
         rounds = sorted(set(row.diverged.values()))
-        noun = "round" if len(rounds) == 1 else "rounds"
+        noun = "round"
+        if len(rounds) > 1:
+            noun = "rounds"
         return f"diverged in {noun} {', '.join(map(str, rounds))}"
 
     def _format_time(self, row: AlgorithmSummary) -> str:
@@ -191,16 +208,16 @@ class Comparison:
         if row.reached == len(self.seeds):
             return _seconds_or_dash(row.time_to_target_s)
         count = f"{row.reached} of {len(self.seeds)}"
-        # The median is over all seeds, so it is infinite if half of them never arrive.
+        # The median is over all seeds, so it is infinite if half of them never reach the target.
         if row.time_to_target_s is None:
             return f"only {count}"
         return f"{format_seconds(row.time_to_target_s)} ({count})"
 
     def describe(self, interval: str = "± is the 95 % interval") -> str:
-        """Return what was trained, and with which seeds.
+        """Return the model, data and length of the trainings, and their seeds.
 
         Args:
-            interval: Explanation of how a table or figure shows several seeds.
+            interval: Note on how a table or figure shows several seeds.
         """
         training = self.scenario.training
         seeds = f"seed {self.seeds[0]}"
@@ -214,8 +231,15 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """The result in words: final scores, who reaches the target first, and who diverged."""
-        sentences = (self._describe_scores(), self._describe_times(), self._describe_divergences())
+        """The result in words: final scores, times to the target, and divergences."""
+        sentences = [self._describe_scores(), self._describe_times()]
+        divergences = [
+            f"{format_algorithm(algorithm)} with seed {seed} in round {divergence.round}"
+            for algorithm, by_seed in self.diverged.items()
+            for seed, divergence in by_seed.items()
+        ]
+        if divergences:
+            sentences.append(f"Diverged: {', '.join(divergences)}.")
         return " ".join(sentence for sentence in sentences if sentence)
 
     def _describe_scores(self) -> str:
@@ -223,8 +247,10 @@ class Comparison:
         if not self.has_metric:
             return ""
 
-        # Sort by the negative of a score of which more is better.
-        sign = -1 if self.metric.goal == "max" else 1
+        # Ascending order puts the best first: negate scores of which more is better.
+        sign = 1
+        if self.metric.goal == "max":
+            sign = -1
         scores: list[tuple[float, str]] = []
         for row in self.rows:
             score = self._get_score(row)
@@ -240,8 +266,8 @@ class Comparison:
         return f"After the last round {first} gets {best} right{listed}."
 
     def _describe_times(self) -> str:
-        """Return a sentence on who reaches the target first, and how long the others take."""
-        if not self.finished:
+        """Return a sentence on which algorithm is the first to the target, and on the others."""
+        if not self.finished_trials:
             return ""
         if not self.has_metric:
             return "There is no accuracy that all of them reach."
@@ -274,17 +300,6 @@ class Comparison:
             clauses.append(", ".join(ratios))
         return f"{'; '.join(clauses + failures)}."
 
-    def _describe_divergences(self) -> str:
-        """Return a sentence on the trainings that diverged; "" if none did."""
-        divergences = [
-            f"{format_algorithm(algorithm)} with seed {seed} in round {divergence.round}"
-            for algorithm, by_seed in self.diverged.items()
-            for seed, divergence in by_seed.items()
-        ]
-        if not divergences:
-            return ""
-        return f"Diverged: {', '.join(divergences)}."
-
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         return {
@@ -308,9 +323,9 @@ def load_comparison(
 
     Args:
         folder: Folder that contains the runs' folders.
-        scenario: Scenario of the comparison; None: that of the first run.
-        target: Value of the metric to which times are compared; None: the best round number
-            that all runs reach.
+        scenario: Scenario of the comparison (None: that of the first run).
+        target: Value of the metric to which times are compared (None: the best round number that
+            all runs reach).
     """
     first = RunFolder(Path(folder) / name_run_folder(algorithms[0], seeds[0]))
     if scenario is None:
@@ -324,6 +339,7 @@ def load_comparison(
         diverged[algorithm] = {}
         for seed in seeds:
             run = RunFolder(Path(folder) / name_run_folder(algorithm, seed))
+            # Runs that diverged are counted, but the scores before that mean nothing.
             divergence = run.read_divergence()
             if divergence is None:
                 runs.append(tuple(run.read_records()))
@@ -341,6 +357,7 @@ def load_comparison(
 
     if target is None:
         target = common_target(list(trials.values()))
+    # Runs differ in algorithm and seed only, so one plan says it for all of them.
     energy_is_known = has_energy(first.read_plan(), scenario)
     return Comparison(scenario, seeds, target, trials, diverged, energy_is_known)
 
@@ -365,16 +382,24 @@ def format_accuracy(value: Estimate | None) -> str:
         return "–"
     if value.half_width is None:
         return format_percent(value.mean)
+    # The unit stands once, behind both numbers.
     return f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
 
 
 def _seconds_or_dash(value: float | None) -> str:
-    return "–" if value is None else format_seconds(value)
+    if value is None:
+        return "–"
+    return format_seconds(value)
 
 
 def _quantity_or_dash(value: float | None, unit: str) -> str:
-    return "–" if value is None else format_quantity(value, unit)
+    if value is None:
+        return "–"
+    return format_quantity(value, unit)
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    # numpy warns of an empty list, and returns NaN.
+    if not values:
+        return None
+    return float(np.mean(values))

@@ -67,6 +67,7 @@ class RunFolder:
     @property
     def has_rounds(self) -> bool:
         """Whether the folder contains a run that has finished a round."""
+        # Either file is work that nobody may overwrite by accident.
         try:
             if self.rounds_file.exists() and self.rounds_file.stat().st_size > 0:
                 return True
@@ -77,7 +78,7 @@ class RunFolder:
             ) from None
 
     def lock(self) -> closing[Lock]:
-        """Lock the folder against other processes, from this call until the context ends."""
+        """Lock the folder against other processes, from this call until the context exits."""
         return folder_lock(self.path, "run folder")
 
     def require_new(self) -> None:
@@ -92,7 +93,7 @@ class RunFolder:
         """Write the scenario and plan of a new run; raise if the folder already contains one."""
         self.require_new()
 
-        # Remains of a run that ended before its first round was complete.
+        # Leftovers of a run that ended before its first round was complete.
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         self.clear_divergence()
 
@@ -111,6 +112,7 @@ class RunFolder:
     def require_same_scenario(self, now: Scenario) -> None:
         """Raise if a scenario differs from the run's in more than its number of rounds."""
         before = Scenario.from_toml(self.read_scenario())
+        # Setting by setting, so that the error can name the first one that differs.
         for table, section in before.settings().items():
             section_now = getattr(now, table)
             for key in type(section).model_fields:
@@ -134,6 +136,7 @@ class RunFolder:
 
     def write_changes(self, changes: Mapping[str, Any]) -> None:
         """Record the settings that the command line changed, so that a resumed run keeps them."""
+        # A run without changes must not keep those of an earlier run that ended too soon.
         if changes or self.changes_file.exists():
             write_text(self.changes_file, json.dumps(changes, indent=1) + "\n")
 
@@ -176,6 +179,7 @@ class RunFolder:
 
     def drop_records_after(self, round_number: int) -> None:
         """Drop records later than a checkpoint's round; raise if an earlier one is missing."""
+        # Rounds after the checkpoint are trained again.
         records = [record for record in self.read_records() if record.round <= round_number]
         if [record.round for record in records] != list(range(1, round_number + 1)):
             raise FileProblem(
@@ -199,7 +203,7 @@ class RunFolder:
 
     @staticmethod
     def _read_object(file: Path, what: str) -> dict[str, Any]:
-        """Return the content of a JSON file that must be an object."""
+        """Return the content of a JSON file, which must be an object."""
         content = read_json(file, what=what)
         if not isinstance(content, dict):
             raise FileProblem(

@@ -55,7 +55,7 @@ _PLAN_NUMBERS = (
 
 
 class History:
-    """A run as its folder records it; `update` reads what was added.
+    """A run as recorded in its folder; `update` reads the records that were added.
 
     Its length is the number of devices.
 
@@ -91,10 +91,11 @@ class History:
         self.update(max_records=max_records)
 
     def _start_over(self) -> None:
-        """Forget all records, and read them again."""
+        """Forget all records, so that the next update reads them again."""
         self._reader.start_over()
         self.records: list[RoundRecord] = []
         self.totals = {name: np.zeros(len(self.names)) for name in PER_DEVICE}
+        # The arrays of `rounds`, built when they are needed; None after an update.
         self._rounds: dict[str, Floats] | None = None
 
     def update(self, *, max_records: int | None = None) -> bool:
@@ -130,13 +131,14 @@ class History:
             if column:
                 self.totals[name] += _to_floats(list(column), self._where, name)
 
-        # Most rounds have the same participants: keep one tuple for all of them.
-        kept: dict[str, Any] = dict.fromkeys(PER_DEVICE, ())
-        previous = self.records[-1] if self.records else record
-        for name in ("participants", "dropped"):
-            if getattr(previous, name) == getattr(record, name):
-                kept[name] = getattr(previous, name)
-        self.records.append(replace(record, **kept))
+        # Most rounds have the same participants: share one tuple among their records.
+        changes: dict[str, Any] = dict.fromkeys(PER_DEVICE, ())
+        if self.records:
+            previous = self.records[-1]
+            for name in ("participants", "dropped"):
+                if getattr(previous, name) == getattr(record, name):
+                    changes[name] = getattr(previous, name)
+        self.records.append(replace(record, **changes))
 
     @property
     def rounds(self) -> dict[str, Floats]:
@@ -186,7 +188,9 @@ class History:
     @property
     def time_name(self) -> str:
         """Name of the run's time: of the virtual clock, or of a training over a network."""
-        return "training time" if self.is_networked else "virtual time"
+        if self.is_networked:
+            return "training time"
+        return "virtual time"
 
     @property
     def last_evaluated(self) -> RoundRecord | None:
@@ -215,6 +219,7 @@ class History:
 
     def splits_of(self, device: int) -> list[int]:
         """Return the different splits that a device had, in order."""
+        # A dictionary drops repetitions and, unlike a set, keeps the order.
         later = (record.splits[device] for record in self.replans if record.splits)
         return list(dict.fromkeys([self.plan["splits"][device], *later]))
 
@@ -225,6 +230,7 @@ class History:
             kind: Field of the record: "participants" or "dropped".
         """
         devices = [k for record in self.records for k in getattr(record, kind)]
+        # The type matters for an empty list, of which numpy would make floats.
         return np.bincount(np.array(devices, dtype=np.int64), minlength=len(self))
 
     @property
@@ -257,6 +263,7 @@ def waiting_fraction(totals: Mapping[str, float]) -> float:
     0.25
     """
     total_s = sum(totals[key] for key in TIMES)
+    # No round yet, or none with a participant.
     if total_s == 0:
         return 0.0
     return totals["idle_s"] / total_s
@@ -264,6 +271,7 @@ def waiting_fraction(totals: Mapping[str, float]) -> float:
 
 def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
     """Check the entries of a plan that reports read; return the devices' names."""
+    # bool is an int, but true is no latency.
     for name in _PLAN_NUMBERS:
         value = plan.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -305,7 +313,8 @@ def _check_plan(plan: dict[str, Any], where: str) -> list[str]:
 
 
 def _check_devices(record: RoundRecord, devices: int, where: str) -> None:
-    """Raise if a record has not one entry for each device, or names others."""
+    """Raise unless a record has one entry for each device, and names no others."""
+    # A record may lack columns, and has splits and shares only with a new plan.
     for name in (*PER_DEVICE, "splits", "shares"):
         column = getattr(record, name)
         is_missing = column is None or (name in PER_DEVICE and not column)

@@ -37,15 +37,21 @@ class Metric:
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of these values."""
-        return max(values) if self.goal == "max" else min(values)
+        if self.goal == "max":
+            return max(values)
+        return min(values)
 
     def worst(self, values: Sequence[float]) -> float:
         """Return the worst of these values."""
-        return min(values) if self.goal == "max" else max(values)
+        if self.goal == "max":
+            return min(values)
+        return max(values)
 
     def reaches(self, value: float, target: float) -> bool:
         """Return whether a value is at least as good as a target."""
-        return value >= target if self.goal == "max" else value <= target
+        if self.goal == "max":
+            return value >= target
+        return value <= target
 
     def round_target(self, value: float) -> float:
         """Return the best round number that a value reaches.
@@ -60,7 +66,7 @@ class Metric:
             # Powers of ten below 1e-300 would underflow.
             size = 10.0 ** max(math.floor(math.log10(abs(value))) - 1, -300)
 
-        # The tolerance keeps a value that is already round where it is.
+        # The tolerance keeps a value that is already round: 0.29 / 0.01 is 28.999999999999996.
         steps = value / size
         if self.goal == "max":
             whole_steps = math.floor(steps + 1e-9)
@@ -98,4 +104,7 @@ def display_name(path: str) -> str:
     ('mean_iou', 'mine:accuracy')
     """
     function = path.rpartition(":")[2]
-    return path if function == ACCURACY else function
+    # A user's function of that name need not be our accuracy.
+    if function == ACCURACY:
+        return path
+    return function

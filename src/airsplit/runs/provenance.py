@@ -26,6 +26,7 @@ def describe_provenance() -> dict[str, str]:
 
 def name_processor() -> str:
     """Return the processor's model name, or its architecture if the system does not name it."""
+    # Linux only; platform.processor() says no more than "x86_64" there.
     file = Path("/proc/cpuinfo")
     if file.exists():
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -36,7 +37,7 @@ def name_processor() -> str:
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
-    # macOS and Windows have no affinity masks.
+    # In a container this is less than the machine has. macOS and Windows have no affinity masks.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

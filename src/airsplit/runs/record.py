@@ -137,6 +137,7 @@ class RoundRecord:
         return cls(**values)
 
 
+# The fields that are lists, and those that are one number.
 _COLUMNS = {"participants", "dropped", *PER_DEVICE, "splits", "shares"}
 _NUMBERS = {field.name for field in fields(RoundRecord)} - _COLUMNS
 
@@ -147,8 +148,9 @@ def _check_field(name: str, value: Any) -> Any:
         return require_integer(name, value, low=1)
     if name in _NUMBERS:
         # Losses and a user's metric may be negative, times may not.
-        is_time = name in ("virtual_time_s", "latency_s")
-        low = 0.0 if is_time else -MAX_MAGNITUDE
+        low = -MAX_MAGNITUDE
+        if name in ("virtual_time_s", "latency_s"):
+            low = 0.0
         return require_number(name, value, low=low, high=MAX_MAGNITUDE)
 
     if name not in _COLUMNS:
@@ -171,7 +173,7 @@ def round_digits(value: float) -> float:
 
 
 class RecordReader:
-    """Reads the records of a run as they arrive, each once.
+    """Reader of a run's records that yields each of them once, as they arrive.
 
     A last line without its end is left for the next call: the run may be writing it.
     """
@@ -182,6 +184,7 @@ class RecordReader:
 
     def start_over(self) -> None:
         """Return to the first record."""
+        # Bytes and lines that were read.
         self._offset = 0
         self._lines = 0
         # Device and inode of the file that was read; None before the first read.
@@ -209,6 +212,7 @@ class RecordReader:
                     return
                 self._identity = identity
 
+                # readline is bounded, so that a file without line ends cannot fill the memory.
                 stream.seek(self._offset)
                 while (line := stream.readline(MAX_RECORD_BYTES)).endswith(b"\n"):
                     record = self._parse(line)

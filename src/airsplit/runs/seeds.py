@@ -44,6 +44,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     # Imported here because loading scipy takes longer than reading a run.
     from scipy.special import stdtrit
 
+    # Student's t with n - 1 degrees of freedom, for a standard deviation from the same n values.
     quantile = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
     return Estimate(mean, quantile * float(np.std(values, ddof=1)) / n**0.5)
 
@@ -109,6 +110,7 @@ class Trials:
         # All runs are evaluated in the same rounds, since those follow from the scenario.
         rounds = [record.round for record in self.runs[0] if self.metric.of(record) is not None]
         known = set(rounds)
+        # The same rounds of every run, so that the arrays are rectangular.
         evaluated = [[record for record in run if record.round in known] for run in self.runs]
         times_s = np.array([[record.virtual_time_s for record in run] for run in evaluated])
         values = np.array(
@@ -118,7 +120,7 @@ class Trials:
 
 
 def common_target(algorithms: Sequence[Trials]) -> float:
-    """Return the best round number that the metric reaches in every run; 0 without runs.
+    """Return the best round number that every run reaches; 0 without runs.
 
     >>> def trials(accuracy):
     ...     record = RoundRecord(round=1, virtual_time_s=1.0, latency_s=1.0, train_loss=0.0,
@@ -127,6 +129,7 @@ def common_target(algorithms: Sequence[Trials]) -> float:
     >>> common_target([trials(0.987), trials(0.938)])
     0.93
     """
+    # The worst of the runs' best values is what all of them reach.
     best = [value for trials in algorithms for value in trials.best()]
     if not best:
         return 0.0

@@ -33,7 +33,7 @@ def summarize_run(folder: Path) -> dict[str, Any]:
     last = records[-1]
     scenario = Scenario.from_toml(run.read_scenario())
 
-    # Not every round is evaluated.
+    # The last round is not evaluated if the run was stopped before its end.
     evaluated = last
     for record in reversed(records):
         if record.test_loss is not None:
@@ -42,6 +42,10 @@ def summarize_run(folder: Path) -> dict[str, Any]:
 
     def total(name: str) -> float:
         return sum(sum(getattr(record, name)) for record in records)
+
+    energy_j = None
+    if has_energy(run.read_plan(), scenario):
+        energy_j = total("energy_j")
 
     return {
         "rounds": last.round,
@@ -52,6 +56,6 @@ def summarize_run(folder: Path) -> dict[str, Any]:
         "sent_bytes": total("sent_bytes"),
         "received_bytes": total("received_bytes"),
         "macs": total("macs"),
-        "energy_j": total("energy_j") if has_energy(run.read_plan(), scenario) else None,
+        "energy_j": energy_j,
         **{name: total(name) for name in TIMES},
     }
