@@ -106,7 +106,8 @@ def test_arguments_are_checked_wherever_they_stand_in_the_call() -> None:
         (one_of(("a", "b"), or_path=True), "mine:a", "c", '"a", "b", or "package.module:name"'),
         (flag(), False, 0, "true or false"),
     ],
-    ids=str,
+    # The default ids have addresses in them, which differ between processes of xdist.
+    ids=lambda value: getattr(value, "words", str(value)),
 )
 def test_a_rule_accepts_what_its_words_say(
     rule: Rule, good: object, bad: object, words: str
