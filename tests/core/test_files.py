@@ -45,13 +45,13 @@ def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(tmp_path
         except FileProblem as problem:
             print(problem)
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(file)],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "plan.json' cannot be written: File too large" in done.stdout
+    assert "plan.json' cannot be written: File too large" in process.stdout
     assert file.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
 

@@ -25,7 +25,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_json_that_python_writes_is_read_as_it_was(value: object) -> None:
+def test_json_that_python_writes_is_read_back_unchanged(value: object) -> None:
     assert parse_json(json.dumps(value), "value") == value
     assert parse_json(json.dumps(value, ensure_ascii=False, indent=1), "value") == value
 

@@ -165,10 +165,10 @@ def test_a_call_with_wrong_arguments_names_the_place_of_the_function(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "demo", "--set", "training.loss=failing:loss_of_one", *SMALL]) == 2
-    said = "loss_of_one() takes 1 positional argument but 2 were given (failing.py:22)"
     assert (
-        f"training.loss 'failing:loss_of_one' failed: TypeError: {said}" in capsys.readouterr().err
-    )
+        "training.loss 'failing:loss_of_one' failed: TypeError: loss_of_one() takes 1 positional "
+        "argument but 2 were given (failing.py:22)"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
@@ -193,7 +193,7 @@ def test_a_mistake_outside_user_code_has_no_traceback_hint(
     assert "--traceback" not in err
 
 
-def test_an_unexpected_error_of_the_package_is_one_line_too(
+def test_an_unexpected_error_of_the_package_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
@@ -211,11 +211,11 @@ def test_the_original_exception_is_chained() -> None:
     with pytest.raises(UserCodeError, match="method 'failing:method' failed") as caught:
         air.plan(air.profile("alexnet"), air.Fleet.sample(2, seed=0), method="failing:method")
     assert isinstance(caught.value.__cause__, KeyError)
-    wanted = air.Scenario.load("demo").replace(
+    scenario = air.Scenario.load("demo").replace(
         **{"fleet.devices": 2, "training.loss": "failing:loss"}
     )
     with pytest.raises(UserCodeError, match="training stopped at device 0") as caught:
-        list(air.simulate(wanted))
+        list(air.simulate(scenario))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -257,7 +257,7 @@ def test_an_installed_package_of_the_user_is_user_code(tmp_path: Path) -> None:
         wrap_user_code(fail_in(folder), "the loss")()
 
 
-def test_the_line_is_the_user_s_and_not_the_library_s(tmp_path: Path) -> None:
+def test_the_line_named_is_the_users_and_not_the_librarys(tmp_path: Path) -> None:
     library = fail_in(tmp_path / "site-packages" / "library")
     with pytest.raises(
         UserCodeError, match=r"^the loss failed: ValueError: wrong \(.*test_plugins\.py:\d+\)$"

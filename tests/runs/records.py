@@ -1,4 +1,4 @@
-"""Records of plain rounds, for tests of what is done with them."""
+"""Plain round records for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders: what is written is read back, and whatever is damaged is named."""
+"""Run folders: writing, reading back, and errors that name the damaged file."""
 
 from __future__ import annotations
 

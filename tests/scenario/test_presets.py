@@ -31,7 +31,7 @@ def test_a_preset_begins_with_its_one_line_description(name):
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_a_preset_says_only_ascii_and_ends_its_last_line(name):
+def test_a_preset_is_ascii_and_ends_with_one_newline(name):
     assert read_preset(name).isascii()
     assert read_preset(name).endswith("\n")
     assert "\n\n\n" not in read_preset(name)
@@ -85,7 +85,7 @@ def test_without_a_limit_the_deepest_split_still_averages_something():
     assert plan.splits.max() <= 19
 
 
-def test_the_physical_preset_switches_everything_on():
+def test_the_physical_preset_counts_every_cost():
     scenario = Scenario.load("physical")
     clock = scenario.make_clock()
     assert (clock.downlink, clock.backward_macs_ratio, clock.barrier) == (True, 2.0, "round")

@@ -1,4 +1,4 @@
-"""Scenario: what it makes, loading, variants, and exact TOML."""
+"""Scenario: loading, variants, exact TOML, and the objects it makes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 import airsplit as air
 from airsplit.scenario.scenario import Scenario
-from airsplit.scenario.settings import (
-    ModelSettings,
-)
+from airsplit.scenario.settings import ModelSettings
 
 MODEL = '[model]\nname = "alexnet"\n'
 
@@ -51,7 +49,7 @@ def test_plan_arguments_for_another_method_leave_out_its_foreign_options():
     assert (arguments["method"], arguments["max_split"]) == ("exact", 8)
 
 
-def test_a_fleet_file_is_looked_for_beside_the_scenario(tmp_path, monkeypatch):
+def test_the_path_of_a_fleet_file_is_relative_to_the_scenario(tmp_path, monkeypatch):
     fleet = air.Fleet(seconds_per_mac=[1e-9, 2e-9], fluctuation=1e9, full_band_rate_bps=1e7)
     folder = tmp_path / "study"
     fleet.write(folder / "fleet.csv")

@@ -1,4 +1,4 @@
-"""Section: strict tables, inherited settings, errors in one line."""
+"""Section: strict tables, inherited settings, one-line errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import airsplit as air
 from airsplit.core.declared_settings import number
 from airsplit.scenario.scenario import Scenario
 from airsplit.scenario.section import INHERITED, Section
-from airsplit.scenario.settings import (
-    FleetSettings,
-)
+from airsplit.scenario.settings import FleetSettings
 
 MODEL = '[model]\nname = "alexnet"\n'
 
@@ -31,7 +29,7 @@ def draw_dish(width_m: Annotated[float, number(above=0)] = 1.5, kind: str = "rou
 
 
 class DishSettings(Section):
-    """A table of its own.
+    """A table that is in no scenario.
 
     Attributes:
         kind: Kind in a scenario.
@@ -87,17 +85,17 @@ def test_all_settings_that_do_not_apply_are_named_in_one_error():
 def test_only_code_by_path_takes_arguments(table: str, key: str, built_in: str, words: str) -> None:
     name = f"{table}.{key}"
     plain = Scenario.from_toml(MODEL)
-    ours = plain.replace(**{name: "mine:code", f"{name}_arguments.level": 0.5})
-    assert getattr(getattr(ours, table), f"{key}_arguments") == {"level": 0.5}
-    assert Scenario.from_toml(ours.to_toml()) == ours
-    assert ours.code_paths() == {name: "mine:code"}
+    custom = plain.replace(**{name: "mine:code", f"{name}_arguments.level": 0.5})
+    assert getattr(getattr(custom, table), f"{key}_arguments") == {"level": 0.5}
+    assert Scenario.from_toml(custom.to_toml()) == custom
+    assert custom.code_paths() == {name: "mine:code"}
 
-    back = ours.replace(**{name: built_in})
-    assert getattr(getattr(back, table), f"{key}_arguments") == {}
-    wrong = rf"{table}\.{key}_arguments is for {words}, {table}\.{key} = .package\.module"
+    restored = custom.replace(**{name: built_in})
+    assert getattr(getattr(restored, table), f"{key}_arguments") == {}
+    message = rf"{table}\.{key}_arguments is for {words}, {table}\.{key} = .package\.module"
     for change in (f"{name}_arguments.level", f"{name}_arguments"):
         value: Any = 0.5 if change.endswith("level") else {"level": 0.5}
-        with pytest.raises(air.InvalidValue, match=wrong):
+        with pytest.raises(air.InvalidValue, match=message):
             plain.replace(**{name: built_in, change: value})
     with pytest.raises(air.InvalidValue, match=rf"{key}_arguments\.level must be a finite number"):
-        ours.replace(**{f"{name}_arguments.level": float("nan")})
+        custom.replace(**{f"{name}_arguments.level": float("nan")})

@@ -332,7 +332,7 @@ def test_a_wrong_setting_is_one_line_that_names_field_and_rule(text, message):
         ),
         (
             '[model]\nname = "a"\ninput_dtype = "int64"',
-            r"model\.input_dtype needs model\.input_shape beside it, got 'int64' alone",
+            r"model\.input_dtype needs model\.input_shape as well, got 'int64' alone",
         ),
         (
             '[model]\nname = "a"\ninput_dtype = 64',
@@ -441,6 +441,6 @@ def test_a_partition_by_path_has_no_samples_per_device() -> None:
     settings = {"partition": "mine:halves", "samples_per_device": 3}
     with pytest.raises(
         air.InvalidValue,
-        match=r'training\.samples_per_device does not go with training\.partition = "mine:halves"',
+        match=r'training\.samples_per_device does not apply to training\.partition = "mine:halves"',
     ):
         TrainingSettings(**settings)

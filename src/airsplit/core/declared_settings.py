@@ -188,7 +188,7 @@ def make_setting(name: str, hint: Any, default: Any, help: str) -> Setting:
     """Return a setting of an annotated type."""
     rule = None
     if get_origin(hint) is Annotated:
-        # pydantic's validators stand beside the rule.
+        # Annotated may hold validators of pydantic as well.
         rule = next((part for part in hint.__metadata__ if isinstance(part, Rule)), None)
         hint = hint.__origin__
     return Setting(name, hint, default, rule, help)

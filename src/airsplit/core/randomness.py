@@ -1,7 +1,7 @@
 """Addressed randomness: one generator for each (seed, purpose, address).
 
-Two parts of a program that ask for the same address draw the same numbers, whatever was drawn
-before. A column of K draws begins with the column of the first K' < K.
+Two parts of a program that ask for the same address draw the same numbers, regardless of earlier
+draws. A column of K draws begins with the column of the first K' < K.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ def load_comparison(
 
     if target is None:
         target = common_target(list(trials.values()))
-    # Runs differ in algorithm and seed only, so one plan says it for all of them.
+    # Runs differ in algorithm and seed only, so any of their plans will do.
     energy_is_known = has_energy(first.read_plan(), scenario)
     return Comparison(scenario, seeds, target, trials, diverged, energy_is_known)
 
@@ -382,7 +382,7 @@ def format_accuracy(value: Estimate | None) -> str:
         return "–"
     if value.half_width is None:
         return format_percent(value.mean)
-    # The unit stands once, behind both numbers.
+    # One percent sign for both numbers.
     return f"{100 * value.mean:.1f} ± {format_percent(value.half_width)}"
 
 

@@ -67,7 +67,7 @@ class RunFolder:
     @property
     def has_rounds(self) -> bool:
         """Whether the folder contains a run that has finished a round."""
-        # Either file is work that nobody may overwrite by accident.
+        # Either file is work that must not be overwritten by accident.
         try:
             if self.rounds_file.exists() and self.rounds_file.stat().st_size > 0:
                 return True

@@ -177,7 +177,7 @@ class History:
 
     @property
     def counts_downlink(self) -> bool:
-        """Whether receiving takes time: always over a network, otherwise if the clock says so."""
+        """Whether receiving takes time: always over a network, otherwise if the clock counts it."""
         return self.is_networked or self.scenario.clock.downlink
 
     @property
@@ -240,7 +240,7 @@ class History:
 
 
 def has_energy(plan: Mapping[str, Any], scenario: Scenario) -> bool:
-    """Return whether the records' energy includes computing; else it says little, and is hidden.
+    """Return whether the records' energy includes computing; otherwise it would mislead.
 
     Args:
         plan: Content of plan.json. Early versions did not write the entry; then the scenario

@@ -156,7 +156,7 @@ def _check_field(name: str, value: Any) -> Any:
     if name not in _COLUMNS:
         raise ValueError(f"unknown key {name!r}")
     if not isinstance(value, list):
-        # A bad line is one kind of error, whatever is wrong with it.
+        # Not a TypeError: callers report every bad line in the same way.
         raise ValueError(f"{name} must be a list, got {show(value)}")  # noqa: TRY004
     if value and require_numbers(name, value, low=-MAX_MAGNITUDE, high=MAX_MAGNITUDE).ndim != 1:
         raise ValueError(f"{name} must be a list of numbers, got {show(value)}")

@@ -1,7 +1,7 @@
 """Names of the files in a run folder, and how a scenario is recognized as a run's.
 
-They stand here, and not in `runs`, because loading a scenario depends on them: a run folder may be
-somebody else's, so code that only its scenario names is not imported.
+They are defined here, not in `runs`, because loading a scenario depends on them: a run folder may
+come from somebody else, so code that only its scenario names is not imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ DIVERGENCE_FILE = "diverged.json"
 REPORT_FILE = "report.html"
 CHECKPOINT_FOLDER = "checkpoint"
 
-# Users keep no such files beside their own scenarios, so beside them a scenario of any name
-# counts as the run's.
+# Users have no such files in folders of their own, so next to them a scenario of any name counts
+# as the run's.
 _ONLY_IN_RUNS = (RECORDS_FILE, CHANGES_FILE)
 
-# A user may have a plan beside a scenario, but hardly beside one that is called scenario.toml.
+# Users may keep a plan next to a scenario, but hardly next to one called scenario.toml.
 _BESIDE_SCENARIO_FILE = (*_ONLY_IN_RUNS, PLAN_FILE, CHECKPOINT_FOLDER, DIVERGENCE_FILE)
 
 

@@ -65,7 +65,7 @@ class Scenario(Section):
 
         Args:
             trust_run: Accept code by path ("package.module:name") from the scenario.toml of a run
-                folder, which may be somebody else's.
+                folder, which may come from somebody else.
         """
         name = os.fspath(path_or_preset)
         if name in presets.list_presets():
@@ -169,7 +169,7 @@ class Scenario(Section):
             raise InvalidValue(
                 f"model.fingerprint must be that of the model, {profile.fingerprint}, "
                 f"got {fingerprint}: the model, or the way it is counted, has changed since; "
-                "leave the key out to take it as it is"
+                "leave the key out to accept it"
             )
 
     def code_paths(self) -> dict[str, str]:

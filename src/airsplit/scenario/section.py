@@ -39,7 +39,7 @@ class Section(BaseModel):
 
     None is the same as leaving a key out, and a setting that does not apply is None. A setting
     that is INHERITED takes default, rule and help from the field or argument of `source` that has
-    its name; one with a default of its own takes rule and help.
+    its name; one with its own default takes only rule and help.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)

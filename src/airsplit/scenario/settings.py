@@ -77,8 +77,8 @@ class ModelSettings(Section):
             ["3x224x224", "77:int64"]; instead of input_shape.
         weights: safetensors file to start from (default: the factory's weights, for
             training.seed).
-        raw_inputs: Whether cuts may send an input of the model as it is; a list names the inputs
-            that may be sent.
+        raw_inputs: Whether cuts may send raw inputs of the model; a list names the inputs that may
+            be sent.
         fingerprint: Fingerprint of the profile; another model is refused. Run folders have it.
         arguments: Keyword arguments of the model's factory.
     """
@@ -110,12 +110,12 @@ class ModelSettings(Section):
     def check(self) -> None:
         if self.input_dtype is not None and self.input_shape is None:
             raise InvalidValue(
-                "model.input_dtype needs model.input_shape beside it, "
+                "model.input_dtype needs model.input_shape as well, "
                 f"got {self.input_dtype!r} alone; give both"
             )
         if "input_shape" in self.arguments and not is_code_path(self.name):
             raise InvalidValue(
-                "model.arguments.input_shape has a key of its own; write model.input_shape instead"
+                "model.arguments.input_shape must not be given; write model.input_shape instead"
             )
 
     def input_specs(self) -> tuple[InputSpec, ...] | None:
@@ -135,7 +135,7 @@ class FleetSettings(Section):
     """The devices that take part: drawn as in the paper, or read from a file.
 
     Attributes:
-        redraw_fading: Draw the fading anew in every round of a training.
+        redraw_fading: Draw new fading in every round of a training.
         file: CSV file of devices to read instead: one device a line, columns named as the arguments
             of airsplit.Fleet.
         trace: CSV file of full-band rates over time instead of distances: time_s, then a column for
@@ -245,7 +245,7 @@ class PlanSettings(Section):
 
 
 class ClockSettings(Section):
-    """The costs that count: the fields of `airsplit.Clock`, whose iterations [training] has."""
+    """The costs that count: the fields of `airsplit.Clock`; its iterations are in [training]."""
 
     table = "clock"
     source = Clock
@@ -264,7 +264,7 @@ class TrainingSettings(Section):
         average_fronts_every: For "sfl": rounds after which the personal layers are averaged, too
             (default: never).
         dataset: Data set; code by path is a function that returns (train, test).
-        partition: Which samples each device holds; "given": the data set's function returns one
+        partition: Assignment of samples to devices; "given": the data set's function returns one
             pair for each device. Code by path is a function of labels, devices and rng.
         partition_arguments: Keyword arguments for a partition by path.
         alpha: For "dirichlet": the smaller, the fewer classes a device mainly has.
@@ -285,7 +285,7 @@ class TrainingSettings(Section):
         metric_arguments: Keyword arguments for a metric by path.
         metric_goal: For a metric by path: whether more or less is better.
         weighting: Weight of a device in the average: 1/K, or by its number of samples.
-        participation: Fraction of the devices that is asked in each round.
+        participation: Fraction of the devices that are asked to take part in each round.
         dropout_probability: Probability that a device that was asked drops out of a round.
         replan_every: Rounds after which the plan is made again (default: never).
         evaluate_every: Rounds between evaluations; the last round is always evaluated.
@@ -295,11 +295,11 @@ class TrainingSettings(Section):
         checkpoint_every: Rounds between checkpoints.
         checkpoints_kept: Checkpoints that airsplit run keeps; if the newest is damaged, the one
             before is used. airsplit serve keeps one.
-        device: Where the training runs.
+        device: Processor on which the training runs.
         precision: "bf16" computes matrix products and convolutions in bfloat16; weights stay in
             float32.
         compile: Compile the steps of many devices; on a GPU only.
-        fast_paths: Train devices together where that gives the same; false is airsplit run --plain.
+        fast_paths: Train devices together if the results are equal; false is airsplit run --plain.
         seed: Random seed of the model's weights, the partition, mini-batches and the clock's draws.
     """
 
@@ -316,7 +316,7 @@ class TrainingSettings(Section):
     iterations_per_round: Annotated[int, whole_number(low=1, high=10**6)] = 5
     batch_size: BatchSize = 32
     learning_rate: Annotated[float, number(above=0)] = 0.05
-    # The paper's: plain SGD.
+    # As in the paper: plain SGD.
     optimizer: Annotated[str, one_of(OPTIMIZERS)] = "sgd"
     momentum: Annotated[float | None, number(low=0, below=1)] = 0.0
     weight_decay: Annotated[float, number(low=0)] = 0.0
@@ -325,7 +325,7 @@ class TrainingSettings(Section):
     metric: Annotated[str, one_of(METRICS, or_path=True)] = ACCURACY
     metric_arguments: Arguments = Field(default_factory=dict)
     metric_goal: Annotated[str, one_of(GOALS)] = "max"
-    # The paper's, too.
+    # As in the paper, too.
     weighting: Annotated[str, one_of(WEIGHTINGS)] = "uniform"
     participation: Annotated[float, number(above=0, high=1)] = 1.0
     dropout_probability: Annotated[float, number(low=0, below=1)] = 0.0
@@ -353,7 +353,7 @@ class TrainingSettings(Section):
         partition = given.get("partition")
         if partition == "given" or is_code_path(partition):
             inapplicable["samples_per_device"] = (
-                f'does not go with training.partition = "{partition}", which says who holds what; '
+                f'does not apply to training.partition = "{partition}", which assigns the samples; '
                 "leave it out"
             )
         # More accuracy is better anyway, so that goal contradicts nothing.
@@ -389,7 +389,7 @@ class NetworkSettings(Section):
     All settings but compression are for `airsplit serve`.
 
     Attributes:
-        compression: How activations and gradients are sent; the simulator does the same.
+        compression: Format of activations and gradients that are sent, in the simulator as well.
         measure: Plan with what devices measure when they join; false plans with [fleet], [cell] and
             [clock].
         pacing: Keep every device to its planned rate, up and down.
