@@ -13,7 +13,8 @@ seeds = st.integers(0, 2**64 - 1)
 def test_the_same_address_draws_the_same_numbers(
     seed: int, purpose: str, address: list[int]
 ) -> None:
-    first, second = generator(seed, purpose, *address), generator(seed, purpose, *address)
+    first = generator(seed, purpose, *address)
+    second = generator(seed, purpose, *address)
     assert first.random(4).tolist() == second.random(4).tolist()
 
 

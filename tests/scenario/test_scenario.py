@@ -20,7 +20,8 @@ def read(text: str) -> Scenario:
 
 def test_a_scenario_of_a_model_alone_has_the_papers_fleet_cell_and_clock():
     scenario = read("")
-    fleet, sampled = scenario.make_fleet(), air.Fleet.sample(20, seed=0)
+    fleet = scenario.make_fleet()
+    sampled = air.Fleet.sample(20, seed=0)
     assert np.array_equal(fleet.seconds_per_mac, sampled.seconds_per_mac)
     assert np.array_equal(fleet.fading, sampled.fading)
     assert scenario.make_cell() == air.Cell()

@@ -404,15 +404,14 @@ def test_a_metric_by_path_has_arguments_and_a_goal() -> None:
     [training.metric_arguments]
     threshold = 0.5
     """
-    ours = Scenario.from_toml(text)
-    assert (ours.training.metric, ours.training.metric_goal) == ("mine:error", "min")
-    assert ours.training.metric_arguments == {"threshold": 0.5}
-    assert Scenario.from_toml(ours.to_toml()) == ours
-    changed = ours.replace(**{"training.metric_arguments.threshold": 0.25})
+    scenario = Scenario.from_toml(text)
+    assert (scenario.training.metric, scenario.training.metric_goal) == ("mine:error", "min")
+    assert scenario.training.metric_arguments == {"threshold": 0.5}
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    changed = scenario.replace(**{"training.metric_arguments.threshold": 0.25})
     assert changed.training.metric_arguments == {"threshold": 0.25}
-    plain = ours.replace(
-        **{"training.metric": "accuracy"}
-    )  # what belonged to the other goes with it
+    # Settings of the user's metric go with it.
+    plain = scenario.replace(**{"training.metric": "accuracy"})
     assert (plain.training.metric_goal, plain.training.metric_arguments) == ("max", {})
 
 
