@@ -30,7 +30,8 @@ from airsplit.models.tracing.costs import CostCounter
 from airsplit.models.tracing.graph import FIRST_BATCH, NO_GROUP, Graph
 from airsplit.models.tracing.isolation import TRACING_LOCK, FunctionCaches, preserve_attributes
 from airsplit.models.tracing.meta_copy import copy_to_meta
-from airsplit.models.tracing.tracer import DataDependent, DrawsRandomNumbers, trace
+from airsplit.models.tracing.tracer import trace
+from airsplit.models.tracing.untraceable import DataDependent, DrawsRandomNumbers
 from airsplit.system.profile import Profile
 
 # How often a model is traced that seems to draw random numbers while other threads run, which may

@@ -13,9 +13,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from airsplit.core.errors import InvalidValue
+from airsplit.models.tracing.module_stack import is_layer
 from airsplit.models.tracing.source_location import first_line
 from airsplit.models.tracing.tensors import named_tensors
-from airsplit.models.tracing.tracer import is_layer
 
 # What every module has: its registries and hooks, whose tensors are not constants.
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))

@@ -132,6 +132,49 @@ class Values:
             ) from error
         return {key: references[key] for key in memo.found}
 
+    def has_own_tensors(self, module: nn.Module, path: str) -> bool:
+        """Return whether a module has the tensors that it had when tracing began.
+
+        Under torch.func.functional_call it has others.
+        """
+        own = self.model_tensors
+        if module._modules:
+            return all(
+                own.get(f"{path}.{name}", tensor) is tensor
+                for name, tensor in named_tensors(module)
+            )
+        # The usual case, without named_tensors(), which takes long for a thousand layers.
+        registered = (*module._parameters.items(), *module._buffers.items())
+        return all(
+            tensor is None or own.get(f"{path}.{name}") is tensor for name, tensor in registered
+        )
+
+    def find_assigned_slots(self, module: nn.Module) -> dict[str, int]:
+        """Return the slots that forward assigned to attributes of modules, by name.
+
+        A new tensor in the place of a buffer is an error: it would be lost, as the halves keep the
+        old one.
+        """
+        # By identity: a tensor that was changed in place is still the same one.
+        before = self.model_tensors
+        after = dict(named_tensors(module))
+        slots: dict[str, int] = {}
+        for name in before.keys() | after.keys():
+            if after.get(name) is before.get(name):
+                continue
+            path, _, attribute = name.rpartition(".")
+            submodule = module.get_submodule(path)
+            if attribute in submodule._buffers or attribute in submodule._parameters:
+                raise InvalidValue(
+                    f"model replaces its buffer {name} by another tensor; "
+                    f"change it in place: {name}.copy_(…)"
+                )
+            if name in after and after[name] in self:
+                reference = self.get_reference(after[name])
+                if isinstance(reference, Slot):
+                    slots[name] = reference.number
+        return slots
+
     def list_written(self, tensor: Tensor) -> Iterator[Reference]:
         """Yield what changes with a tensor: itself, and the model tensor in the same memory."""
         if tensor.device.type != "meta":
