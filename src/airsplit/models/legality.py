@@ -14,7 +14,7 @@ def find_obstacles(flow: DataFlow) -> list[str | None]:
     uses = (first for name, (first, _) in flow.state_uses.items() if name in parameters)
     first_parameter = min(uses, default=flow.end + 1)
     all_inputs = set(range(flow.graph.input_count))
-    divided_state = _find_divided_state(flow)
+    divided_state = find_divided_state(flow)
 
     obstacles = []
     for position, crossing in enumerate(flow.crossings):
@@ -23,15 +23,18 @@ def find_obstacles(flow: DataFlow) -> list[str | None]:
         else:
             obstacle = (
                 divided_state[position]
-                or _check_batch_axis(flow, position)
-                or _check_shared_memory(flow, position)
+                or check_batch_axis(flow, position)
+                or check_shared_memory(flow, position)
             )
         obstacles.append(obstacle)
     return obstacles
 
 
-def _find_divided_state(flow: DataFlow) -> list[str | None]:
-    """Reject cuts with a trained or changed tensor on both sides, which would drift apart."""
+def find_divided_state(flow: DataFlow) -> list[str | None]:
+    """Return for each position which trained or changed tensor a cut there divides, if any.
+
+    The copies of the two sides would drift apart.
+    """
     reasons: list[str | None] = [None] * (flow.end + 1)
     for name, (first, last) in flow.state_uses.items():
         if name not in flow.indivisible_state or first == last:
@@ -46,8 +49,11 @@ def _find_divided_state(flow: DataFlow) -> list[str | None]:
     return reasons
 
 
-def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
-    """Reject cuts that send what is not divisible into samples, as each device sends its own."""
+def check_batch_axis(flow: DataFlow, position: int) -> str | None:
+    """Return why a tensor that a cut sends cannot be divided into samples; None if all can.
+
+    The server joins the samples of all devices into one batch, and divides it again.
+    """
     for slot in flow.crossings[position]:
         spec = flow.graph.specs[slot]
         if spec.has_batch_axis and spec.is_per_sample:
@@ -66,10 +72,10 @@ def _check_batch_axis(flow: DataFlow, position: int) -> str | None:
     return None
 
 
-def _check_shared_memory(flow: DataFlow, position: int) -> str | None:
-    """Reject cuts that send two views of a memory which a call behind the cut changes.
+def check_shared_memory(flow: DataFlow, position: int) -> str | None:
+    """Return which call behind a cut changes memory that the cut sends as two views, if any.
 
-    They arrive as two tensors, and the change of one would not reach the other.
+    They would arrive as two tensors, and the change of one would not reach the other.
     """
     changed = flow.slots_changed_behind(position)
     counts = Counter(flow.graph.specs[slot].storage for slot in changed)

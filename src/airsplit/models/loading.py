@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ def build_model(
     """Call the factory at "package.module:factory" with these arguments."""
     # Import before a device is set: tensors that the module creates at import must be real ones.
     factory = import_factory(reference)
-    _require_known_arguments(reference, factory, arguments)
+    require_known_arguments(reference, factory, arguments)
     return _call_factory(reference, lambda: factory(**arguments), device)
 
 
@@ -93,10 +93,16 @@ def require_one_input(name: str, inputs: Sequence[InputSpec]) -> InputSpec:
     return replace(inputs[0], dtype=inputs[0].dtype or MODELS[name].dtype)
 
 
-def _require_known_arguments(
+def require_known_arguments(
     reference: str, factory: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> None:
-    """Reject an argument that a factory does not take, with the nearest one that it does."""
+    """Reject an argument that a factory does not take, with the nearest one that it does.
+
+    >>> require_known_arguments("mine:build", lambda depth: None, {"depht": 2})
+    Traceback (most recent call last):
+    airsplit.core.errors.UnknownName: mine:build argument 'depht' is not known; did you mean \
+'depth'? Known: depth
+    """
     try:
         # A wrapper may take more arguments than the function it wraps.
         known = inspect.signature(factory, follow_wrapped=False).parameters
@@ -131,17 +137,15 @@ def _call_on_device(device: str | None, factory: Callable[[], Any]) -> Any:
         with torch.device(device):
             return factory()
 
-    # A factory may read a value, load weights in its own way, or else fail without storage.
-    with contextlib.suppress(Exception, SystemExit), torch.device("meta"), _ignore_meta_loading():
+    # A factory may read a value, load weights in its own way, or otherwise need storage.
+    with (
+        contextlib.suppress(Exception, SystemExit),
+        torch.device("meta"),
+        warnings.catch_warnings(),
+    ):
+        # Torch warns that weights loaded into a meta model have no effect.
+        warnings.filterwarnings("ignore", ".*copying from a non-meta parameter.*", UserWarning)
         return factory()
     # This model is profiled, not trained, so it must not consume random numbers.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         return factory()
-
-
-@contextlib.contextmanager
-def _ignore_meta_loading() -> Iterator[None]:
-    """Ignore torch's warning that weights loaded into a meta model have no effect."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*copying from a non-meta parameter.*", UserWarning)
-        yield

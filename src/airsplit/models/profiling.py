@@ -95,7 +95,7 @@ def get_profile(
     >>> get_profile("alexnet32", arguments={"channels": 1, "width": 0.25}).names[3]
     'pool1'
     """
-    shipped = _find_shipped(name, inputs, arguments or {})
+    shipped = find_shipped_profile(name, inputs, arguments or {})
     if shipped is not None:
         return load_shipped_profile(shipped)
     return explain_model(name, inputs, arguments)[0]
@@ -130,8 +130,15 @@ def write_shipped_profiles(folder: Path = SHIPPED_FOLDER) -> list[Path]:
     return files
 
 
-def _find_shipped(name: str, inputs: Inputs | None, arguments: Mapping[str, Any]) -> str | None:
-    """Return the name of the shipped profile of this model; None if it must be counted."""
+def find_shipped_profile(
+    name: str, inputs: Inputs | None, arguments: Mapping[str, Any]
+) -> str | None:
+    """Return the name of the shipped profile of this model; None if it must be counted.
+
+    >>> find_shipped_profile("vgg16", (InputSpec((3, 32, 32)),), {})
+    'vgg16-3x32x32'
+    >>> find_shipped_profile("vgg16", (InputSpec((3, 32, 32), "float16"),), {})
+    """
     if ":" in name or "input_shape" in arguments:
         return None
     require_choice("model", name, MODELS)

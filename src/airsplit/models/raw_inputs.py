@@ -72,11 +72,11 @@ class RawInputs:
             for slot in range(self.flow.graph.input_count)
             if specs[slot].dtype.is_floating_point or specs[slot].dtype.is_complex
         }
-        return floating | self._looked_up
+        return floating | self.looked_up
 
     @cached_property
-    def _looked_up(self) -> set[int]:
-        """The integer inputs that integer calls alone turn into an index into a table."""
+    def looked_up(self) -> set[int]:
+        """The integer inputs of which integer operations alone make an index into a table."""
         graph = self.flow.graph
         integers = set[int]()
         for slot, spec in enumerate(graph.specs):

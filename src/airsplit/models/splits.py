@@ -99,12 +99,12 @@ class ModelSplits:
 
     @cached_property
     def candidates(self) -> list[SplitCandidate]:
-        places = _list_places(self.evaluation)
+        places = list_places(self.evaluation)
         evaluation_obstacles = find_obstacles(self.evaluation)
         training_obstacles = find_obstacles(self.training)
         candidates = []
         for name, position in places[:-1]:
-            training = self._training_positions.get(position)
+            training = self.training_positions.get(position)
             if training is None:
                 # As a softmax that only evaluation needs.
                 obstacle: str | None = "it does not run in training mode"
@@ -123,7 +123,7 @@ class ModelSplits:
         return candidates
 
     @cached_property
-    def _training_positions(self) -> dict[int, int]:
+    def training_positions(self) -> dict[int, int]:
         """For each position in evaluation mode, that of the same call in training mode."""
         evaluation = self.evaluation.signatures
         training = self.training.signatures
@@ -181,7 +181,7 @@ class ModelSplits:
         ]
         saved = self.training.saved_elements()
         names = get_input_names(self.model, flow.graph.input_count)
-        raw, other = self._crossing_inputs()
+        raw, other = self.crossing_inputs()
         return Profile(
             names=[split.name for split in self.splits],
             layer_macs=np.diff(cumulate([call.macs for call in costs]), prepend=0),
@@ -198,7 +198,7 @@ class ModelSplits:
             other_inputs=[[names[number] for number in numbers] for numbers in other],
         )
 
-    def _crossing_inputs(self) -> tuple[list[list[int]], list[list[int]]]:
+    def crossing_inputs(self) -> tuple[list[list[int]], list[list[int]]]:
         """Return for each split the raw inputs that it sends unchanged, and other such inputs."""
         evaluation = RawInputs(self.evaluation)
         training = RawInputs(self.training)
@@ -221,11 +221,11 @@ class ModelSplits:
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad or not trained_only:
                 canonical = self.evaluation.canonical_names[name]
-                counts[self._holders.get(canonical, len(self.splits) - 1)] += parameter.numel()
+                counts[self.holders.get(canonical, len(self.splits) - 1)] += parameter.numel()
         return counts
 
     @cached_property
-    def _holders(self) -> dict[str, int]:
+    def holders(self) -> dict[str, int]:
         """For each model tensor that is used, the first split whose front holds it, from zero."""
         holders: dict[str, int] = {}
         for training in (False, True):
@@ -291,14 +291,20 @@ def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     def trace_batch(training: bool, batch: int) -> Graph:
         for path, submodule in copied.named_modules():
             submodule.training = flags[training][path]
-        samples = [_create_input(tensor, batch, len(inputs[0])) for tensor in inputs]
+        samples = []
+        for tensor in inputs:
+            shape = tensor.shape
+            # An input whose first axis is not as long as the example batch has no batch axis.
+            if tensor.dim() > 0 and len(tensor) == len(inputs[0]):
+                shape = torch.Size((batch, *shape[1:]))
+            samples.append(torch.empty(shape, dtype=tensor.dtype, device="meta"))
         try:
             with preserve_attributes(copied):
                 if batch == LARGE_BATCH:
                     return trace(copied, samples, model, quick_counter)
                 graph = trace(copied, samples, model, counter)
                 if batch == FIRST_BATCH:
-                    _require_stateless(graph, lambda: trace(copied, samples, model, counter))
+                    require_stateless(graph, lambda: trace(copied, samples, model, counter))
                 return graph
         finally:
             caches.clear_new_entries()
@@ -309,8 +315,13 @@ def _trace_modes(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
     return ModelSplits(model, find_flow(training=False), find_flow(training=True), flags)
 
 
-def _require_stateless(graph: Graph, trace_again: Callable[[], Graph]) -> None:
-    """Raise if a second forward pass reads a plain attribute that the first made from data."""
+def require_stateless(graph: Graph, trace_again: Callable[[], Graph]) -> None:
+    """Raise if a second forward pass reads a plain attribute that the first made from data.
+
+    Args:
+        graph: The first pass.
+        trace_again: Traces a second one, with the attributes that the first has set.
+    """
     if not graph.assigned_slots:
         return
     data_slots = {
@@ -335,18 +346,7 @@ def _training_flags(module: nn.Module) -> dict[str, bool]:
     return {path: submodule.training for path, submodule in modules}
 
 
-def _create_input(tensor: Tensor, batch: int, given_batch: int) -> Tensor:
-    """Return an input for another batch size, on the meta device.
-
-    An input whose first axis is not as long as the given batch has no batch axis.
-    """
-    shape = tensor.shape
-    if tensor.dim() > 0 and len(tensor) == given_batch:
-        shape = torch.Size((batch, *tensor.shape[1:]))
-    return torch.empty(shape, dtype=tensor.dtype, device="meta")
-
-
-def _list_places(flow: DataFlow) -> list[tuple[str, int]]:
+def list_places(flow: DataFlow) -> list[tuple[str, int]]:
     """Return names and positions of all places where a model could be cut.
 
     A place is behind a layer, a module without layers, or a function that does work. A function

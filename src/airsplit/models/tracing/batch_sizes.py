@@ -54,17 +54,22 @@ def merge_batch_sizes(trace_batch: Callable[[int], Graph]) -> Graph:
     first = trace_batch(FIRST_BATCH)
     second = trace_batch(FIRST_BATCH + 1)
     _require_same_calls(first, second, FIRST_BATCH + 1)
-    _require_same_output(first, second)
+    for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
+        if not isinstance(a, Tensor) and not _is_same(a, b):
+            raise InvalidValue(
+                f"model returns a number that depends on the batch size, {_both(a, b)}; "
+                "return tensors, and take their shape"
+            )
 
     specs = [
         replace(a, shapes=a.shapes + b.shapes)
         for a, b in zip(first.specs, second.specs, strict=True)
     ]
-    calls = [_merge_calls(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
+    calls = [merge_calls(a, b) for a, b in zip(first.calls, second.calls, strict=True)]
     costs = [b.per_sample(a) for a, b in zip(first.costs, second.costs, strict=True)]
     merged = replace(first, calls=calls, specs=specs, costs=costs)
 
-    _require_affine(merged, trace_batch(LARGE_BATCH))
+    require_affine(merged, trace_batch(LARGE_BATCH))
     return merged
 
 
@@ -83,16 +88,8 @@ def _batch_invariants(call: Call) -> tuple[Any, ...]:
     return call.name, call.location, call.outputs, call.writes, call.grad_enabled
 
 
-def _require_same_output(first: Graph, second: Graph) -> None:
-    for a, b in zip(tree_leaves(first.output), tree_leaves(second.output), strict=False):
-        if not isinstance(a, Tensor) and not _is_same(a, b):
-            raise InvalidValue(
-                f"model returns a number that depends on the batch size, {_both(a, b)}; "
-                "return tensors, and take their shape"
-            )
-
-
-def _merge_calls(first: Call, second: Call) -> Call:
+def merge_calls(first: Call, second: Call) -> Call:
+    """Return a call for any batch size, from the same call with batches of 2 and 3."""
     if first.kwargs.keys() != second.kwargs.keys() or len(first.args) != len(second.args):
         raise _different_calls(first)
 
@@ -119,8 +116,8 @@ def _merge_calls(first: Call, second: Call) -> Call:
     return replace(first, args=args, kwargs=kwargs)
 
 
-def _require_affine(merged: Graph, third: Graph) -> None:
-    """Raise where the large batch is not as the first two predict."""
+def require_affine(merged: Graph, third: Graph) -> None:
+    """Raise if the large batch is not as the first two predict."""
     _require_same_calls(merged, third, LARGE_BATCH)
     for merged_call, call in zip(merged.calls, third.calls, strict=True):
         predictions = list(merged_call.leaves)

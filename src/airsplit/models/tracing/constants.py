@@ -68,7 +68,7 @@ def _evaluate_tensor(
     rand: Callable[..., Tensor],
 ) -> Tensor:
     """Return a constant tensor, with `rand` in place of torch.rand."""
-    needed = _list_producers(reference, calls, specs)
+    needed = list_producers(reference, calls, specs)
     reads = {reference}.union(*(call.reads for call in needed))
     variable: set[Reference] = {Slot(number) for number in range(input_count)}
     for name, _ in model.named_parameters(remove_duplicate=False):
@@ -88,7 +88,7 @@ def _evaluate_tensor(
     return get_tensor(reference, model, tensors)
 
 
-def _list_producers(
+def list_producers(
     reference: Reference, calls: Sequence[Call], specs: Sequence[TensorSpec]
 ) -> list[Call]:
     """Return the calls that a tensor is made by, in order.

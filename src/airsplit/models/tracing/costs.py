@@ -92,7 +92,7 @@ class CostCounter:
 
     def run(self, call: MetaCall) -> tuple[CallCosts, Any]:
         """Return a call's costs and its result."""
-        key = _call_key(call)
+        key = build_call_key(call)
         known = self._measurements.get(key)
         if known is None:
             measurement, result = self._measure(call)
@@ -125,7 +125,7 @@ class CostCounter:
 
         costs = CallCosts(forward.macs, elementwise_ops)
         if self.gradients:
-            costs = _measure_gradients(call, costs, results)
+            costs = measure_gradients(call, costs, results)
         else:
             requires_grad = [
                 call.needs_backward and tensor.is_floating_point() for tensor in results
@@ -214,7 +214,7 @@ def _count_elementwise(call: MetaCall, results: list[Tensor]) -> int:
     return count_function_operations(call.name, window, call.tensor_args, results)
 
 
-def _measure_gradients(call: MetaCall, costs: CallCosts, results: list[Tensor]) -> CallCosts:
+def measure_gradients(call: MetaCall, costs: CallCosts, results: list[Tensor]) -> CallCosts:
     """Add the costs of a call's backward pass, and what autograd saves for it.
 
     The trace itself has no gradients, so the call runs once more on stand-ins for its arguments:
@@ -324,7 +324,7 @@ def _storages_of(layer: nn.Module | None) -> set[int]:
     return {storage_id(tensor) for tensor in (*layer.parameters(), *layer.buffers())}
 
 
-def _call_key(call: MetaCall) -> Hashable | None:
+def build_call_key(call: MetaCall) -> Hashable | None:
     """Return a key that is equal for calls of equal costs; None if that cannot be said."""
     target: Hashable = call.run
     if call.layer is not None:

@@ -251,7 +251,7 @@ class TensorSpec:
         >>> TensorSpec(((2, 3, 8), (3, 3, 8)), torch.float32, 0, requires_grad=False).symbolic_shape
         '(B, 3, 8)'
         """
-        sizes = [_symbolic_size(a, b) for a, b in zip(*self.shapes[:2], strict=True)]
+        sizes = [symbolic_size(a, b) for a, b in zip(*self.shapes[:2], strict=True)]
         return f"({', '.join(sizes)})"
 
     def shape_at(self, batch: int) -> tuple[int, ...]:
@@ -342,10 +342,10 @@ def _tensor_names(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value.name for value in values if isinstance(value, ModelTensor)))
 
 
-def _symbolic_size(first: int, second: int) -> str:
+def symbolic_size(first: int, second: int) -> str:
     """Return the size of an axis in terms of the batch size B, given those for B = 2 and 3.
 
-    >>> [_symbolic_size(*sizes) for sizes in ((2, 3), (100, 150), (3, 4), (1, 2), (8, 8))]
+    >>> [symbolic_size(*sizes) for sizes in ((2, 3), (100, 150), (3, 4), (1, 2), (8, 8))]
     ['B', '50B', 'B + 1', 'B - 1', '8']
     """
     times = second - first

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,13 +25,24 @@ def copy_to_meta(module: nn.Module) -> nn.Module:
 
     No parameter of the copy requires a gradient, so that autograd builds no graph.
     """
-    _require_copyable(module)
+    require_copyable(module)
 
     # deepcopy takes what it finds in its memo for copied already, so no weight is ever duplicated.
     memo: dict[int, Any] = {}
     for tensor in dict(named_tensors(module)).values():
-        memo[id(tensor)] = _create_empty(tensor)
-    memo |= {id(constant): constant for constant in _list_constants(module)}
+        empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+        if isinstance(tensor, nn.Parameter):
+            empty = nn.Parameter(empty, requires_grad=False)
+        memo[id(tensor)] = empty
+    # Generators, and tensors in containers, are neither trained nor saved with the model: the copy
+    # may share them.
+    for submodule in module.modules():
+        for name, value in vars(submodule).items():
+            if isinstance(value, torch.Generator):
+                memo[id(value)] = value
+            elif type(value) in (list, tuple, dict) and name not in _MODULE_ATTRIBUTES:
+                constants = (leaf for leaf in tree_leaves(value) if type(leaf) is Tensor)
+                memo.update((id(constant), constant) for constant in constants)
     try:
         copied = copy.deepcopy(module, memo)
     except Exception as error:
@@ -47,7 +57,14 @@ def copy_to_meta(module: nn.Module) -> nn.Module:
     return copied
 
 
-def _require_copyable(module: nn.Module) -> None:
+def require_copyable(module: nn.Module) -> None:
+    """Raise if a model has no shapes yet, or cannot be copied without its weights.
+
+    >>> require_copyable(nn.LazyLinear(3))
+    Traceback (most recent call last):
+    airsplit.core.errors.InvalidValue: model has lazy layers whose shapes are not known yet; \
+run it once on a sample first
+    """
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         raise InvalidValue(
             "model has lazy layers whose shapes are not known yet; run it once on a sample first"
@@ -60,23 +77,3 @@ def _require_copyable(module: nn.Module) -> None:
                 f"model must be Python to be cut, but {subject} TorchScript with parameters; "
                 "give the module it was made from"
             )
-
-
-def _list_constants(module: nn.Module) -> Iterator[Tensor | torch.Generator]:
-    """Yield generators, and tensors in containers.
-
-    They are neither trained nor saved with the model, so the copy may have them as they are.
-    """
-    for submodule in module.modules():
-        for name, value in vars(submodule).items():
-            if isinstance(value, torch.Generator):
-                yield value
-            elif type(value) in (list, tuple, dict) and name not in _MODULE_ATTRIBUTES:
-                yield from (leaf for leaf in tree_leaves(value) if type(leaf) is Tensor)
-
-
-def _create_empty(tensor: Tensor) -> Tensor:
-    empty = torch.empty_like(tensor, device="meta", requires_grad=False)
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(empty, requires_grad=False)
-    return empty

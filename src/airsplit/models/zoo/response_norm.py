@@ -40,7 +40,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, size: int, alpha: float, beta: float, k: float, axis: int) -> Results:
-        inverse = _windows(x * x, size, size // 2, axis).mul_(alpha / size).add_(k).reciprocal_()
+        inverse = sum_windows(x * x, size, size // 2, axis).mul_(alpha / size).add_(k).reciprocal_()
         if beta == 0.75 and not x.is_cuda:
             # d^-¾ = d^-½ · d^-¼: on a CPU, square roots are faster than a power.
             scale = inverse.sqrt().mul_(inverse.sqrt().sqrt_())
@@ -65,7 +65,7 @@ class _Normalize(torch.autograd.Function):
         x, inverse, scale = ctx.saved_tensors
         direct = gradient * scale
         # The windows that contain a channel: the mirrored window, which differs if size is even.
-        indirect = _windows((direct * x).mul_(inverse), ctx.size, (ctx.size - 1) // 2, ctx.axis)
+        indirect = sum_windows((direct * x).mul_(inverse), ctx.size, (ctx.size - 1) // 2, ctx.axis)
         return torch.addcmul(direct, indirect, x, value=-ctx.factor), None, None, None, None, None
 
     @staticmethod
@@ -83,16 +83,16 @@ class _Normalize(torch.autograd.Function):
         return results, (0, 0, 0)
 
 
-def _windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
+def sum_windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
     """Return for each channel the sum over a window of `size` channels, `before` of them before it.
 
-    >>> _windows(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1)
+    >>> sum_windows(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1)
     tensor([[  11.,  111., 1110., 1100.]])
     """
     # While torch records a graph to compile it, the loop below becomes one pass over memory; the
     # product takes two.
     if x.is_cuda and get_proxy_mode() is None:
-        return _windows_by_product(x, size, before, axis)
+        return sum_windows_by_product(x, size, before, axis)
     total = x.clone()
     channels = x.shape[axis]
     for shift in range(1, min(before, channels - 1) + 1):
@@ -102,10 +102,10 @@ def _windows(x: Tensor, size: int, before: int, axis: int = 1) -> Tensor:
     return total
 
 
-def _windows_by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
+def sum_windows_by_product(x: Tensor, size: int, before: int, axis: int) -> Tensor:
     """Return the same sums, as a product with a matrix of ones around its diagonal.
 
-    >>> _windows_by_product(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1, 1)
+    >>> sum_windows_by_product(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]), 3, 1, 1)
     tensor([[  11.,  111., 1110., 1100.]])
     """
     band = _band(x.shape[axis], size, before, x.dtype, x.device)
