@@ -1,4 +1,4 @@
-"""Mini-batches: which of its samples a device uses in which iteration, asked for in any order."""
+"""Mini-batches: the samples that a device uses in an iteration, in any order of iterations."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def describe_short_devices(
         samples: Number of samples of each device.
         batch_size: Samples in a batch.
         name: Returns the name of a device.
-        counting: What counts a whole batch for them all the same, with its verb.
+        counting: Subject and verb: what assumes a whole batch for these devices.
 
     >>> print(describe_short_devices(np.array([71, 72]), 72))
     training.batch_size is 72, but 1 of 2 devices holds fewer samples (0: 71); it uses all of them \
@@ -112,7 +112,7 @@ in every iteration, while plan and clock count a whole batch
 
 
 def describe_short_devices_in(plan: Mapping[str, Any]) -> str | None:
-    """Return this warning for the plan.json of a run; None if the file lacks the numbers."""
+    """Return the warning for the plan.json of a run; None if the file lacks the numbers."""
     # The file may be of an older version, or edited by hand.
     samples = plan.get("samples")
     names = plan.get("device_names")

@@ -152,7 +152,7 @@ class Standardize:
         left = extra_width // 2
         bordered = pad(images, (left, extra_width - left, top, extra_height - top))
 
-        # In half precision every step would round; so it is only rounded to at the end.
+        # In half precision every step would round, so only the result is converted to it.
         exact = torch.promote_types(self.dtype, torch.float32)
         mean, std = (
             WHITE * torch.tensor(values, dtype=exact, device=images.device).view(-1, 1, 1)

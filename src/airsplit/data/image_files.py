@@ -225,7 +225,7 @@ class _Array:
 
 
 class ByteArrayUnpickler(pickle.Unpickler):
-    """Builds a batch out of stand-ins; no name in the file leads to numpy's code or any other."""
+    """Builds a batch out of stand-ins; no name in the file can import code, not even numpy's."""
 
     STAND_INS: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,

@@ -40,7 +40,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A built-in data set, as far as it is known before it is read.
+    """Metadata of a built-in data set.
 
     Attributes:
         title: Its name in figures.
@@ -51,9 +51,9 @@ class ImageSet:
         std: Standard deviation of each channel.
         labels: Name of each class.
         white: Stored value of a white pixel; background is 0.
-        files: Path in the data folder → file as published. Empty if scikit-learn brings the data.
+        files: Path in the data folder → file as published. Empty if scikit-learn has the data.
         url: Web folder with these files, each under its name, or with the archive.
-        archive: Name of the .tar.gz that has the files under their paths, and what it must be.
+        archive: Name of the .tar.gz that has the files under their paths, and its length and MD5.
     """
 
     title: str
@@ -112,8 +112,8 @@ IMAGE_SETS = {
         shape=(1, 8, 8),
         train=1437,
         test=360,
-        # Of the 1,437 training images, which are drawn here: see the tests. The others' mean and
-        # std are the published ones.
+        # Computed from the training images of our own split; see the tests. Mean and std of the
+        # other sets are the published ones.
         mean=(0.3050,),
         std=(0.3760,),
         white=16,

@@ -1,4 +1,4 @@
-"""The built-in data sets, and how many samples of each class each device holds of one."""
+"""The built-in data sets, and the samples of each class that each device holds of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTITION_SETTINGS = ("partition", "alpha", "labels_per_device", "samples_per_de
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """A data set dealt to devices.
+    """A data set, partitioned among devices.
 
     Attributes:
         settings: Its partition, among the other settings of [training].
@@ -57,7 +57,11 @@ class LabelCounts:
 def count_partition(
     settings: TrainingSettings, folder: Path | None, devices: int | None
 ) -> LabelCounts:
-    """Deal the data set of the settings to devices; None: to as many as a fleet has by default."""
+    """Partition the data set of the settings among devices, and count labels.
+
+    Args:
+        devices: Number of devices; None for the default size of a fleet.
+    """
     name = settings.dataset
     classes = len(get_image_set(name).labels)
     if devices is None:

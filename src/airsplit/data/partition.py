@@ -172,7 +172,7 @@ def get_sizes_without_data(settings: TrainingSettings, devices: int) -> Ints | N
         return None
     samples = get_image_set(settings.dataset).train
     if samples < devices:
-        # There is no such partition; training will say so.
+        # There is no such partition; training reports that.
         return None
     sizes = np.full(devices, samples // devices)
     if settings.partition == "iid":

@@ -171,7 +171,7 @@ def _convert(field: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         is_held = torch.isfinite(converted)
         rule = "a finite number"
     else:
-        # The sign too: a large unsigned number survives the way through a negative one.
+        # The sign too: a large unsigned number survives the round trip through a negative one.
         if tensor.dtype.is_signed:
             is_negative = tensor < 0
         else:

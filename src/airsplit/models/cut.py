@@ -81,7 +81,7 @@ class Subgraph:
         self._fixes_dtype = any(
             isinstance(leaf, torch.dtype) for call in calls for leaf in call.leaves
         )
-        # The place of the first input from whose shape the batch size can be read.
+        # Index of the first input that has the batch size in its shape.
         self._batch_place = next(
             (place for place, slot in enumerate(inputs) if graph.specs[slot].has_batch_axis), None
         )
@@ -133,7 +133,7 @@ class Subgraph:
 class Half(nn.Module):
     """One side of a cut. Its tensors are those of the model, under the same names."""
 
-    # Its attributes are beside submodules with the model's names, so theirs must be unusual.
+    # Attributes share a namespace with the model's submodules, so their names must be unusual.
     _airsplit_subgraphs: dict[bool, Subgraph]
     _airsplit_flags: Mapping[bool, Mapping[str, bool]]
 
@@ -191,10 +191,10 @@ class PartialModule(nn.Module):
 def cut_in_halves(splits: ModelSplits, split: int) -> tuple[Front, Back]:
     """Return the halves of a model at a split, counted from one."""
     model = splits.model
-    place = splits.splits[split - 1]
+    candidate = splits.splits[split - 1]
     front_subgraphs: dict[bool, Subgraph] = {}
     back_subgraphs: dict[bool, Subgraph] = {}
-    for training, position in ((False, place.evaluation), (True, place.training)):
+    for training, position in ((False, candidate.evaluation), (True, candidate.training)):
         flow = splits.flow(training)
         inputs = list(range(flow.graph.input_count))
         crossing = flow.crossings[position]
@@ -245,7 +245,7 @@ class _HalfBuilder:
             tensors.update(dict.fromkeys(call.read_state))
             if isinstance(call.target, str):
                 layers[call.target] = None
-        # Outer layers first: they come with everything that is in them.
+        # Outer layers first: they bring their submodules with them.
         by_depth = sorted(layers, key=lambda name: name.count("."))
         for name in (*by_depth, *tensors):
             value = get_attribute(self._model, name)
@@ -254,7 +254,7 @@ class _HalfBuilder:
 
     def add_unused(self, half: nn.Module, *, halves: tuple[nn.Module, ...]) -> None:
         """Add the tensors that are in neither of the halves, as no call uses them."""
-        used = {id(tensor) for other in halves for _, tensor in named_tensors(other)}
+        used = {id(tensor) for user in halves for _, tensor in named_tensors(user)}
         for name, tensor in named_tensors(self._model):
             if id(tensor) not in used:
                 self._attach(half, name, tensor)

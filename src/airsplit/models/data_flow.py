@@ -29,8 +29,8 @@ BEFORE = -1
 class DataFlow:
     """A graph and the model that it was traced from.
 
-    Calls are known by their number in the graph. A position is a place among the ordered calls; a
-    cut at a position comes right behind it.
+    Calls are identified by their number in the graph. A position is a place among the ordered
+    calls; a cut at a position comes right behind it.
     """
 
     graph: Graph
@@ -111,7 +111,7 @@ class DataFlow:
 
     @cached_property
     def _required_calls(self) -> list[frozenset[int]]:
-        """For each position the unordered calls that it needs; last, those of the output."""
+        """For each position, and last for the output, the unordered calls that it needs."""
         producers: dict[int, int] = {}
         writers = defaultdict[int, list[int]](list)  # by storage
         for number, call in enumerate(self.graph.calls):
@@ -286,7 +286,7 @@ class DataFlow:
                 needed and output in slots
                 for output, needed in zip(call.outputs, requires_grad, strict=True)
             )
-            # A write is reached through other slots in the same memory: take it for reached.
+            # A write may be reached through other slots in the same memory: assume that it is.
             if is_reached or (call.writes and call.grad_enabled):
                 backward_calls.add(number)
                 slots |= call.read_slots

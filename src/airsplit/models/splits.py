@@ -34,9 +34,8 @@ from airsplit.models.tracing.tracer import trace
 from airsplit.models.tracing.untraceable import DataDependent, DrawsRandomNumbers
 from airsplit.system.profile import Profile
 
-# How often a model is traced that seems to draw random numbers while other threads run, which may
-# have drawn them.
-TRIES = 5
+# Attempts at a model that seems to draw random numbers: other threads may have drawn them.
+MAX_ATTEMPTS = 5
 
 # Beyond this the sums of a profile could overflow an int64.
 MOST_MACS = 2**61
@@ -72,8 +71,8 @@ class ModelSplits:
     """A model's data flow in both modes, and its splits.
 
     Attributes:
-        flags: For each mode, whether each submodule is in training mode then. A model may keep
-            some of them in evaluation mode, by a train() of its own.
+        flags: For each mode, which submodules are in training mode. A model with its own train()
+            may keep some of them in evaluation mode.
     """
 
     model: nn.Module
@@ -106,7 +105,7 @@ class ModelSplits:
         for name, position in places[:-1]:
             training = self.training_positions.get(position)
             if training is None:
-                # As a softmax that only evaluation needs.
+                # For example a softmax that only evaluation needs.
                 obstacle: str | None = "it does not run in training mode"
                 training = 0
             else:
@@ -129,7 +128,7 @@ class ModelSplits:
         training = self.training.signatures
         if evaluation == training:
             return {position: position for position in range(len(evaluation))}
-        # autojunk ignores frequent calls, as of a layer in a loop.
+        # autojunk ignores frequent calls, such as those of a layer in a loop.
         matcher = SequenceMatcher(None, evaluation, training, autojunk=False)
         positions: dict[int, int] = {}
         for block in matcher.get_matching_blocks():
@@ -140,10 +139,10 @@ class ModelSplits:
     def _check_sides(self, evaluation: int, training: int) -> str | None:
         """Reject cuts with a model tensor on another side in the other mode."""
         names, evaluation_uses, training_uses = self._first_uses
-        moved = np.flatnonzero((evaluation_uses <= evaluation) != (training_uses <= training))
-        if not len(moved):
+        swapped = np.flatnonzero((evaluation_uses <= evaluation) != (training_uses <= training))
+        if not len(swapped):
             return None
-        return f"{names[moved[0]]} is before the cut in one mode and behind it in the other"
+        return f"{names[swapped[0]]} is before the cut in one mode and behind it in the other"
 
     @cached_property
     def _first_uses(self) -> tuple[list[str], Ints, Ints]:
@@ -226,14 +225,14 @@ class ModelSplits:
 
     @cached_property
     def holders(self) -> dict[str, int]:
-        """For each model tensor that is used, the first split whose front holds it, from zero."""
+        """For each model tensor that is used, the first split with it in front, from zero."""
         holders: dict[str, int] = {}
         for training in (False, True):
             places = np.array(
                 [split.training if training else split.evaluation for split in self.splits]
             )
             for name, (first, _) in self.flow(training).state_uses.items():
-                # The first split at or behind the use; a use by the output is behind all.
+                # The first split at or behind the use. The output is past the end: use the last.
                 index = int(np.searchsorted(places, first))
                 holders.setdefault(name, min(index, len(self.splits) - 1))
         return holders
@@ -252,19 +251,19 @@ def find_splits(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
         )
     with TRACING_LOCK:
         try:
-            return _find_splits_patiently(model, inputs)
+            return _find_splits_with_retries(model, inputs)
         except DataDependent as error:
             # Many models skip checks of their data while torch.export or torch.compile trace them.
             with patch.object(torch.compiler, "_is_compiling_flag", True):
                 try:
-                    return _find_splits_patiently(model, inputs)
+                    return _find_splits_with_retries(model, inputs)
                 except InvalidValue:
                     raise error from None
 
 
-def _find_splits_patiently(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
-    """Find splits, again if another thread may have drawn the random numbers."""
-    for _ in range(TRIES - 1):
+def _find_splits_with_retries(model: nn.Module, inputs: Sequence[Tensor]) -> ModelSplits:
+    """Find splits; retry if another thread may have drawn the random numbers."""
+    for _ in range(MAX_ATTEMPTS - 1):
         try:
             return _trace_modes(model, inputs)
         except DrawsRandomNumbers:

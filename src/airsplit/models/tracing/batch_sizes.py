@@ -25,7 +25,7 @@ from airsplit.models.tracing.source_location import format_location
 # Odd and large: some models treat halves of a batch differently, or split large batches.
 LARGE_BATCH = 129
 
-# What can be compared between batches; other objects are taken for equal.
+# Types that can be compared between batches; other objects are assumed to be equal.
 _COMPARABLE = (
     bool,
     int,
@@ -107,6 +107,7 @@ def merge_calls(first: Call, second: Call) -> Call:
             return BatchInt(b - a, a - FIRST_BATCH * (b - a))
         if _is_same(a, b):
             return a
+        # Only whole numbers get a placeholder: a float that changes, such as 1 / B, is not affine.
         if isinstance(a, bool | float | complex | np.ndarray | Tensor):
             raise _not_affine(first, _both(a, b))
         raise _different_calls(first)

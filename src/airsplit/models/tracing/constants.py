@@ -83,17 +83,18 @@ def _evaluate_tensor(
     calls_to_run = [
         replace(call, target=rand) if call.target is torch.rand else call for call in needed
     ]
-    nothing_dead: list[tuple[int, ...]] = [()] * len(needed)
-    run_calls(model, calls_to_run, nothing_dead, tensors, 0, torch.device("cpu"))
+    # These calls are few and run once: no slot is freed.
+    dead_slots: list[tuple[int, ...]] = [()] * len(needed)
+    run_calls(model, calls_to_run, dead_slots, tensors, 0, torch.device("cpu"))
     return get_tensor(reference, model, tensors)
 
 
 def list_producers(
     reference: Reference, calls: Sequence[Call], specs: Sequence[TensorSpec]
 ) -> list[Call]:
-    """Return the calls that a tensor is made by, in order.
+    """Return the calls that a tensor depends on, in order.
 
-    Besides the calls that return it, and what they need, these are the calls that write into its
+    Besides the call that returns it, and those which that needs, these are all that write into its
     memory, perhaps through a view.
     """
     needed: list[Call] = []

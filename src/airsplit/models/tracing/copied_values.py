@@ -60,7 +60,7 @@ LOOKUPS |= dict.fromkeys(("gather", "index", "index_select", "take", "_unsafe_in
 class CopiedValues:
     """Follows the tensor arguments of one call through the operations of torch in it.
 
-    Arguments are known by their places among the call's tensor arguments.
+    Arguments are identified by their places among the call's tensor arguments.
 
     Attributes:
         lookups: Pairs of an index and the tables that it looks up. The table of a layer has no

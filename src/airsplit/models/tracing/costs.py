@@ -281,7 +281,7 @@ def _add_saved(
     result_places: dict[int, int],
     own_storages: set[int],
 ) -> CallCosts:
-    """Add the tensors that autograd saves, each once; those of the layer are there anyway."""
+    """Add the tensors that autograd saves, each once, without those of the layer itself."""
     args: set[int] = set()
     results: set[int] = set()
     extra: dict[int, float] = {}
@@ -325,7 +325,7 @@ def _storages_of(layer: nn.Module | None) -> set[int]:
 
 
 def build_call_key(call: MetaCall) -> Hashable | None:
-    """Return a key that is equal for calls of equal costs; None if that cannot be said."""
+    """Return a key that is equal for calls of equal costs; None if there is no such key."""
     target: Hashable = call.run
     if call.layer is not None:
         for submodule in call.layer.modules():
@@ -354,7 +354,7 @@ def build_call_key(call: MetaCall) -> Hashable | None:
     try:
         hash(key)
     except TypeError:
-        # An argument of the user's own kind: measure the call each time.
+        # An object of a user's class without a hash: measure the call each time.
         return None
     return key
 

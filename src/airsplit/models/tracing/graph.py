@@ -160,7 +160,7 @@ class Call:
 class CallCosts:
     """The costs of a call, and its effect on its tensors.
 
-    Counts are for the traced batch, or for one sample after `per_sample`. Tensors are known by
+    Counts are for the traced batch, or for one sample after `per_sample`. Tensors are identified by
     their place among the call's tensor arguments, or among its results.
 
     Attributes:
@@ -300,7 +300,7 @@ class Graph:
 
     Attributes:
         calls: All calls, in the order in which the model makes them.
-        specs: What is known of the tensor in each slot.
+        specs: Shape, type and memory of the tensor in each slot.
         output: The model's output as it was traced.
         output_tensors: The slot or model tensor of each tensor in the output, by its id().
         costs: What each call costs.

@@ -49,8 +49,8 @@ def intercept_calls(
         if threading.get_ident() != this_thread:
             return run(*args, **kwargs)
         if function is CheckpointFunction:
-            # It runs the function that is its first argument, and runs it again in the backward
-            # pass to save memory. The second argument is about the random numbers of that.
+            # To save memory it runs its first argument again in the backward pass. The second
+            # says whether to restore the random number generators for that.
             return args[0](*args[2:])
         return handle_function(run, args, kwargs)
 

@@ -66,8 +66,8 @@ class RngState:
 class FunctionCaches:
     """All caches of functools.lru_cache.
 
-    A function of the model may cache a tensor. While the model is traced this has no values, and
-    must not be found there later.
+    A function of the model may cache a tensor. One that is cached during a trace has no values, and
+    must not stay in the cache.
     """
 
     def __init__(self) -> None:

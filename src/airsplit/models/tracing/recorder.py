@@ -130,20 +130,7 @@ class Recorder:
             call = self._build_call(
                 target, args, kwargs, name, tensor_args, changed, costs.is_random
             )
-            for place, leaf in enumerate(leaves):
-                if not isinstance(leaf, Tensor):
-                    continue
-                tensor = leaf if leaf.device.type == "meta" else leaf.to("meta")
-                # A result that is an argument, untouched, needs a slot of its own, and so another
-                # id: as that of dropout in evaluation mode.
-                if tensor in self.values and id(tensor) not in changed:
-                    tensor = torch.ops.aten.alias.default(tensor)
-                leaves[place] = tensor
-            results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-            outputs = tuple(
-                self.values.add(tensor, requires_grad=requires_grad).number
-                for tensor, requires_grad in zip(results, costs.requires_grad, strict=True)
-            )
+            outputs = self._add_results(leaves, changed, costs)
             if changed and any(args_require_grad) and call.grad_enabled:
                 self.values.require_grad_after_write(
                     [tensor for tensor in tensor_args if id(tensor) in changed]
@@ -172,6 +159,31 @@ class Recorder:
             raise describe_failed_call(
                 error, subject, self.values.inputs, training=self._module.training
             ) from error
+
+    def _add_results(
+        self, leaves: list[Any], changed: set[int], costs: CallCosts
+    ) -> tuple[int, ...]:
+        """Give each tensor among the results a slot; a result that has one is replaced.
+
+        Args:
+            leaves: The flattened result of a call.
+            changed: The arguments that the call changed in place, by id().
+        """
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        outputs = []
+        for place in places:
+            tensor = leaves[place]
+            if tensor.device.type != "meta":
+                tensor = tensor.to("meta")
+            # Dropout in evaluation mode returns its argument. Tensors are identified by their id(),
+            # so the result must be another object; but a call in place returns the same one.
+            if tensor in self.values and id(tensor) not in changed:
+                tensor = torch.ops.aten.alias.default(tensor)
+            leaves[place] = tensor
+        for place, requires_grad in zip(places, costs.requires_grad, strict=True):
+            slot = self.values.add(leaves[place], requires_grad=requires_grad)
+            outputs.append(slot.number)
+        return tuple(outputs)
 
     def _build_call(
         self,

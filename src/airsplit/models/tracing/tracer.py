@@ -189,7 +189,7 @@ class _Tracer(TorchFunctionMode):
                 f"model registers a hook on a tensor at {describe_current_location()}, "
                 "which a cut would lose; use a torch.autograd.Function"
             )
-        # There are no values, unless those of a constant can be computed apart.
+        # There are no values, except those of constants, which can be computed separately.
         if name in READS_VALUES:
             return self._recorder.evaluate(func, args, kwargs)
         name, func, args, kwargs = drop_shape_arguments(name, func, args, kwargs)

@@ -27,11 +27,11 @@ from airsplit.models.tracing.tensors import list_tensors, named_tensors, storage
 class Values:
     """The tensors of one trace of `module`, a copy of `model` on the meta device.
 
-    Tensors are known by their id(), so every tensor of the trace is kept alive: a new one could
-    get the id, or the memory, of one that is gone.
+    Tensors are identified by their id(), so every tensor of the trace is kept alive: a new one
+    could get the id, or the memory, of one that is gone.
 
     Attributes:
-        specs: What is known of each slot.
+        specs: Shape, type and memory of the tensor in each slot.
         model_tensors: The tensors of the module when tracing began, by name.
     """
 

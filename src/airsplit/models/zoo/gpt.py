@@ -78,7 +78,7 @@ def gpt(
 
 def _build_embedding(rows: int, width: int) -> nn.Embedding:
     """Return an embedding with weights from N(0, 0.02²), as in GPT-2."""
-    # From torch's own N(0, 1), a tied head would start out wrong and sure of it.
+    # From torch's own N(0, 1), a tied head would start out confidently wrong.
     weight = nn.init.trunc_normal_(torch.empty(rows, width), std=0.02)
     return nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call, no-any-return]
         weight, freeze=False
