@@ -76,6 +76,8 @@ class ModuleStack:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # Modules are identified by their id(), so all of them must stay alive.
+        self._model = model
         self._paths = defaultdict[int, list[str]](list)
         for path, submodule in model.named_modules(remove_duplicate=False):
             self._paths[id(submodule)].append(path)
