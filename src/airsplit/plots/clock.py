@@ -50,14 +50,20 @@ def draw_clock(
         figure, axes = style.make_figure(1, 2, HEIGHT_IN)
         figure.set_size_inches(WIDTH_IN, HEIGHT_IN)
         left, right = axes[0]
-        _draw_latency(left, latency_s, planned)
-        _draw_shares(right, shares, names)
+        draw_latencies(left, latency_s, planned)
+        draw_shares(right, shares, names)
         style.add_caption(figure, caption)
     return figure
 
 
-def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | None) -> None:
-    """Draw a histogram with its middle 90 %, its mean, and the planned latency."""
+def draw_latencies(axis: Axes, latency_s: Floats, planned: tuple[str, float] | None) -> None:
+    """Draw the left panel: a histogram of latencies, their middle 90 %, mean and planned value.
+
+    Args:
+        axis: Panel to draw on.
+        latency_s: Latency of each round.
+        planned: Label and value of the planned latency; None to mark none.
+    """
     # The same limit as in `format_seconds`, so that axis and legend agree.
     if latency_s.max() >= 0.1:
         unit_s = 1.0
@@ -68,7 +74,7 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
 
     low_s, high_s = np.quantile(latency_s, (0.05, 0.95)).tolist()
     mean_s = float(latency_s.mean())
-    counts, edges_s = np.histogram(latency_s, _bin_edges(latency_s))
+    counts, edges_s = np.histogram(latency_s, choose_bins(latency_s))
     band: dict[str, Any] = {"color": BAND, "linewidth": 0, "zorder": 0.5, "label": "5 % to 95 %"}
     axis.axvspan(low_s / unit_s, high_s / unit_s, **band)
     filled: dict[str, Any] = {
@@ -90,9 +96,11 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     axis.set_ylabel("rounds")
     axis.grid(visible=False, axis="x")
     low, high = axis.get_xlim()
-    format_tick = _tick_format(low, high)
-    # Long numbers need more room.
-    most = 4 if len(format_tick(high, 0)) > 6 else 6
+    format_tick = make_tick_format(low, high)
+    most = 6
+    if len(format_tick(high, 0)) > 6:
+        # Longer numbers would run into each other.
+        most = 4
     axis.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(format_tick))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -100,18 +108,23 @@ def _draw_latency(axis: Axes, latency_s: Floats, planned: tuple[str, float] | No
     _add_legend(axis, columns=1)
 
 
-def _tick_format(low: float, high: float) -> Callable[[float, int], str]:
-    """Return a format with as many decimals as neighboring ticks need to differ.
+def make_tick_format(low: float, high: float) -> Callable[[float, int], str]:
+    """Return a formatter with as many decimals as neighboring ticks need to differ.
 
-    >>> _tick_format(84.0, 86.0)(85.0, 0), _tick_format(2e6, 2.1e6)(2.05e6, 0)
+    >>> make_tick_format(84.0, 86.0)(85.0, 0), make_tick_format(2e6, 2.1e6)(2.05e6, 0)
     ('85.0', '2,050,000')
     """
+    # The axis has about five ticks, so this is the place value of their distance.
     decimals = max(0, -math.floor(math.log10((high - low) / 5)))
     return lambda value, _: f"{value:,.{decimals}f}"
 
 
-def _bin_edges(latency_s: Floats) -> Floats:
-    """Return the edges of the histogram's bins, more for more rounds."""
+def choose_bins(latency_s: Floats) -> Floats:
+    """Return the edges of the histogram's bins, more for more rounds.
+
+    >>> choose_bins(np.array([2.0, 2.0])).tolist()
+    [1.99, 2.01]
+    """
     low = float(latency_s.min())
     high = float(latency_s.max())
     if high - low <= 1e-9 * high or high == 0:
@@ -124,10 +137,16 @@ def _bin_edges(latency_s: Floats) -> Floats:
     return np.histogram_bin_edges(latency_s, min(most, bins))
 
 
-def _draw_shares(
-    axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Sequence[str]
-) -> None:
-    """Draw a bar for each device; many devices are sorted by waiting time and averaged."""
+def draw_shares(axis: Axes, shares: Mapping[str, tuple[str, Floats]], names: Sequence[str]) -> None:
+    """Draw the right panel: a bar for each device, of the shares of its time.
+
+    More devices than MOST_BARS are sorted by waiting time, and neighbors share a bar.
+
+    Args:
+        axis: Panel to draw on.
+        shares: Label and one share per device, from bottom to top.
+        names: Names of the devices, shown if they are few; without names, their numbers.
+    """
     K = len(next(iter(shares.values()))[1])
     few = K <= MOST_BARS
     if few:
@@ -137,10 +156,15 @@ def _draw_shares(
         _, waiting = shares.get("idle", next(iter(shares.values())))
         order = np.argsort(waiting, kind="stable")
     edges = np.linspace(0, K, min(K, MOST_BARS) + 1)
+    # Devices stand apart; groups of devices touch, as the bars of a histogram do.
+    gap = 0.08 * (edges[1] - edges[0] == 1)
+    widths = np.diff(edges) - 2 * gap
     below = np.zeros(len(edges) - 1)
     for kind, (label, share) in shares.items():
-        above = below + 100 * _average_neighbors(share[order], edges)
-        _draw_bars(axis, below, above, edges, label=label, color=palette.TIMES[kind])
+        above = below + 100 * average_neighbors(share[order], edges)
+        place: dict[str, Any] = {"width": widths, "bottom": below, "align": "edge"}
+        color = palette.TIMES[kind]
+        axis.bar(edges[:-1] + gap, above - below, **place, linewidth=0, label=label, color=color)
         below = above
 
     axis.set_xlim(edges[0], edges[-1])
@@ -152,7 +176,7 @@ def _draw_shares(
     if few:
         axis.tick_params(axis="x", length=0)
         axis.set_xlabel("device")
-        _name_devices(axis, K, names)
+        name_devices(axis, K, names)
     else:
         axis.tick_params(axis="x", length=2)
         axis.set_xlabel("devices, sorted by how long they wait")
@@ -161,35 +185,28 @@ def _draw_shares(
     _add_legend(axis, columns=3)
 
 
-def _name_devices(axis: Axes, devices: int, names: Sequence[str]) -> None:
+def name_devices(axis: Axes, devices: int, names: Sequence[str]) -> None:
     """Write names below the bars of a few devices, and numbers below those of more."""
     every = 1 if devices <= MOST_NUMBERS else 5
     numbers = np.arange(0, devices, every)
+    labels = [str(number) for number in numbers]
     if names and devices <= MOST_NAMES:
+        # Longer names would overlap.
         labels = [name[:10] for name in names]
-    else:
-        labels = [str(number) for number in numbers]
     axis.set_xticks(numbers + 0.5, labels, fontsize=5.6 if devices > 12 else 6.5)
 
 
-def _average_neighbors(values: Floats, edges: Floats) -> Floats:
-    """Return the mean of the values between neighboring edges.
+def average_neighbors(values: Floats, edges: Floats) -> Floats:
+    """Return the mean of the values between neighboring edges, which may be fractions.
 
-    >>> _average_neighbors(np.array([1.0, 3.0, 5.0, 7.0]), np.array([0.0, 2.0, 4.0])).tolist()
+    >>> average_neighbors(np.array([1.0, 3.0, 5.0, 7.0]), np.array([0.0, 2.0, 4.0])).tolist()
     [2.0, 6.0]
     """
+    # Cut down to whole values, edges keep their order, and every group has at least one value.
     starts: Ints = edges[:-1].astype(np.int64)
     counts = np.diff([*starts.tolist(), len(values)])
     means: Floats = np.add.reduceat(values, starts) / counts
     return means
-
-
-def _draw_bars(axis: Axes, below: Floats, above: Floats, edges: Floats, **options: Any) -> None:
-    # Devices stand apart; groups of devices touch, as the bars of a histogram do.
-    gap = 0.08 * (edges[1] - edges[0] == 1)
-    widths = np.diff(edges) - 2 * gap
-    place = {"width": widths, "bottom": below, "align": "edge", "linewidth": 0}
-    axis.bar(edges[:-1] + gap, above - below, **place, **options)
 
 
 def _add_legend(axis: Axes, columns: int) -> None:

@@ -33,8 +33,8 @@ _HEAT_ROW_IN = 0.15
 def draw_labels(counts: Ints, names: Sequence[str], title: str, caption: str) -> Figure:
     """Draw how many samples of each class each device has.
 
-    Up to 40 devices and ten classes are stacked bars. More are the columns of a heat map, sorted
-    by each device's most frequent label.
+    Up to 40 devices with up to ten classes are stacked bars. Larger tables become a heat map with
+    a column for each device, sorted by its most frequent label.
 
     Args:
         counts: Numbers of samples, devices × classes.
@@ -51,14 +51,15 @@ def draw_labels(counts: Ints, names: Sequence[str], title: str, caption: str) ->
         figure, ((axis,),) = style.make_figure(1, 1, 1.15 + panel_in)
         figure.suptitle(title, fontsize=style.RC_PARAMS["axes.titlesize"], x=0.02, ha="left")
         if as_bars:
-            _draw_bars(axis, counts, names)
+            draw_bars(axis, counts, names)
         else:
-            _draw_heat_map(axis, counts, names)
+            draw_heat_map(axis, counts, names)
         style.add_caption(figure, caption)
     return figure
 
 
-def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
+def draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
+    """Draw a bar for each device, with the samples of each class one after another."""
     # Devices are numbered from 0, as in tables.
     places = np.arange(len(counts))
     ends = np.cumsum(counts, axis=1)
@@ -71,7 +72,9 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     axis.set_xlim(0, ends[:, -1].max())
     # From top to bottom, so that the first device is on top.
     axis.set_ylim(len(counts) - 0.4, -0.6)
-    axis.set_yticks(places if len(counts) <= 20 else places[::5])
+    # Numbers of more than 20 bars would overlap.
+    every = 1 if len(counts) <= 20 else 5
+    axis.set_yticks(places[::every])
     axis.tick_params(axis="y", length=0)
     axis.grid(visible=False, axis="y")
     axis.spines["left"].set_visible(False)
@@ -84,7 +87,9 @@ def _draw_bars(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
 
 def _add_legend(axis: Axes, names: Sequence[str]) -> None:
     """Add a legend above the bars, in the order of the colors, row by row."""
-    columns = min(len(names), 10 if max(map(len, names)) <= 2 else 5)
+    # Digits are short enough for a single row.
+    most = 10 if max(map(len, names)) <= 2 else 5
+    columns = min(len(names), most)
     handles, labels = axis.get_legend_handles_labels()
     # matplotlib fills a legend column by column.
     rows = -(-len(names) // columns)
@@ -112,14 +117,17 @@ def _add_legend(axis: Axes, names: Sequence[str]) -> None:
     )
 
 
-def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
-    groups = np.array_split(_sorted_shares(counts), min(len(counts), MOST_COLUMNS))
+def draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
+    """Draw each device's share of each label as the shade of a cell."""
+    # A picture has no more columns than this; neighbors share one.
+    groups = np.array_split(sort_shares(counts), min(len(counts), MOST_COLUMNS))
     shares = np.stack([neighbors.mean(axis=0) for neighbors in groups])
     image = axis.imshow(
         shares.T,
         aspect="auto",
         cmap=SHADES,
         norm=PowerNorm(0.5, 0, 1),
+        # The axis counts devices even if several share a column; labels go from top to bottom.
         extent=(0, len(counts), len(names) - 0.5, -0.5),
         interpolation="nearest",
     )
@@ -140,11 +148,12 @@ def _draw_heat_map(axis: Axes, counts: Ints, names: Sequence[str]) -> None:
     bar.outline.set_linewidth(0.6)
 
 
-def _sorted_shares(counts: Ints) -> Floats:
+def sort_shares(counts: Ints) -> Floats:
     """Return each device's share of each label, sorted by most frequent label and its share.
 
-    >>> _sorted_shares(np.array([[0, 4], [2, 2], [3, 1]])).tolist()
+    >>> sort_shares(np.array([[0, 4], [2, 2], [3, 1]])).tolist()
     [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]
     """
+    # A device without samples has no shares, instead of 0 / 0.
     shares: Floats = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return shares[np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))]

@@ -18,6 +18,7 @@ from scipy.optimize import isotonic_regression
 
 from airsplit.core import palette
 from airsplit.core.arrays import Floats, Ints
+from airsplit.core.formatting import pluralize
 from airsplit.core.units import BYTES_PER_FLOAT32
 from airsplit.planning.options import pareto_front
 from airsplit.plots import style
@@ -60,24 +61,24 @@ def draw_profile(profile: Profile) -> Figure:
         figure.set_size_inches(width_in, height_in)
         panels = list(axes[:, 0])
         between, total, sent = panels
-        _draw_work_between_splits(between, profile)
-        _draw_total_work(total, profile, front)
-        _draw_data_sent(sent, profile, front)
-        _number_splits(panels, len(profile))
+        draw_work_between_splits(between, profile)
+        draw_total_work(total, profile, front)
+        draw_data_sent(sent, profile, front)
+        number_splits(panels, len(profile))
         figure.align_ylabels(panels)
         handles, labels = sent.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left")
 
         # Only a drawn figure knows how wide its panels are, and so how many names have room.
         figure.draw_without_rendering()
-        named = _name_splits(sent, profile, front)
+        named = name_splits(sent, profile, front)
         # Long names make the figure taller, so that its panels keep their height.
         longest = max(text.get_window_extent().height for text in sent.texts)
         figure.set_figheight(figure.get_figheight() + longest / figure.dpi)
         for axis in panels:
             for row in np.intersect1d(named, front):
                 axis.axvline(row + 1, color=GUIDE, linewidth=0.6, zorder=0.5)
-        _add_caption(figure, profile, len(named), len(front))
+        style.add_caption(figure, describe_profile(profile, len(named), len(front)))
     return figure
 
 
@@ -117,17 +118,20 @@ def shorten_name(name: str, longest: int = LONGEST_NAME) -> str:
     return f"{name[:head]}…{name[-tail:]}"
 
 
-def _draw_work_between_splits(axis: Axes, profile: Profile) -> None:
-    """Draw a square for each row with work; bars would mean nothing on a logarithmic axis."""
+def draw_work_between_splits(axis: Axes, profile: Profile) -> None:
+    """Draw a square for the work of each row, on a logarithmic axis."""
     work = np.where(profile.layer_macs > 0, profile.layer_macs, np.nan)
     axis.set_ylim(*_set_log_scale(axis, work, "MAC"))
+    # Not bars: their length would mean nothing on a logarithmic axis.
     squares: dict[str, Any] = {"linestyle": "none", "marker": "s", "clip_on": False}
     squares |= {"color": palette.INK, "markersize": _marker_size(len(profile)) - 0.5}
     axis.plot(np.arange(1, len(profile) + 1), work, **squares)
     axis.set_ylabel("work between\nsplits")
 
 
-def _draw_total_work(axis: Axes, profile: Profile, front: Ints) -> None:
+def draw_total_work(axis: Axes, profile: Profile, front: Ints) -> None:
+    """Draw the share of the model's work that a device does if it cuts at each split."""
+    # A model may have no work at all.
     share = profile.macs / max(int(profile.macs[-1]), 1)
     _draw_splits(axis, share, front)
     axis.plot(np.arange(1, len(profile) + 1), share, color=PALE, linewidth=0.8, zorder=1.5)
@@ -136,8 +140,11 @@ def _draw_total_work(axis: Axes, profile: Profile, front: Ints) -> None:
     axis.set_ylabel("share of work\nup to the cut")
 
 
-def _draw_data_sent(axis: Axes, profile: Profile, front: Ints) -> None:
-    """Draw the front as a staircase: the step below a split beats it."""
+def draw_data_sent(axis: Axes, profile: Profile, front: Ints) -> None:
+    """Draw the data sent at each split, and the front as a staircase.
+
+    A split above the staircase is dominated by the one at the beginning of the step below it.
+    """
     data = BYTES_PER_FLOAT32 * profile.activation_elements.astype(np.float64)
     axis.set_ylim(*_set_log_scale(axis, data, "B"))
     splits = [*(front + 1), len(profile)]
@@ -186,9 +193,10 @@ def _set_log_scale(axis: Axes, values: Floats, unit: str) -> tuple[float, float]
     return low / margin, high * margin
 
 
-def _number_splits(axes: Sequence[Axes], rows: int) -> None:
-    """Number the splits above the first panel; the names have the room below the last."""
+def number_splits(axes: Sequence[Axes], rows: int) -> None:
+    """Number the splits above the first panel; the room below the last is for their names."""
     top = axes[0]
+    # Splits keep their distance in models of a few layers, in the middle of the axis.
     middle = (rows + 1) / 2
     half = 0.51 * max(rows, _FEWEST_PLACES)
     top.set_xlim(middle - half, middle + half)
@@ -204,16 +212,21 @@ def _number_splits(axes: Sequence[Axes], rows: int) -> None:
     top.set_xlabel("split: the model is cut after this layer")
 
 
-def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
-    """Write names below the last panel, each with a thin line to its split; return their rows."""
+def name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
+    """Write names below the last panel, each with a thin line to its split.
+
+    Returns:
+        The rows that have names: all of a small model, else some of the front.
+    """
     low, high = axis.get_xlim()
+    # The distance between names, from points (72 an inch) to splits.
     pitch = (high - low) * _PITCH_PT * axis.figure.dpi / 72 / axis.get_window_extent().width
     few = len(profile) <= MOST_NAMES
     rows: Ints
     if few:
         rows = np.arange(len(profile))
     else:
-        rows = _choose_names(front, profile.activation_elements, pitch, (low, high))
+        rows = choose_names(front, profile.activation_elements, pitch, (low, high))
 
     transform = axis.get_xaxis_transform()
     below = offset_copy(transform, axis.figure, y=-_LEADER_PT, units="points")  # type: ignore[arg-type]
@@ -241,16 +254,28 @@ def _name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
         name = shorten_name(profile.names[row])
         if not few:
             name += f"  {row + 1:,}"
-        color = palette.BLUE if row in front else palette.FAINT
+        color = palette.FAINT
+        if row in front:
+            color = palette.BLUE
         axis.annotate(name, (row + 1, 0), (place, 0), color=color, **options)
     return rows
 
 
-def _choose_names(front: Ints, data: Ints, pitch: float, ends: tuple[float, float]) -> Ints:
+def choose_names(front: Ints, data: Ints, pitch: float, ends: tuple[float, float]) -> Ints:
     """Choose which splits of the front to name.
 
-    First and last always; then, one by one, the split whose data differ most from those chosen,
-    if its name has room.
+    The first and the last always have names. The others follow one by one, always the split with
+    data that differ most from those chosen, if its name has room.
+
+    Args:
+        front: Rows of the front.
+        data: Elements sent, of all rows.
+        pitch: Distance between names, in splits.
+        ends: Limits of the axis.
+
+    >>> data = np.array([800, 790, 100, 90, 10])
+    >>> choose_names(np.arange(5), data, 1.0, (0.0, 6.0)).tolist()
+    [0, 1, 2, 3, 4]
     """
     # Ratios of data, as on the axis, not differences.
     size = np.log(data[front].astype(np.float64))
@@ -273,8 +298,8 @@ def _choose_names(front: Ints, data: Ints, pitch: float, ends: tuple[float, floa
 def _spread_apart(places: Ints, pitch: float, ends: tuple[float, float]) -> Floats:
     """Move places as little as possible, so that they are a pitch apart and between the ends.
 
-    Less the pitches before it, each place must not be below the one before it: least squares with
-    that constraint is isotonic regression.
+    Without the pitches before it, no place may be below the previous one. Least squares under this
+    constraint is isotonic regression.
 
     >>> _spread_apart(np.array([1, 5, 6]), 2.0, (0.0, 9.0)).tolist()
     [1.0, 4.5, 6.5]
@@ -286,12 +311,13 @@ def _spread_apart(places: Ints, pitch: float, ends: tuple[float, float]) -> Floa
     return spread
 
 
-def _add_caption(figure: Figure, profile: Profile, named: int, on_front: int) -> None:
-    """Say what model was profiled, and how many splits of its front have names."""
+def describe_profile(profile: Profile, named: int, on_front: int) -> str:
+    """Return the caption: model, size and units, and how many splits of its front have names."""
+    # Three digits; EngFormatter would print all of them.
     macs = float(f"{int(profile.layer_macs.sum()):.3g}")
     parameters = float(f"{int(profile.parameters.sum()):.3g}")
     parts = [
-        f"{len(profile):,} split{'s' * (len(profile) > 1)}",
+        pluralize(len(profile), "split"),
         EngFormatter("MAC")(macs),
         f"{EngFormatter()(parameters)} parameters",
     ]
@@ -305,4 +331,4 @@ def _add_caption(figure: Figure, profile: Profile, named: int, on_front: int) ->
         text += f"; {on_front:,}\u00a0on\u00a0the\u00a0front"
         if named < on_front:
             text += f", {named} of them named"
-    style.add_caption(figure, text)
+    return text
