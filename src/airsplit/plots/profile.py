@@ -229,7 +229,12 @@ def name_splits(axis: Axes, profile: Profile, front: Ints) -> Ints:
         rows = choose_names(front, profile.activation_elements, pitch, (low, high))
 
     transform = axis.get_xaxis_transform()
-    below = offset_copy(transform, axis.figure, y=-_LEADER_PT, units="points")  # type: ignore[arg-type]
+    below = offset_copy(
+        transform,
+        axis.figure,  # type: ignore[arg-type]
+        y=-_LEADER_PT,
+        units="points",
+    )
     leader = {
         "arrowstyle": "-",
         "linewidth": 0.4,

@@ -12,11 +12,12 @@ import numpy as np
 
 from airsplit.core.arrays import Floats
 from airsplit.report.markup import Html, join, tag
-from airsplit.report.scales import AxisScale, thin
+from airsplit.report.scales import AxisScale, format_tick, loss_scale, thin
 
 # In pixels; the page scales a chart to its column.
 WIDTH = 360
 HEIGHT = 216
+# Margins: numbers of the vertical axis on the left, half of the last one below on the right.
 LEFT = 42
 RIGHT = 20
 TOP = 8
@@ -33,7 +34,7 @@ class Line:
     Attributes:
         name: Text of the legend.
         kind: Class in the style sheet.
-        values: One for each x of the chart; NaN for a gap.
+        values: One for each x of the chart; NaN if there is none.
     """
 
     name: str
@@ -60,6 +61,14 @@ class Axis:
     format_tick: Callable[[float], str]
 
 
+def loss_axis(values: Floats) -> Axis:
+    """Return a vertical axis for losses, with a label if it is logarithmic."""
+    # Rounds without an evaluation have no loss.
+    scale = loss_scale(values[np.isfinite(values)])
+    label = "logarithmic" if scale.log else ""
+    return Axis(scale, label, format_tick)
+
+
 def line_chart(
     x: Floats,
     horizontal: Axis,
@@ -69,12 +78,21 @@ def line_chart(
     *,
     alt: str,
 ) -> Html:
-    """Return a chart of lines over common x, with ticks and a grid."""
-    inside = [*_draw_vertical_axis(vertical), *_draw_horizontal_axis(horizontal)]
+    """Return a chart of lines over common x, with ticks and a grid.
+
+    Args:
+        x: Place of each value of the lines. Values that are NaN are skipped.
+        horizontal: Axis of `x`.
+        vertical: Axis of the lines and the band.
+        lines: Drawn in this order, later ones on top.
+        band: Drawn below the lines.
+        alt: The chart in words, for screen readers.
+    """
+    inside = [*draw_vertical_axis(vertical), *draw_horizontal_axis(horizontal)]
     # Lines lie over the band.
     if band is not None:
-        inside.append(_draw_band(band, x, horizontal.scale, vertical.scale))
-    inside += [_draw_line(line, x, horizontal.scale, vertical.scale) for line in lines]
+        inside.append(draw_band(band, x, horizontal.scale, vertical.scale))
+    inside += [draw_line(line, x, horizontal.scale, vertical.scale) for line in lines]
     view = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *inside, viewBox=view, role="img", aria_label=alt, class_="chart")
 
@@ -101,6 +119,7 @@ def bar_legend(kinds: dict[str, str]) -> Html:
 
 
 def _legend_entry(sample: Html, text: str) -> Html:
+    # Screen readers read the text and skip the sample, which would have no name.
     key = tag("svg", sample, viewBox="0 0 24 12", class_="key", aria_hidden="true")
     return tag("span", key, " ", text)
 
@@ -111,6 +130,7 @@ def bar(parts: dict[str, float]) -> Html:
     >>> bar({"compute": 0.25, "idle": 0.5}).count("<rect")
     3
     """
+    # Thousandths, so that short parts keep their length when rounded to a tenth.
     rects = [tag("rect", x=0, y=0, width=1000, height=10, class_="track")]
     starts = np.cumsum([0.0, *parts.values()])
     for (kind, length), start in zip(parts.items(), starts[:-1], strict=True):
@@ -128,7 +148,9 @@ def bar(parts: dict[str, float]) -> Html:
     )
 
 
-def _draw_line(line: Line, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+def draw_line(line: Line, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+    """Return a polyline through the values that are known, with dots if they are few."""
+    # Rounds without an evaluation are skipped, not drawn as gaps: their neighbors are connected.
     known = np.isfinite(line.values)
     x = x[known]
     y = line.values[known]
@@ -141,20 +163,21 @@ def _draw_line(line: Line, x: Floats, horizontal: AxisScale, vertical: AxisScale
     return join(tag("polyline", points=_format_points(points), class_=f"line {line.kind}"), *dots)
 
 
-def _draw_band(band: Band, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+def draw_band(band: Band, x: Floats, horizontal: AxisScale, vertical: AxisScale) -> Html:
+    """Return a polygon between the two edges of a band."""
     known = np.isfinite(band.low) & np.isfinite(band.high)
     x = x[known]
     low = band.low[known]
     high = band.high[known]
     rows = thin(high)
-    # There along the upper edge, and back along the lower one.
+    # From left to right along the upper edge, and back along the lower one.
     upper = _points(x[rows], high[rows], horizontal, vertical)
     lower = _points(x[rows], low[rows], horizontal, vertical)
     outline = _format_points([*upper, *reversed(lower)])
     return tag("polygon", points=outline, class_=f"band {band.kind}")
 
 
-def _draw_vertical_axis(axis: Axis) -> list[Html]:
+def draw_vertical_axis(axis: Axis) -> list[Html]:
     """Return a grid line and a number for each tick."""
     heights = _y_pixels(axis.scale.places(axis.scale.ticks))
     grid = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid") for y in heights]
@@ -165,7 +188,7 @@ def _draw_vertical_axis(axis: Axis) -> list[Html]:
     return [*grid, *numbers]
 
 
-def _draw_horizontal_axis(axis: Axis) -> list[Html]:
+def draw_horizontal_axis(axis: Axis) -> list[Html]:
     """Return the axis itself, a mark and a number for each tick, and the label."""
     bottom = HEIGHT - BOTTOM
     places = _x_pixels(axis.scale.places(axis.scale.ticks))

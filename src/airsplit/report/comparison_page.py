@@ -15,10 +15,10 @@ from airsplit.core.files import write_text
 from airsplit.core.formatting import choose_time_unit, pluralize
 from airsplit.core.parsing import read_json
 from airsplit.core.plugins import require_choice_or_path
-from airsplit.report.charts import Axis, Line, legend, line_chart
+from airsplit.report.charts import Axis, Line, legend, line_chart, loss_axis
 from airsplit.report.markup import Html, join, paragraph, table, tag
 from airsplit.report.page import format_document
-from airsplit.report.scales import format_tick, log_scale, loss_scale, span_scale, value_scale
+from airsplit.report.scales import format_tick, log_scale, span_scale, value_scale
 from airsplit.runs.comparison import Comparison, load_comparison, name_run_folder
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.metric import Metric
@@ -50,12 +50,7 @@ def read_comparison(folder: str | os.PathLike[str]) -> Comparison:
     Raises:
         FileProblem: A file is missing or invalid.
     """
-    algorithms, seeds, target = _read_comparison_file(Path(folder) / COMPARISON_FILE)
-    return load_comparison(folder, None, algorithms, seeds, target)
-
-
-def _read_comparison_file(file: Path) -> tuple[list[str], tuple[int, ...], float]:
-    """Return algorithms, seeds and target."""
+    file = Path(folder) / COMPARISON_FILE
     try:
         content: dict[str, Any] = read_json(file, what="comparison")
         algorithms = [str(row["algorithm"]) for row in content["algorithms"]]
@@ -75,7 +70,8 @@ def _read_comparison_file(file: Path) -> tuple[list[str], tuple[int, ...], float
     for algorithm in algorithms:
         # An algorithm names folders, so it must not lead out of this one.
         require_choice_or_path(f"algorithm of comparison {str(file)!r}", algorithm)
-    return algorithms, seeds, target
+    # Only these are read from the file; results come from the folders of the runs.
+    return load_comparison(folder, None, algorithms, seeds, target)
 
 
 def _title(comparison: Comparison) -> str:
@@ -93,23 +89,26 @@ def _body(comparison: Comparison) -> Html:
         paragraph(comparison.headline, "lead"),
     )
     sections = (
-        _curves(comparison),
-        _results(comparison),
-        _algorithms(comparison),
-        _runs(comparison),
+        curves_section(comparison),
+        results_section(comparison),
+        algorithms_section(comparison),
+        runs_section(comparison),
     )
     shown = [tag("section", section) for section in sections if section]
-    footer = "Times are virtual: those of the devices, not of this computer. "
-    footer += "All numbers are in comparison.json."
+    footer = (
+        "Times are virtual: those of the devices, not of this computer. "
+        "All numbers are in comparison.json."
+    )
     if not comparison.has_energy:
         footer = f"Energy is {NO_ENERGY}. {footer}"
     return join(tag("main", header, *shown), tag("footer", footer))
 
 
-def _curves(comparison: Comparison) -> Html:
-    """Return the metric over time and over rounds, as means over seeds."""
+def curves_section(comparison: Comparison) -> Html:
+    """Return the metric over time and over rounds, as means over seeds; empty without a metric."""
     if not comparison.has_metric:
         return Html()
+
     rounds = {}
     times = {}
     means = {}
@@ -120,6 +119,7 @@ def _curves(comparison: Comparison) -> Html:
         means[algorithm] = values.mean(axis=0)
 
     ends = [float(column[-1]) for column in times.values()]
+    # One unit for all: the slowest algorithm's, since its time sets the end of the axis.
     unit_s, unit = choose_time_unit(max(ends))
     times = {algorithm: column / unit_s for algorithm, column in times.items()}
     if max(ends) > FAR_APART * min(ends):
@@ -128,6 +128,7 @@ def _curves(comparison: Comparison) -> Html:
         over_time = Axis(scale, f"virtual time in {unit}, logarithmic", format_tick)
     else:
         over_time = Axis(span_scale(max(ends) / unit_s), f"virtual time in {unit}", format_tick)
+
     last = max(float(column[-1]) for column in rounds.values())
     over_rounds = Axis(span_scale(last, whole=True), "round", format_tick)
 
@@ -164,8 +165,7 @@ def _panel(
         scale = value_scale(float(all_values.max()), ceiling=1.0)
         vertical = Axis(scale, "", lambda v: f"{100 * v:g} %")
     else:
-        scale = loss_scale(all_values)
-        vertical = Axis(scale, "logarithmic" if scale.log else "", format_tick)
+        vertical = loss_axis(all_values)
     ends = [
         f"{format_algorithm(algorithm)}: {metric.show(float(values[-1]))} at the end."
         for algorithm, values in means.items()
@@ -175,7 +175,8 @@ def _panel(
     return tag("figure", tag("figcaption", caption), chart)
 
 
-def _results(comparison: Comparison) -> Html:
+def results_section(comparison: Comparison) -> Html:
+    """Return the table of results, a row for each algorithm."""
     rows = [
         [format_algorithm(row.algorithm), *comparison.format_row(row)] for row in comparison.rows
     ]
@@ -183,7 +184,7 @@ def _results(comparison: Comparison) -> Html:
     return join(tag("h2", "Results"), numbers)
 
 
-def _algorithms(comparison: Comparison) -> Html:
+def algorithms_section(comparison: Comparison) -> Html:
     """Return what each built-in algorithm does."""
     pairs = []
     for algorithm in comparison.trials:
@@ -193,7 +194,7 @@ def _algorithms(comparison: Comparison) -> Html:
     return join(tag("h2", "Algorithms"), tag("dl", *pairs, class_="facts"))
 
 
-def _runs(comparison: Comparison) -> Html:
+def runs_section(comparison: Comparison) -> Html:
     """Return links to the pages of the runs, which are in folders beside this page."""
     rows = []
     for row in comparison.rows:

@@ -26,49 +26,62 @@ def describe_splits(run: History, device: int) -> str:
     return " → ".join(map(run.split_name, splits))
 
 
-def time_spent(run: History) -> Html:
+def device_times(run: History) -> Html:
     """Return the section with a bar for each device; empty before a device has computed."""
-    parts = _times_by_kind(run)
+    parts: dict[str, Floats] = {key.removesuffix("_s"): run.totals[key] for key in TIMES}
     if not run.records or not parts["compute"].any():
         return Html()
 
+    # The rest of the virtual time is absence. Rounding can make it slightly negative.
+    present = sum(parts.values(), start=np.zeros(len(run)))
+    parts["absent"] = np.maximum(run.virtual_time_s - present, 0.0)
+
     devices = _longest_waiting(run, MOST_BARS)
+    if len(devices) == len(run):
+        caption = "Each bar is a device, with its split"
+    else:
+        caption = f"The {len(devices)} of {len(run):,} devices that wait longest"
+    caption += f", summed over {pluralize(len(run.records), 'round')}."
+    caption += f" The full width is the total {run.time_name}."
+
     # Kinds of time that would be invisible are left out.
     least = 1e-3 * max(run.virtual_time_s, 1e-300)
     kinds = {kind: TIME_LABELS[kind] for kind, column in parts.items() if column.max() > least}
     figure = tag(
         "figure",
         bar_legend(kinds),
-        tag("ul", *_bars(run, parts, kinds, devices), class_="bars"),
-        tag("figcaption", _caption(run, devices)),
+        tag("ul", *device_bars(run, parts, kinds, devices), class_="bars"),
+        tag("figcaption", caption),
     )
     heading = tag("h2", "Where the time goes")
-    return join(heading, paragraph(_time_sentence(parts)), figure, _time_table(run))
-
-
-def _times_by_kind(run: History) -> dict[str, Floats]:
-    """Return the seconds of each kind and device; the rest of the virtual time is absence."""
-    spent = {key.removesuffix("_s"): run.totals[key] for key in TIMES}
-    present = sum(spent.values(), start=np.zeros(len(run)))
-    absent: Floats = np.maximum(run.virtual_time_s - present, 0.0)
-    return spent | {"absent": absent}
+    return join(heading, paragraph(time_sentence(parts)), figure, time_table(run))
 
 
 def _longest_waiting(run: History, most: int) -> Ints:
     """Return all devices in their order, or the `most` that wait longest."""
     if len(run) <= most:
         return np.arange(len(run))
+    # Stable, so that devices that wait equally long keep their order.
     return np.argsort(-run.totals["idle_s"], kind="stable")[:most]
 
 
-def _bars(
+def device_bars(
     run: History, parts: dict[str, Floats], kinds: dict[str, str], devices: Ints
 ) -> list[Html]:
+    """Return a row with a bar for each of these devices, and one for the mean of a larger fleet.
+
+    Args:
+        run: The run.
+        parts: Seconds of each kind and device.
+        kinds: The kinds to draw.
+        devices: The devices to draw.
+    """
     # The longest bar has the full width; devices of a networked run may have different totals.
     total_s = max(float(np.sum(list(parts.values()), axis=0).max()), 1e-300)
     ends = tag("span", tag("span", "0"), tag("span", format_seconds(total_s)), class_="ends")
     rows = [_row(tag("span", "device, split", class_="who head"), ends, "waits")]
     if len(devices) < len(run):
+        # Of the whole fleet, to compare the longest waiting devices with.
         mean = {kind: float(parts[kind].mean()) / total_s for kind in kinds}
         label = tag("span", tag("b", "mean of all"), class_="who")
         rows.append(_row(label, bar(mean), _waiting(parts, slice(None))))
@@ -76,6 +89,7 @@ def _bars(
     for k in devices.tolist():
         split = describe_splits(run, k)
         inside = (name(run.names[k]), " ", tag("small", split))
+        # The style sheet cuts long names off; the tooltip has all of them.
         label = tag("span", *inside, class_="who", title=f"{run.names[k]}, {split}")
         shares = {kind: float(parts[kind][k]) / total_s for kind in kinds}
         rows.append(_row(label, bar(shares), _waiting(parts, slice(k, k + 1))))
@@ -92,16 +106,12 @@ def _row(label: Html, drawing: Html, number: str) -> Html:
     return tag("li", label, drawing, tag("span", number, class_="number"))
 
 
-def _caption(run: History, devices: Ints) -> str:
-    if len(devices) == len(run):
-        which = "Each bar is a device, with its split"
-    else:
-        which = f"The {len(devices)} of {len(run):,} devices that wait longest"
-    rounds = pluralize(len(run.records), "round")
-    return f"{which}, summed over {rounds}. The full width is the total {run.time_name}."
+def time_sentence(parts: dict[str, Floats]) -> str:
+    """Return the fractions of the time that devices spent while they took part.
 
-
-def _time_sentence(parts: dict[str, Floats]) -> str:
+    >>> time_sentence({"compute": np.array([1.0]), "idle": np.array([3.0])})
+    'While taking part, devices spent 25 % computing and 75 % waiting for the slowest one.'
+    """
     present = {kind: float(column.sum()) for kind, column in parts.items() if kind != "absent"}
     total_s = sum(present.values())
     # Kinds that took no time are not worth a word.
@@ -113,12 +123,13 @@ def _time_sentence(parts: dict[str, Floats]) -> str:
     text = shares[-1]
     if len(shares) > 1:
         text = f"{', '.join(shares[:-1])} and {text}"
+    # Waiting is the last of the kinds, so this ends the sentence.
     if present["idle"] > 0:
         text += " for the slowest one"
     return f"While taking part, devices spent {text}."
 
 
-def _time_table(run: History) -> Html:
+def time_table(run: History) -> Html:
     """Return the table of the numbers in the bars."""
     devices = _longest_waiting(run, MOST_ROWS)
     heading = "The numbers behind these bars"
@@ -126,6 +137,7 @@ def _time_table(run: History) -> Html:
         heading += f" (the {len(devices)} devices that wait longest)"
 
     times = {TIME_LABELS[key.removesuffix("_s")]: key for key in TIMES}
+    # Title, and field and unit of a total.
     amounts = {
         "sent": ("sent_bytes", "B"),
         "received": ("received_bytes", "B"),
@@ -164,11 +176,18 @@ def participation(run: History) -> Html:
         heading = f"The first {MOST_ROWS} devices"
     columns = ["device", "rounds selected", "finished", "dropped out"]
     numbers = details(heading, table(columns, body, words=("device",)))
-    sentence = paragraph(_participation_sentence(run, selected, dropped))
+    sentence = paragraph(participation_sentence(run, selected, dropped))
     return join(tag("h2", "Participation"), sentence, numbers)
 
 
-def _participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
+def participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
+    """Return how many devices were selected, finished and dropped out per round.
+
+    Args:
+        run: The run.
+        selected: Number of rounds for which each device was selected.
+        dropped: Number of rounds in which each device dropped out.
+    """
     rounds = len(run.records)
     text = f"On average, {selected.sum() / rounds:.3g} of {pluralize(len(run), 'device')}"
     text += " were selected for a round"
@@ -177,6 +196,7 @@ def _participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
 
     count = int(dropped.sum())
     fraction = format_percent(count / max(selected.sum(), 1))
+    # Continues the sentence; the next ones stand alone.
     text += f" and {run.rounds_finished.sum() / rounds:.3g} finished it. "
     text += f"Dropouts: {count:,}, {fraction} of those selected."
     # Rounds whose devices all dropped out changed no model.

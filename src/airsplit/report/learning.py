@@ -9,13 +9,12 @@ import numpy as np
 
 from airsplit.core.arrays import Floats
 from airsplit.core.formatting import choose_time_unit, format_percent, format_seconds
-from airsplit.report.charts import Axis, Band, Line, legend, line_chart
+from airsplit.report.charts import Axis, Band, Line, legend, line_chart, loss_axis
 from airsplit.report.markup import Html, details, join, table, tag
 from airsplit.report.scales import (
     MOST_POINTS,
     choose_rows,
     format_tick,
-    loss_scale,
     span_scale,
     value_scale,
 )
@@ -39,13 +38,22 @@ def learning_curves(run: History) -> Html:
     """Return the section; empty without records."""
     if not run.records:
         return Html()
-    measures = [measure for measure in (_metric(run), _accuracy(run), _loss(run)) if measure.lines]
-    charts = [_draw(run, measure) for measure in measures]
-    return join(tag("h2", "Learning curves"), *charts, _thinning_note(run), _numbers(run))
+    # A metric of the user's own comes first, as in the sentence and the tiles of the result.
+    measures = (metric_measure(run), accuracy_measure(run), loss_measure(run))
+    charts = [draw_measure(run, measure) for measure in measures if measure.lines]
+
+    note = Html()
+    if len(run.records) > MOST_POINTS:
+        text = (
+            f"Charts do not show all {len(run.records):,} rounds: of each group of neighbors, "
+            "they show the first, the least, the greatest and the last value."
+        )
+        note = tag("p", text, class_="note")
+    return join(tag("h2", "Learning curves"), *charts, note, numbers_table(run))
 
 
-def _draw(run: History, measure: Measure) -> Html:
-    """Return two panels and their legend."""
+def draw_measure(run: History, measure: Measure) -> Html:
+    """Return two panels, over rounds and over time, with their common legend."""
     unit_s, unit = choose_time_unit(run.virtual_time_s)
     rounds = np.array([record.round for record in run.records], dtype=np.float64)
     time = run.rounds["virtual_time_s"] / unit_s
@@ -66,16 +74,18 @@ def _draw_panel(measure: Measure, x_name: str, rounds: Floats, x: Floats, horizo
     caption = f"{measure.name} over {x_name}"
     if measure.vertical.label:
         caption += f" ({measure.vertical.label})"
-    alt = f"{caption}. {_describe_lines(measure, rounds)}"
+    alt = f"{caption}. {describe_lines(measure, rounds)}"
     chart = line_chart(x, horizontal, measure.vertical, measure.lines, measure.band, alt=alt)
     return tag("figure", tag("figcaption", caption), chart)
 
 
-def _accuracy(run: History) -> Measure:
+def accuracy_measure(run: History) -> Measure:
+    """Return the accuracy of the devices' models; without classes, no lines."""
     mean = run.rounds["test_accuracy"]
     spread = run.rounds["test_accuracy_spread"]
     lines = [Line("mean of the devices' models", "blue", mean)]
     band = None
+    # Models that are all equal have no spread, and rounds without an evaluation have NaN.
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", run.rounds["test_accuracy_worst"]))
         # Accuracy stays between 0 and 1, whatever its standard deviation.
@@ -96,40 +106,38 @@ def _accuracy(run: History) -> Measure:
     return Measure("Accuracy", Axis(scale, "", lambda v: f"{100 * v:g} %"), known, band)
 
 
-def _metric(run: History) -> Measure:
+def metric_measure(run: History) -> Measure:
     """Return the user's own metric; without one, no lines."""
     spread = run.rounds["test_metric_spread"]
     lines = [Line("mean of the devices' models", "blue", run.rounds["test_metric"])]
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", run.rounds["test_metric_worst"]))
-    return Measure(run.metric.name, _loss_axis(lines), _drop_empty(lines))
+    vertical = loss_axis(np.concatenate([line.values for line in lines]))
+    return Measure(run.metric.name, vertical, _drop_empty(lines))
 
 
-def _loss(run: History) -> Measure:
+def loss_measure(run: History) -> Measure:
+    """Return the training and the test loss, as far as they are known."""
     lines = [
         Line("training loss", "orange", run.rounds["train_loss"]),
         Line("test loss, mean of the models", "blue", run.rounds["test_loss"]),
     ]
-    return Measure("Loss", _loss_axis(lines), _drop_empty(lines))
+    vertical = loss_axis(np.concatenate([line.values for line in lines]))
+    return Measure("Loss", vertical, _drop_empty(lines))
 
 
 def _drop_empty(lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if np.isfinite(line.values).any()]
 
 
-def _loss_axis(lines: Sequence[Line]) -> Axis:
-    values = np.concatenate([line.values for line in lines])
-    scale = loss_scale(values[np.isfinite(values)])
-    return Axis(scale, "logarithmic" if scale.log else "", format_tick)
-
-
-def _describe_lines(measure: Measure, rounds: Floats) -> str:
-    """Return where each line begins and ends, for screen readers."""
+def describe_lines(measure: Measure, rounds: Floats) -> str:
+    """Return the first and the last value of all lines in words, for screen readers."""
     texts = []
     for line in measure.lines:
         # Rounds without an evaluation have no value.
         known = np.flatnonzero(np.isfinite(line.values))
         first, last = (
+            # Three digits are enough to listen to.
             f"{measure.vertical.format_tick(float(f'{line.values[row]:.3g}'))} "
             f"in round {rounds[row]:.0f}"
             for row in (known[0], known[-1])
@@ -138,17 +146,7 @@ def _describe_lines(measure: Measure, rounds: Floats) -> str:
     return " ".join(texts)
 
 
-def _thinning_note(run: History) -> Html:
-    if len(run.records) <= MOST_POINTS:
-        return Html()
-    text = (
-        f"Charts do not show all {len(run.records):,} rounds: of each group of neighbors, "
-        "they show the first, the least, the greatest and the last value."
-    )
-    return tag("p", text, class_="note")
-
-
-def _numbers(run: History) -> Html:
+def numbers_table(run: History) -> Html:
     """Return the table of the numbers in the charts, without columns that have none."""
     rows = choose_rows(len(run.records), MOST_ROWS)
     heading = "The numbers behind these charts"
@@ -160,28 +158,22 @@ def _numbers(run: History) -> Html:
         for title, (key, format_value) in _COLUMNS.items()
         if np.isfinite(run.rounds[key]).any()
     }
-    body = (
-        [
-            f"{run.records[row].round:,}",
-            *(
-                _format_cell(float(values[row]), format_value)
-                for values, format_value in columns.values()
-            ),
-        ]
-        for row in rows
-    )
+    body = []
+    for row in rows:
+        cells = [f"{run.records[row].round:,}"]
+        for values, format_value in columns.values():
+            value = float(values[row])
+            cells.append(format_value(value) if np.isfinite(value) else "–")
+        body.append(cells)
     return details(heading, table(["round", *columns], body))
-
-
-def _format_cell(value: float, format_value: Callable[[float], str]) -> str:
-    return format_value(value) if np.isfinite(value) else "–"
 
 
 def _format_loss(value: float) -> str:
     return f"{value:.4g}"
 
 
-# Title, field of a record, and format; "metric" stands for the name of the user's own.
+# Title, field of a record, and format; "metric" stands for the name of the user's own. Down here,
+# because it names a function of this module.
 _COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "total time": ("virtual_time_s", format_seconds),
     "round time": ("latency_s", format_seconds),

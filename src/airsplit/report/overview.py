@@ -29,7 +29,12 @@ def title(run: History) -> str:
 
 def result(run: History) -> Html:
     """Return the result as a sentence and as tiles."""
-    divergence = _divergence(run)
+    divergence = Html()
+    if run.divergence is not None:
+        divergence = join(
+            paragraph(f"The training diverged in round {run.divergence.round:,}.", "lead"),
+            paragraph(f"{run.divergence.why}.", "note"),
+        )
     if not run.records:
         sentence = f"None of {pluralize(run.scenario.training.rounds, 'round')} is finished"
         # Nothing follows a divergence.
@@ -37,33 +42,23 @@ def result(run: History) -> Html:
             sentence += " yet"
         return join(divergence, paragraph(f"{sentence}.", "lead"))
 
-    sentence = f"{_progress(run)}, {_quality(run)} {_cost(run)}"
-    parts = [divergence, paragraph(sentence, "lead"), _tiles(run)]
+    done = run.records[-1].round
+    wanted = run.scenario.training.rounds
+    if done >= wanted:
+        # A run that was resumed with fewer rounds has more than it wants.
+        rounds = pluralize(done, "round")
+    else:
+        rounds = f"{done:,} of {wanted:,} rounds"
+    progress = f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time_name}"
+    sentence = f"{progress}, {describe_quality(run)} {describe_cost(run)}"
+    parts = [divergence, paragraph(sentence, "lead"), tiles(run)]
     # Devices that measured themselves have no setting for the energy of computing.
     if not run.has_energy and not run.is_measured:
         parts.append(paragraph(f"Energy is {NO_ENERGY}.", "note"))
     return join(*parts)
 
 
-def _divergence(run: History) -> Html:
-    """Return how the training diverged; empty if it did not."""
-    if run.divergence is None:
-        return Html()
-    return join(
-        paragraph(f"The training diverged in round {run.divergence.round:,}.", "lead"),
-        paragraph(f"{run.divergence.why}.", "note"),
-    )
-
-
-def _progress(run: History) -> str:
-    done = run.records[-1].round
-    wanted = run.scenario.training.rounds
-    # A run that was resumed with fewer rounds has more than it wants.
-    rounds = pluralize(done, "round") if done >= wanted else f"{done:,} of {wanted:,} rounds"
-    return f"After {rounds} and {format_seconds(run.virtual_time_s)} of {run.time_name}"
-
-
-def _quality(run: History) -> str:
+def describe_quality(run: History) -> str:
     """Return how good the models are, as the rest of a sentence."""
     evaluated = run.last_evaluated
     # Evaluation may happen only every few rounds.
@@ -75,7 +70,7 @@ def _quality(run: History) -> str:
         when = f" when last evaluated, in round {evaluated.round:,}"
     # A metric of the user's own comes before accuracy, which comes before the loss.
     if evaluated.test_metric is not None:
-        return f"{_metric_sentence(run.metric, evaluated.test_metric, evaluated)}{when}."
+        return f"{describe_metric(run.metric, evaluated.test_metric, evaluated)}{when}."
     if evaluated.test_accuracy is None:
         return f"the devices' models have a mean test loss of {evaluated.test_loss:.3g}{when}."
 
@@ -86,13 +81,30 @@ def _quality(run: History) -> str:
         who = "every device's model reaches"
     else:
         who = "the devices' models reach"
-    spread = _accuracy_spread(evaluated)
-    own = _own_accuracy(run, evaluated)
-    return f"{who} {accuracy} test accuracy{when}{spread}{own}."
+    text = f"{who} {accuracy} test accuracy{when}"
+    if evaluated.test_accuracy_spread and evaluated.test_accuracy_worst is not None:
+        # Percentage points: a percentage of a percentage would be misread.
+        spread = f"{100 * evaluated.test_accuracy_spread:.1f} points"
+        worst = format_percent(evaluated.test_accuracy_worst)
+        text += f" on average (standard deviation {spread}, worst {worst})"
+
+    # If all devices have one mix of classes, this is the accuracy above.
+    if evaluated.own_accuracy is not None and run.scenario.training.partition != "iid":
+        text += f", and {format_percent(evaluated.own_accuracy)}"
+        text += " weighted by each device's own classes"
+        if evaluated.own_accuracy_worst is not None:
+            text += f" (worst {format_percent(evaluated.own_accuracy_worst)})"
+    return f"{text}."
 
 
-def _metric_sentence(metric: Metric, value: float, evaluated: RoundRecord) -> str:
-    """Return the mean of the user's own metric, and how much the devices' models differ in it."""
+def describe_metric(metric: Metric, value: float, evaluated: RoundRecord) -> str:
+    """Return the mean of the user's own metric, and how much the devices' models differ in it.
+
+    Args:
+        metric: Name and goal of the metric.
+        value: Its mean over the devices' models.
+        evaluated: Record of the round in which it was evaluated.
+    """
     mean = f"{metric.name} on the test set is {metric.show(value)} on average over the models"
     if not evaluated.test_metric_spread or evaluated.test_metric_worst is None:
         return mean
@@ -100,26 +112,7 @@ def _metric_sentence(metric: Metric, value: float, evaluated: RoundRecord) -> st
     return f"{mean} (standard deviation {spread}, worst {metric.show(evaluated.test_metric_worst)})"
 
 
-def _accuracy_spread(evaluated: RoundRecord) -> str:
-    """Return how much the devices' models differ; empty if they are equal."""
-    if not evaluated.test_accuracy_spread or evaluated.test_accuracy_worst is None:
-        return ""
-    spread = f"{100 * evaluated.test_accuracy_spread:.1f} points"
-    worst = format_percent(evaluated.test_accuracy_worst)
-    return f" on average (standard deviation {spread}, worst {worst})"
-
-
-def _own_accuracy(run: History, evaluated: RoundRecord) -> str:
-    """Return the accuracy on each device's own mix of classes; empty if they all have one mix."""
-    if evaluated.own_accuracy is None or run.scenario.training.partition == "iid":
-        return ""
-    text = f", and {format_percent(evaluated.own_accuracy)} weighted by each device's own classes"
-    if evaluated.own_accuracy_worst is not None:
-        text += f" (worst {format_percent(evaluated.own_accuracy_worst)})"
-    return text
-
-
-def _cost(run: History) -> str:
+def describe_cost(run: History) -> str:
     """Return what the training took, as a sentence."""
     sent = format_quantity(float(run.totals["sent_bytes"].sum()), "B")
     received = format_quantity(float(run.totals["received_bytes"].sum()), "B")
@@ -132,33 +125,33 @@ def _cost(run: History) -> str:
     return f"{text}."
 
 
-def _tiles(run: History) -> Html:
+def tiles(run: History) -> Html:
     """Return the main numbers, large: label, value and a note for each."""
     keys = ("sent_bytes", "received_bytes", "energy_j", *TIMES)
     sums = {key: float(run.totals[key].sum()) for key in keys}
     received = format_quantity(sums["received_bytes"], "B")
     round_time = format_seconds(run.virtual_time_s / len(run.records))
 
-    tiles = [
-        *_quality_tiles(run),
+    numbers = [
+        *quality_tiles(run),
         (run.time_name.capitalize(), format_seconds(run.virtual_time_s), f"{round_time} per round"),
         ("Sent", format_quantity(sums["sent_bytes"], "B"), f"{received} received"),
     ]
     if run.has_energy:
-        tiles.append(("Energy", format_quantity(sums["energy_j"], "J"), "of all devices"))
+        numbers.append(("Energy", format_quantity(sums["energy_j"], "J"), "of all devices"))
     waiting = format_percent(waiting_fraction(sums), 0)
-    tiles.append(("Waiting", waiting, "of the devices' time"))
+    numbers.append(("Waiting", waiting, "of the devices' time"))
     return tag(
         "dl",
         *(
             tag("div", tag("dt", label), tag("dd", value, tag("small", note)))
-            for label, value, note in tiles
+            for label, value, note in numbers
         ),
         class_="tiles",
     )
 
 
-def _quality_tiles(run: History) -> Iterator[tuple[str, str, str]]:
+def quality_tiles(run: History) -> Iterator[tuple[str, str, str]]:
     """Yield the user's own metric, if there is one, then accuracy or, without classes, loss."""
     evaluated = run.last_evaluated
     if evaluated is None:
@@ -167,6 +160,7 @@ def _quality_tiles(run: History) -> Iterator[tuple[str, str, str]]:
     equal = "the same for all models"
     if evaluated.test_metric is not None:
         note = equal
+        # Only models that differ have a worst one.
         if evaluated.test_metric_spread and evaluated.test_metric_worst is not None:
             note = f"worst {run.metric.show(evaluated.test_metric_worst)}"
         yield run.metric.name, run.metric.show(evaluated.test_metric), note
@@ -182,36 +176,48 @@ def _quality_tiles(run: History) -> Iterator[tuple[str, str, str]]:
 
 def setup(run: History, version: str) -> Html:
     """Return the scenario in words, with scenario.toml folded away."""
-    pairs = [join(tag("dt", label), tag("dd", text)) for label, text in _facts(run, version)]
+    pairs = [join(tag("dt", label), tag("dd", text)) for label, text in list_facts(run, version)]
     scenario = details("Complete scenario.toml", tag("pre", run.scenario_text, tabindex=0))
     return join(tag("h2", "Setup"), tag("dl", *pairs, class_="facts"), scenario)
 
 
-def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
+def list_facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
+    """Yield label and text of each part of the setup."""
     scenario = run.scenario
     training = scenario.training
-    yield "Model", _model(scenario)
-    yield "Algorithm", _algorithm(scenario)
+    yield "Model", describe_model(scenario)
+    yield "Algorithm", describe_algorithm(scenario)
     if run.is_measured:
         measured = "planned with measurements of themselves and of their links"
         yield "Devices", f"{len(run):,}, over a network; {measured}"
     else:
-        yield "Devices", f"{len(run):,}, {_fleet(scenario)}"
-        yield "Radio", f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all; {_clock(scenario)}"
-    yield "Data", join(name(training.dataset), f", {_partition(training)}")
+        yield "Devices", f"{len(run):,}, {describe_fleet(scenario)}"
+        bandwidth = f"{scenario.cell.bandwidth_hz / 1e6:g} MHz for all"
+        yield "Radio", f"{bandwidth}; {describe_clock(scenario)}"
+    yield "Data", join(name(training.dataset), f", {describe_partition(training)}")
     rounds = pluralize(training.rounds, "round")
     iterations = pluralize(training.iterations_per_round, "iteration")
-    yield "Training", f"{rounds} of {iterations}, {_optimizer(training)}"
+    yield "Training", f"{rounds} of {iterations}, {describe_optimizer(training)}"
     if training.metric != ACCURACY:
         better = "higher" if training.metric_goal == "max" else "lower"
+        # A path to code of the user, so it may have any letters.
         yield "Metric", join(name(training.metric), f", {better} is better")
-    yield from _participation(training)
-    yield "Seeds", ", ".join(f"{table} {seed}" for table, seed in _seeds(scenario))
+    participation = describe_participation(training)
+    if participation:
+        yield "Participation", participation
+
+    seeds = {"training": scenario.training.seed, "fleet": scenario.fleet.seed}
+    seeds["plan"] = scenario.plan.seed
+    # A fleet from a file has no seed.
+    known = (f"{table} {seed}" for table, seed in seeds.items() if seed is not None)
+    yield "Seeds", ", ".join(known)
 
     machine = run.plan.get("machine")
     if isinstance(machine, str):
         # Of a networked run the devices' machines are unknown.
-        yield "Machine", f"the server: {machine}" if run.is_networked else machine
+        if run.is_networked:
+            machine = f"the server: {machine}"
+        yield "Machine", machine
     trained = run.plan.get("airsplit_version", "of an unknown version")
     fingerprint = scenario.model.fingerprint or "unknown"
     yield (
@@ -221,17 +227,20 @@ def _facts(run: History, version: str) -> Iterator[tuple[str, Html | str]]:
     )
 
 
-def _model(scenario: Scenario) -> Html:
+def describe_model(scenario: Scenario) -> Html:
+    """Return the model's name, with its arguments and the file of its weights if it has any."""
     parts: list[object] = [name(scenario.model.name)]
     if scenario.model.arguments:
         arguments = [f"{key} = {value}" for key, value in scenario.model.arguments.items()]
         parts.append(f" ({', '.join(arguments)})")
     if scenario.model.weights is not None:
+        # Without the folders, which are of no interest on other computers.
         parts.append(f", from {Path(scenario.model.weights).name}")
     return join(*parts)
 
 
-def _algorithm(scenario: Scenario) -> str:
+def describe_algorithm(scenario: Scenario) -> str:
+    """Return the algorithm's name and what it does; of a user's own, only its path."""
     algorithm = scenario.training.algorithm
     if algorithm not in ALGORITHM_TEXTS:
         return algorithm
@@ -242,7 +251,8 @@ def _algorithm(scenario: Scenario) -> str:
     return f"{algorithm_name}: {text}"
 
 
-def _fleet(scenario: Scenario) -> str:
+def describe_fleet(scenario: Scenario) -> str:
+    """Return where the devices of a simulation are from, and how their channels vary."""
     fleet = scenario.fleet
     devices = "sampled" if fleet.file is None else f"from {Path(fleet.file).name}"
     if fleet.trace is not None:
@@ -262,8 +272,8 @@ def _fleet(scenario: Scenario) -> str:
     return f"{devices}: {distance} from the server, {fading}"
 
 
-def _clock(scenario: Scenario) -> str:
-    """Return which steps take time, and after what devices wait for one another."""
+def describe_clock(scenario: Scenario) -> str:
+    """Return the steps that take time, and after which devices wait for one another."""
     clock = scenario.clock
     steps = {
         "forward pass": True,
@@ -279,7 +289,8 @@ def _clock(scenario: Scenario) -> str:
     return f"time counts {counted}; devices wait after every {barrier}"
 
 
-def _partition(training: TrainingSettings) -> str:
+def describe_partition(training: TrainingSettings) -> str:
+    """Return how the samples were divided among the devices; of a user's own way, its path."""
     texts = {
         "iid": "iid: the same mix of classes on every device",
         "dirichlet": f"dirichlet with α = {training.alpha}: a random mix of classes per device",
@@ -292,7 +303,8 @@ def _partition(training: TrainingSettings) -> str:
     return text
 
 
-def _optimizer(training: TrainingSettings) -> str:
+def describe_optimizer(training: TrainingSettings) -> str:
+    """Return batch size, optimizer and its settings."""
     optimizer = {"sgd": "SGD", "adam": "Adam"}.get(training.optimizer, training.optimizer)
     text = f"batches of {training.batch_size:,}, {optimizer}"
     text += f" with learning rate {training.learning_rate:g}"
@@ -301,20 +313,12 @@ def _optimizer(training: TrainingSettings) -> str:
     return text
 
 
-def _participation(training: TrainingSettings) -> Iterator[tuple[str, str]]:
-    """Yield how devices take part, unless all always do."""
+def describe_participation(training: TrainingSettings) -> str:
+    """Return how devices take part; empty if all always do."""
     parts = []
     if training.participation < 1:
         parts.append(f"{format_percent(training.participation, 0)} of the devices in each round")
     if training.dropout_probability:
         probability = format_percent(training.dropout_probability)
         parts.append(f"each drops out with a probability of {probability}")
-    if parts:
-        yield "Participation", "; ".join(parts)
-
-
-def _seeds(scenario: Scenario) -> Iterator[tuple[str, int]]:
-    yield "training", scenario.training.seed
-    if scenario.fleet.seed is not None:
-        yield "fleet", scenario.fleet.seed
-    yield "plan", scenario.plan.seed
+    return "; ".join(parts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from airsplit.core import palette
 from airsplit.core.errors import FileProblem
 from airsplit.core.files import write_text
-from airsplit.report.devices import participation, time_spent
+from airsplit.report.devices import device_times, participation
 from airsplit.report.learning import learning_curves
 from airsplit.report.markup import Html, join, tag
 from airsplit.report.overview import result, setup, title
@@ -83,7 +83,7 @@ def _body(run: History) -> Html:
     sections = (
         setup(run, VERSION),
         learning_curves(run),
-        time_spent(run),
+        device_times(run),
         initial_plan(run),
         measured_times(run),
         participation(run),

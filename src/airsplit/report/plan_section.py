@@ -31,17 +31,22 @@ QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "greatest": 
 def initial_plan(run: History) -> Html:
     """Return the section on the plan before the first round."""
     heading = tag("h2", "The plan of round 1" if run.replans else "The plan")
-    sentences = (_unused_parts(run), _bound(run), _times(run), _averaging(run))
+    sentences = (
+        _unused_parts(run),
+        describe_bound(run),
+        describe_times(run),
+        describe_averaging(run),
+    )
     text = [paragraph(sentence) for sentence in sentences if sentence]
-    rows = _device_table(run, min(len(run), MOST_ROWS))
+    rows = device_table(run, min(len(run), MOST_ROWS))
     if len(run) <= MOST_DEVICES:
         numbers = details("The numbers behind these bars", rows)
-        return join(heading, *text, _figure(run), numbers)
+        return join(heading, *text, plan_figure(run), numbers)
 
     title = "The plan of each device"
     if len(run) > MOST_ROWS:
         title = f"The plan of the first {MOST_ROWS} devices; plan.json has all"
-    tables = (_split_table(run), _quantile_table(run), details(title, rows))
+    tables = (split_table(run), quantile_table(run), details(title, rows))
     return join(heading, *text, *tables)
 
 
@@ -60,7 +65,7 @@ def _unused_parts(run: History) -> str:
     return ""
 
 
-def _bound(run: History) -> str:
+def describe_bound(run: History) -> str:
     """Return how the plan was made, and how far from the best possible one it is."""
     plan = run.plan
     method = f"Method {plan.get('method')}"
@@ -77,7 +82,8 @@ def _bound(run: History) -> str:
     )
 
 
-def _times(run: History) -> str:
+def describe_times(run: History) -> str:
+    """Return the mean time of the slowest device, and of all together."""
     samples = pluralize(run.plan["batch_size"], "sample")
     slowest = format_seconds(run.plan["mean_latency_s"])
     last = format_seconds(run.plan["expected_latency_s"])
@@ -87,7 +93,7 @@ def _times(run: History) -> str:
     )
 
 
-def _averaging(run: History) -> str:
+def describe_averaging(run: History) -> str:
     """Return how much of the model SFL averages; empty for other algorithms."""
     if run.scenario.training.algorithm != "sfl":
         return ""
@@ -102,7 +108,7 @@ def _averaging(run: History) -> str:
     return f"{text}: those behind {run.split_name(max(run.plan['splits']))}, the deepest split."
 
 
-def _figure(run: History) -> Html:
+def plan_figure(run: History) -> Html:
     """Return a row for each device: its cut along the model, its share, and its times.
 
     Times are relative to the mean time of the slowest device.
@@ -121,6 +127,7 @@ def _figure(run: History) -> Html:
     )
     rows = [_figure_row(*head, kind="head")]
     for k, split in enumerate(plan["splits"]):
+        # The bar counts layers, not their work.
         cut = bar({"device-side": split / layers, "server-side": 1 - split / layers})
         share = bar({"transmit": plan["shares"][k] / widest if widest else 0.0})
         spent = bar({key.removesuffix("_s"): plan[key][k] / slowest_s for key in times.values()})
@@ -134,15 +141,19 @@ def _figure(run: History) -> Html:
         "figure",
         bar_legend(kinds),
         tag("ul", *rows, class_="plan"),
-        tag("figcaption", caption + _planned_waiting(run)),
+        tag("figcaption", caption + describe_waiting(run)),
     )
 
 
-def _planned_waiting(run: History) -> str:
-    """Return the fraction of time that devices are expected to wait, defined as for rounds."""
+def describe_waiting(run: History) -> str:
+    """Return the fraction of their time that devices are expected to wait, as a sentence.
+
+    Defined as for finished rounds, so that the two can be compared. Empty if it does not apply.
+    """
+    # A single device never waits, and some algorithms do not follow the plan.
     if len(run) == 1 or _unused_parts(run):
         return ""
-    # All wait for the last one, so each is present until E[max].
+    # All wait for the last one, so each is present for E[max], and waits when it is not busy.
     busy = {f"{kind}_s": sum(run.plan[f"{kind}_s"]) for kind in ("compute", "transmit", "server")}
     idle_s = max(len(run) * run.plan["expected_latency_s"] - sum(busy.values()), 0.0)
     waiting = format_percent(waiting_fraction(busy | {"idle_s": idle_s}), 0)
@@ -164,7 +175,8 @@ def _time_columns(run: History) -> dict[str, str]:
     return {TIME_LABELS[kind]: f"{kind}_s" for kind in kinds}
 
 
-def _device_table(run: History, count: int) -> Html:
+def device_table(run: History, count: int) -> Html:
+    """Return split, share and times of the first `count` devices."""
     plan = run.plan
     times = _time_columns(run)
     body = (
@@ -180,7 +192,7 @@ def _device_table(run: History, count: int) -> Html:
     return table(["device", "split", "share", *times, "total"], body, words=("device", "split"))
 
 
-def _quantile_table(run: History) -> Html:
+def quantile_table(run: History) -> Html:
     """Return the distribution of shares and times over a large fleet."""
     levels = list(QUANTILES.values())
     shares = np.quantile(run.plan["shares"], levels).tolist()
@@ -191,8 +203,9 @@ def _quantile_table(run: History) -> Html:
     return table(["over the devices", *QUANTILES], rows, words=("over the devices",))
 
 
-def _split_table(run: History) -> Html:
+def split_table(run: History) -> Html:
     """Return how many devices have each split, without the rarest of very many splits."""
+    # The most common ones, then in the order of the model.
     counts = Counter(run.plan["splits"]).most_common(MOST_DEVICES)
     body = (
         [name(run.split_name(split)), f"{count:,}", format_percent(count / len(run))]
@@ -211,6 +224,7 @@ def measured_times(run: History) -> Html:
         return Html()
     iterations = run.scenario.training.iterations_per_round
     planned_s = iterations * run.plan["expected_latency_s"]
+    # Not the mean, which a single stalled round would dominate.
     median_s = float(np.median(run.rounds["latency_s"]))
     difference = format_percent(abs(median_s / planned_s - 1), 0)
     difference += " more" if median_s > planned_s else " less"
@@ -225,16 +239,18 @@ def measured_times(run: History) -> Html:
     keys = _time_columns(run).values()
     planned = {key: iterations * np.array(run.plan[key], dtype=np.float64) for key in keys}
     measured = {key: run.totals[key] / finished for key in keys}
-    numbers = _measured_table(run, planned, measured)
+    numbers = measured_table(run, planned, measured)
     return join(
         tag("h2", "Planned and measured times"),
         paragraph(sentence),
-        _measured_bars(run, planned, measured),
+        measured_bars(run, planned, measured),
         details("Each device, time per round", numbers),
     )
 
 
-def _measured_table(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
+def measured_table(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
+    """Return planned and measured seconds per round of each kind and device, side by side."""
+    # In pairs, so that the two times of a kind are neighbors.
     columns = {
         f"{label}, {which}": times[key]
         for label, key in _time_columns(run).items()
@@ -247,7 +263,7 @@ def _measured_table(run: History, planned: dict[str, Floats], measured: dict[str
     return table(["device", *columns], body, words=("device",))
 
 
-def _measured_bars(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
+def measured_bars(run: History, planned: dict[str, Floats], measured: dict[str, Floats]) -> Html:
     """Return two bars for each device, the planned one above; empty for a large fleet."""
     if len(run) > MOST_DEVICES:
         return Html()
@@ -256,6 +272,7 @@ def _measured_bars(run: History, planned: dict[str, Floats], measured: dict[str,
     )
     rows = []
     for k in range(len(run)):
+        # The name stands before the first of a device's two bars.
         for device, which, times in (
             (name(run.names[k]), "planned", planned),
             ("", "measured", measured),

@@ -64,6 +64,7 @@ def span_scale(end: float, *, whole: bool = False) -> AxisScale:
     # A run of no duration still needs an axis.
     high = float(end) if end > 0 else 1.0
     step = round_step(high, whole=whole)
+    # The tolerance keeps a last tick that rounding has put just beyond the end.
     count = math.floor(high / step + 1e-9)
     return AxisScale(0.0, high, tuple(n * step for n in range(count + 1)))
 
@@ -75,6 +76,7 @@ def value_scale(greatest: float, ceiling: float = math.inf) -> AxisScale:
     (1.0, 2.5)
     """
     step = round_step(greatest if greatest > 0 else 1.0)
+    # One tick above zero, also if all values are zero.
     count = max(math.ceil(greatest / step - 1e-9), 1)
     highest_tick = ceiling * (1 + 1e-9)
     ticks = tuple(n * step for n in range(count + 1) if n * step <= highest_tick)
@@ -92,7 +94,11 @@ def loss_scale(values: Floats) -> AxisScale:
     least = float(values.min())
     greatest = float(values.max())
     if least < 0:
-        return _scale_around_zero(least, greatest)
+        # As the negative log-likelihood of a density can be. Zero stays on the axis.
+        step = round_step(max(greatest, 0.0) - least)
+        first = math.floor(least / step + 1e-9)
+        last = math.ceil(max(greatest, 0.0) / step - 1e-9)
+        return AxisScale(first * step, last * step, tuple(n * step for n in range(first, last + 1)))
     if least == 0 or greatest < LOG_FROM * least:
         return value_scale(greatest)
     # A margin, so that no line runs along the edge.
@@ -107,11 +113,12 @@ def log_scale(low: float, high: float) -> AxisScale:
     """
     first = math.floor(math.log10(low))
     last = math.ceil(math.log10(high))
-    # At most seven powers.
+    # Rounded up, so that there are at most seven powers.
     every = -(-(last - first) // 6)
     # Parsed, not computed: 10.0**-5 is not 1e-05.
     ticks = _between(low, high, (float(f"1e{n}") for n in range(first, last + 1, every)))
     if len(ticks) < 2:
+        # Less than two powers lie on the axis, which has no scale without two numbers.
         closer = (float(f"{m}e{n}") for n in range(first, last + 1) for m in (1, 2, 5))
         ticks = _between(low, high, closer)
     return AxisScale(low, high, ticks, log=True)
@@ -128,15 +135,6 @@ def format_tick(value: float) -> str:
     ('20,000', '0.3', '1e-06')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _scale_around_zero(least: float, greatest: float) -> AxisScale:
-    """Return an axis for losses that can be negative, as the likelihood of a density can."""
-    greatest = max(greatest, 0.0)
-    step = round_step(greatest - least)
-    below = math.floor(least / step + 1e-9)
-    above = math.ceil(greatest / step - 1e-9)
-    return AxisScale(below * step, above * step, tuple(n * step for n in range(below, above + 1)))
 
 
 def thin(values: Floats, most: int = MOST_POINTS) -> Ints:
@@ -166,5 +164,6 @@ def choose_rows(count: int, most: int) -> list[int]:
     """
     if count == 0:
         return []
+    # Rounded up, so that the first and the last row are among the `most`.
     step = max(-(-(count - 1) // max(most - 1, 1)), 1)
     return sorted({*range(0, count, step), count - 1})
