@@ -189,7 +189,7 @@ def test_tensors_created_at_import_are_real(module: Write) -> None:
 
 
 @pytest.mark.parametrize("spec", ['"8:int64"', '["8:int64"]', 'InputSpec((8,), "int64")'])
-def test_a_model_that_declares_its_input_needs_none_given(module: Write, spec: str) -> None:
+def test_a_model_that_declares_its_input_needs_no_other(module: Write, spec: str) -> None:
     name = module(
         "says_its_input",
         f"""

@@ -98,6 +98,7 @@ class ModelSplits:
 
     @cached_property
     def candidates(self) -> list[SplitCandidate]:
+        """All places where the model could be cut, in order, legal or not."""
         places = list_places(self.evaluation)
         evaluation_obstacles = find_obstacles(self.evaluation)
         training_obstacles = find_obstacles(self.training)

@@ -196,7 +196,7 @@ def test_saved_tensors_are_not_those_measured_with_the_large_batch(
     assert air.profile(CopiesInTraining(), (8,)).stored_elements[-1] == 8 + 8 + 8 * copies + 8
 
 
-def test_attention_with_dropout_saves_its_scores_however_dropout_is_given() -> None:
+def test_dropout_by_position_or_keyword_makes_attention_save_its_scores() -> None:
     class Attending(nn.Module):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__()

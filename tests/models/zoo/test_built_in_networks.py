@@ -149,16 +149,14 @@ def test_an_untied_head_is_one_more_embedding() -> None:
     assert parameters(on_meta(gpt, **GPT2_SMALL)) == 124_439_808 + 50257 * 768
 
 
-def test_gpt3_is_built_where_no_memory_could_hold_it() -> None:
+def test_gpt3_is_built_although_no_memory_could_hold_it() -> None:
     model = on_meta(
         gpt, input_shape=(2048,), vocabulary=50257, width=12288, layers=96, heads=96, tied=True
     )
     assert parameters(model) == (50257 + 2048) * 12288 + 96 * block(12288) + 2 * 12288
 
 
-def test_the_shortcut_is_the_identity_where_shapes_agree_and_a_projection_where_they_do_not() -> (
-    None
-):
+def test_the_shortcut_is_the_identity_if_shapes_agree_and_a_projection_otherwise() -> None:
     x, same, step = torch.rand(2, 4, 6, 6), BasicBlock(4, 4), BasicBlock(4, 8, stride=2)
     nn.init.zeros_(same.bn2.weight)
     nn.init.zeros_(step.bn2.weight)
