@@ -51,7 +51,7 @@ class AccessRules:
     def reject(self, headers: Headers, method: str = "GET") -> str | None:
         """Return why a request is rejected; None if it is not."""
         host = headers.get("host", "")
-        if not self._is_own_name(host):
+        if not self.is_own_name(host):
             return (
                 f"this server does not go by the name {host[:100]!r}; "
                 "open it by its address, or start it with --name"
@@ -73,7 +73,15 @@ class AccessRules:
             return CROSS_SITE
         return None
 
-    def _is_own_name(self, host: str) -> bool:
+    def is_own_name(self, host: str) -> bool:
+        """Return whether a Host header names this server, with or without a port.
+
+        >>> rules = AccessRules(("lab.local",))
+        >>> rules.is_own_name("lab.local.:8000"), rules.is_own_name("[::1]:8000")
+        (True, True)
+        >>> rules.is_own_name("example.com")
+        False
+        """
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
@@ -101,7 +109,7 @@ class AccessControl:
             await send({"type": "websocket.close", "code": 1008})
             return
         response = self._check(Request(scope)) or _LimitedApp(self._app)
-        await response(scope, receive, _add_headers(send))
+        await response(scope, receive, add_security_headers(send))
 
     def _check(self, request: Request) -> Response | None:
         """Return the response to a request that the application must not see."""
@@ -113,8 +121,11 @@ class AccessControl:
 
         token = request.query_params.get("token")
         if token is not None and self._rules.token is not None and self._rules.accepts(token):
-            return _move_token_to_cookie(request, token)
-        if not self._rules.accepts(_find_token(request)):
+            return move_token_to_cookie(request, token)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            token = request.cookies.get(_cookie_name(request))
+        if not self._rules.accepts(token):
             return JSONResponse(
                 {"error": "a token is needed: open the address that airsplit dashboard printed"},
                 status_code=401,
@@ -123,8 +134,8 @@ class AccessControl:
         return None
 
 
-def _move_token_to_cookie(request: Request, token: str) -> Response:
-    """Redirect to the same address without the token, which nobody should share with a link."""
+def move_token_to_cookie(request: Request, token: str) -> Response:
+    """Redirect to the same address without the token, so that nobody shares it with a link."""
     clean = request.url.remove_query_params("token")
     # Two slashes would lead to another server.
     address = "/" + clean.path.lstrip("/")
@@ -133,13 +144,6 @@ def _move_token_to_cookie(request: Request, token: str) -> Response:
     response = RedirectResponse(address, status_code=303)
     response.set_cookie(_cookie_name(request), token, httponly=True, samesite="lax", path="/")
     return response
-
-
-def _find_token(request: Request) -> str | None:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return token
-    return request.cookies.get(_cookie_name(request))
 
 
 def _cookie_name(request: Request) -> str:
@@ -177,7 +181,7 @@ class _LimitedApp:
         await self._app(scope, receive_limited, send)
 
 
-def _add_headers(send: Send) -> Send:
+def add_security_headers(send: Send) -> Send:
     """Add the security headers to every response that does not set its own."""
 
     async def send_with_headers(message: Message) -> None:

@@ -89,13 +89,13 @@ def make_app(runs: LiveRuns, watcher: Watcher, rules: AccessRules) -> ASGIApp:
         Route("/report", show_report),
         Route("/palette.css", serve_palette),
         Route("/api/choices", list_choices),
-        Route("/api/plan", _serve_json(playground.answer_request, slots), methods=["POST"]),
+        Route("/api/plan", serve_json(playground.answer_request, slots), methods=["POST"]),
         Route("/api/runs", list_runs),
         Route("/api/run", show_run),
         Route("/api/events", stream_events),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    handlers: Mapping[Any, Any] = {AirsplitError: explain_error, HTTPException: _show_http_error}
+    handlers: Mapping[Any, Any] = {AirsplitError: explain_error, HTTPException: show_http_error}
     return AccessControl(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
@@ -106,16 +106,21 @@ def _serve_page(name: str) -> Callable[[Request], Any]:
     return show_page
 
 
-def _serve_json(
+def serve_json(
     compute: Callable[[Mapping[str, Any]], dict[str, Any]], slots: asyncio.Semaphore
 ) -> Callable[[Request], Any]:
-    """Return a handler that answers a JSON object with another, computed in a thread."""
+    """Return a handler that answers a JSON object with another, computed in a thread.
+
+    Args:
+        compute: Function from the request's object to the response's.
+        slots: Limits how many requests are computed at a time; others wait.
+    """
 
     async def respond(request: Request) -> Response:
         content = await _read_object(request)
         try:
             async with slots:
-                return JSONResponse(await run_in_threadpool(_compute_quietly, compute, content))
+                return JSONResponse(await run_in_threadpool(compute_quietly, compute, content))
         except AirsplitError:
             raise
         except (ArithmeticError, ValueError, RecursionError) as error:
@@ -142,14 +147,16 @@ async def _read_object(request: Request) -> dict[str, Any]:
     return content
 
 
-def _compute_quietly(
+def compute_quietly(
     compute: Callable[[Mapping[str, Any]], dict[str, Any]], content: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Compute without warnings about overflow: results that are not finite are rejected."""
+    # Inside the thread, since numpy's settings may not follow a call into another one.
     with np.errstate(all="ignore"):
         return compute(content)
 
 
-async def _show_http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def show_http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return a status with its reason as JSON, like all other errors, not as plain text."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered only for these
     return JSONResponse({"error": error.detail}, status_code=error.status_code)

@@ -26,7 +26,10 @@ LISTING = ""
 
 
 class Watcher:
-    """Reads the runs that open pages show, as long as there are any."""
+    """Reads the runs that open pages show, as long as there are any.
+
+    All methods but the reading itself run on the event loop, so no lock is needed.
+    """
 
     def __init__(self, runs: LiveRuns) -> None:
         self._runs = runs
@@ -44,7 +47,7 @@ class Watcher:
     async def listen(self, names: Iterable[str]) -> AsyncIterator[str]:
         """Yield events about the list of runs and these runs: the latest now, then changes."""
         topics = (LISTING, *dict.fromkeys(names))
-        with self._watching(topics):
+        with self._subscribe(topics):
             sent = Messages()
             while not self._is_closing:
                 # Taken before the messages are read, so that no change is missed.
@@ -72,7 +75,7 @@ class Watcher:
         self._changed = asyncio.Event()
 
     @contextmanager
-    def _watching(self, topics: Iterable[str]) -> Iterator[None]:
+    def _subscribe(self, topics: Iterable[str]) -> Iterator[None]:
         """Count a listener of these topics, and start to watch if it is the first one."""
         self._listeners += 1
         self._topics.update(topics)

@@ -60,7 +60,7 @@ class LiveRuns:
 
     def run(self, name: str) -> LiveRun:
         """Return a run by its name."""
-        return self._open(name, self._find_folder(name))
+        return self._open(name, self.find_folder(name))
 
     def overview(self) -> list[dict[str, Any]]:
         """Return the summaries of all runs, newest first; of an unreadable run, its problem.
@@ -70,7 +70,7 @@ class LiveRuns:
         end = time.monotonic() + BUDGET_S
         return [
             self._summarize(name, folder, end - time.monotonic())
-            for name, folder in self._list_folders().items()
+            for name, folder in self.list_folders().items()
         ]
 
     def problem(self, error: Exception) -> str:
@@ -93,17 +93,25 @@ class LiveRuns:
                 known = self._runs[name] = LiveRun(name, folder)
         return known
 
-    def _list_folders(self) -> dict[str, Path]:
+    def list_folders(self) -> dict[str, Path]:
         """Return the folders of runs, newest first, and forget runs that are gone."""
-        folders = dict(self._walk())
+        folders = dict(self.find_runs())
         with self._lock:
             for name in self._runs.keys() - folders.keys():
                 del self._runs[name]
-        changed = {name: _last_change(folder) for name, folder in folders.items()}
+
+        changed = dict.fromkeys(folders, 0.0)
+        for name, folder in folders.items():
+            for file in FILES:
+                # A file may be absent, or disappear while runs are listed.
+                with suppress(OSError):
+                    changed[name] = max(changed[name], (folder / file).stat().st_mtime)
+        # By name within a tie, so that the list does not jump.
         newest = sorted(folders, key=lambda name: (-changed[name], name))[:MAX_RUNS]
         return {name: folders[name] for name in newest}
 
-    def _walk(self) -> Iterator[tuple[str, Path]]:
+    def find_runs(self) -> Iterator[tuple[str, Path]]:
+        """Yield name and folder of all runs below the root."""
         for parent, folders, _ in os.walk(self.root, followlinks=False):
             folder = Path(parent)
             parts = folder.relative_to(self.root).parts
@@ -115,8 +123,12 @@ class LiveRuns:
             if _is_run(folder):
                 yield "/".join(parts) or ".", folder
 
-    def _find_folder(self, name: str) -> Path:
-        """Return the folder that a name leads to, by the same steps as a walk."""
+    def find_folder(self, name: str) -> Path:
+        """Return the folder of a run, by the same steps as a search.
+
+        Raises:
+            NoSuchRun: A search would not find a run by this name.
+        """
         missing = NoSuchRun(f"there is no run {name!r} here")
         folder = self.root
         parts = name.split("/")
@@ -250,15 +262,6 @@ def _file_kind(path: Path) -> int | None:
         return stat.S_IFMT(path.lstat().st_mode)
     except (OSError, ValueError):
         return None
-
-
-def _last_change(folder: Path) -> float:
-    """Return when a file of a run was last written."""
-    latest = 0.0
-    for name in FILES:
-        with suppress(OSError):
-            latest = max(latest, (folder / name).stat().st_mtime)
-    return latest
 
 
 def _identify(folder: Path) -> tuple[tuple[int, int, int], ...]:

@@ -118,10 +118,10 @@ def parse_request(content: Mapping[str, Any]) -> PlanRequest:
     if text is not None:
         # The sliders of the sampled fleet keep their values, but do not apply.
         settings = {key: v for key, v in settings.items() if not key.startswith("fleet.")}
-    profile, model_settings = _choose_model(content.get("model", "alexnet"), content.get("profile"))
+    profile, model_settings = choose_model(content.get("model", "alexnet"), content.get("profile"))
     scenario = Scenario.from_toml('[model]\nname = "alexnet"\n')
     scenario = scenario.replace(**model_settings, **settings)
-    fleet = _make_fleet(scenario, text)
+    fleet = make_fleet(scenario, text)
     if len(fleet) > MAX_DEVICES:
         raise InvalidValue(
             f"the playground takes up to {MAX_DEVICES:,} devices, got {len(fleet):,}; "
@@ -131,8 +131,13 @@ def parse_request(content: Mapping[str, Any]) -> PlanRequest:
     return PlanRequest(scenario, profile, fleet, text is not None, has_own_profile)
 
 
-def _choose_model(model: object, text: object) -> tuple[Profile, dict[str, Any]]:
-    """Return the profile and the settings of a model, or of a profile's text if there is one."""
+def choose_model(model: object, text: object) -> tuple[Profile, dict[str, Any]]:
+    """Return the profile and the settings of a model, or of a profile's text if there is one.
+
+    Args:
+        model: One of MODELS.
+        text: A profile as JSON; None to use the one that ships with the package.
+    """
     if text is None:
         name = require_choice("model", model, tuple(MODELS))
         profile = load_shipped_profile(name)
@@ -152,8 +157,12 @@ def _choose_model(model: object, text: object) -> tuple[Profile, dict[str, Any]]
     return profile, settings
 
 
-def _make_fleet(scenario: Scenario, text: object) -> Fleet:
-    """Return the fleet of a CSV, or one that is sampled."""
+def make_fleet(scenario: Scenario, text: object) -> Fleet:
+    """Return the fleet of a CSV, or the scenario's if there is none.
+
+    Raises:
+        BadRow: A line of the CSV is invalid.
+    """
     if text is None:
         require_integer("fleet.devices", scenario.fleet.devices, low=1, high=MAX_DEVICES)
         return scenario.make_fleet()
@@ -164,20 +173,26 @@ def _make_fleet(scenario: Scenario, text: object) -> Fleet:
         # Raises for a device that has no channel at all.
         fleet.link()
     except AirsplitError as error:
-        line = _find_line(str(error), text)
+        line = find_line(str(error), text)
         if line is None:
             raise
         raise BadRow(str(error), line) from None
     return fleet
 
 
-def _find_line(message: str, text: str) -> int | None:
-    """Return the number of the CSV's line that an error is about, from 1."""
+def find_line(message: str, text: str) -> int | None:
+    """Return the number of the CSV's line that an error is about, from 1; None if unknown.
+
+    >>> text = "distance_m,fluctuation\\n100,1e9\\n\\n-5,1e9\\n"
+    >>> find_line("fleet.distance_m[1] must be > 0", text), find_line("line 3 is short", text)
+    (4, 3)
+    """
     if match := _LINE.search(message):
         return int(match[1])
     if match := _INDEX.search(message):
         reader = csv.reader(io.StringIO(text))
-        # A quoted cell may have several lines, and empty rows are no devices.
+        # A quoted cell may have several lines, and empty rows are no devices. The first row is
+        # the header, hence + 1 below.
         lines = [reader.line_num for row in reader if row]
         return lines[int(match[1] or match[2]) + 1]
     return None

@@ -71,20 +71,20 @@ def answer_request(content: Mapping[str, Any]) -> dict[str, Any]:
         method: iterations * alternative.expected_latency_s for method, alternative in plans.items()
     }
     round_s["fedavg"] = fedavg.expected_max_s
-    best = _compare_with_best(chosen, plans["expected-max"])
+    best = compare_with_best(chosen, plans["expected-max"])
 
     layers = _describe_layers(request.profile, scenario.model.raw_inputs)
     number = content.get("device")
     return {
         "planning_s": planning_s,
         "layers": layers | {"limit": _max_split(request)},
-        "devices": _describe_devices(request, chosen),
+        "devices": describe_devices(request, chosen),
         "plan": {key: getattr(chosen, key) for key in PLAN_KEYS},
         "best_possible": best,
         "round_s": round_s,
-        "sentences": _describe_plan(request, chosen, best, round_s),
-        "export": _export(request),
-        "device": None if number is None else _explain_device(request, chosen, number),
+        "sentences": describe_plan(request, chosen, best, round_s),
+        "export": export_scenario(request),
+        "device": None if number is None else explain_device(request, chosen, number),
     }
 
 
@@ -96,8 +96,13 @@ def _make_plan(request: PlanRequest, method: str) -> Plan:
     return plan(request.profile, request.fleet, **arguments)
 
 
-def _compare_with_best(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
-    """Return how far a plan is above the bound on the mean of the largest latency."""
+def compare_with_best(chosen: Plan, expected_max: Plan) -> dict[str, Any]:
+    """Return how far a plan is above the bound on the mean of the largest latency.
+
+    Args:
+        chosen: The plan, of any method.
+        expected_max: The plan of the method that knows this bound.
+    """
     # Rounding can take a plan just below its bound.
     gap = max(0.0, chosen.expected_latency_s / expected_max.lower_bound_s - 1)
     return {
@@ -122,7 +127,8 @@ def _max_split(request: PlanRequest) -> int:
     )
 
 
-def _describe_devices(request: PlanRequest, chosen: Plan) -> dict[str, Any]:
+def describe_devices(request: PlanRequest, chosen: Plan) -> dict[str, Any]:
+    """Return columns of names, paces, channels and planned numbers, in the fleet's order."""
     fleet = request.fleet
     columns = {
         "splits": chosen.splits,
@@ -137,7 +143,7 @@ def _describe_devices(request: PlanRequest, chosen: Plan) -> dict[str, Any]:
     return {"names": names} | {key: column.tolist() for key, column in columns.items()}
 
 
-def _describe_plan(
+def describe_plan(
     request: PlanRequest, chosen: Plan, best: Mapping[str, Any], round_s: Mapping[str, float]
 ) -> dict[str, str]:
     """Return the plan in sentences: its result, its bound, and what it gains."""
@@ -151,6 +157,7 @@ def _describe_plan(
 
     own_s = round_s[chosen.method]
     gains = []
+    # Equal times, mostly of the chosen method itself, are no gain.
     if round_s["equal"] != own_s:
         gains.append(_compare("With equal shares, a round", own_s, round_s["equal"]))
     if round_s["fedavg"] != own_s:
@@ -182,7 +189,7 @@ def _compare(name: str, own_s: float, other_s: float) -> str:
     return f"{name} would take {other_s / own_s:.{decimals}f} times as long."
 
 
-def _export(request: PlanRequest) -> dict[str, str]:
+def export_scenario(request: PlanRequest) -> dict[str, str]:
     """Return the scenario as a file and a command, as far as files can express it."""
     if request.has_own_profile:
         note = (
@@ -199,8 +206,12 @@ def _export(request: PlanRequest) -> dict[str, str]:
     return {"toml": scenario.to_toml(), "command": "airsplit plan my.toml", "note": note}
 
 
-def _explain_device(request: PlanRequest, chosen: Plan, number: object) -> dict[str, Any]:
-    """Return what each split would take with a device's share, and its stopping table."""
+def explain_device(request: PlanRequest, chosen: Plan, number: object) -> dict[str, Any]:
+    """Return what each split would take with a device's share, and its stopping table.
+
+    Raises:
+        InvalidValue: There is no device of this number, or it has no share.
+    """
     fleet = request.fleet
     profile = request.profile
     k = require_integer("device", number, low=0, high=len(fleet) - 1)
@@ -243,11 +254,11 @@ def _explain_device(request: PlanRequest, chosen: Plan, number: object) -> dict[
         "name": fleet.device_name(k),
         "split": int(chosen.splits[k]),
         "rows": rows,
-        "explanation": _explain_cut(request, chosen, k, rate_bps, compute_s, transmit_s),
+        "explanation": explain_cut(request, chosen, k, rate_bps, compute_s, transmit_s),
     }
 
 
-def _explain_cut(
+def explain_cut(
     request: PlanRequest,
     chosen: Plan,
     k: int,
@@ -255,6 +266,16 @@ def _explain_cut(
     compute_s: Floats,
     transmit_s: Floats,
 ) -> str:
+    """Return in words how fast a device is, and how its cut compares with the others.
+
+    Args:
+        request: The request.
+        chosen: The plan.
+        k: Number of the device.
+        rate_bps: Its rate with its share.
+        compute_s: Mean time to compute the layers before each split.
+        transmit_s: Mean time to send the data of each split.
+    """
     paces = request.fleet.seconds_per_mac
     if len(paces) > 1:
         slower = float((paces < paces[k]).sum()) / (len(paces) - 1)

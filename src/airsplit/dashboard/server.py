@@ -33,10 +33,11 @@ class Dashboard:
         """Listen on a port, 0 for any that is free, under these names besides the host's."""
         if not root.is_dir():
             raise FileProblem(f"runs {str(root)!r} is not a folder; name the one that runs are in")
-        self._socket = _listen(host, port)
+        self._socket = open_socket(host, port)
         port = self._socket.getsockname()[1]
         # IPv6 addresses have colons of their own.
-        self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = f"http://{place}/"
         token = None
         if not is_loopback(host):
             token = secrets.token_urlsafe(24)
@@ -85,7 +86,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on a host's first address.
+
+    Raises:
+        InvalidValue: The host is unknown or not of this computer, or the port is taken.
+    """
     place = f"host {host!r} and port {port}"
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
