@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airsplit.models.splits import IllegalSplit
     from airsplit.scenario.scenario import Scenario
 
-# Runs are written here, and looked for here, unless a folder is given.
+# Default folder of all run folders, for commands that write runs and for those that read them.
 RUNS = Path("runs")
 
 # Arguments and options that several commands have.
@@ -206,7 +206,7 @@ def choose_run_folder(scenario: str, *, resume: bool) -> Path:
 
 
 def redirect_prints() -> redirect_stdout[TextIO]:
-    """Send to stderr what user code prints, as stdout is for results."""
+    """Send prints of user code to stderr, as stdout is for results."""
     return redirect_stdout(sys.stderr)
 
 
@@ -223,7 +223,7 @@ class ModelArgument:
         return self.name.endswith(".json") and ":" not in self.name
 
     def profile(self) -> Profile:
-        """Count or read what the model costs at each split."""
+        """Count the model's costs at each split, or read them from the file."""
         from airsplit.models.profiling import get_profile
 
         if not self.is_file:
@@ -269,7 +269,7 @@ def parse_model(name: str, inputs: Sequence[str], arguments: Sequence[str]) -> M
 
 
 def parse_keyword_arguments(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of a factory or function, given as key=value; empty values are none."""
+    """Return the arguments of a factory or function, from key=value; an empty value drops one."""
     if not texts:
         return {}
 

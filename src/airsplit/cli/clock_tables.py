@@ -137,12 +137,14 @@ def last_table(clock: ClockRun) -> Table:
         columns[1:1] = ["split", "name"]
     table = make_table(*columns, words=("name",))
 
-    # Devices that were last most often; ties go to the one that waits less.
+    # Most often last first; ties go to the device that waits less. lexsort takes the most
+    # significant key last, and a fleet may have a million devices, so sort only the candidates.
     candidates = np.flatnonzero(clock.devices.last)
     order = np.lexsort((clock.devices.idle_s[candidates], -clock.devices.last[candidates]))
     for k in candidates[order[:MOST_ROWS]].tolist():
         row = [schedule.fleet.device_name(k)]
         if has_splits:
+            # Splits count from 1: a device with split s runs the first s layers.
             split = int(schedule.agreed.splits[k])
             row += [str(split), schedule.profile.names[split - 1]]
         row.append(format_percent(clock.devices.last[k] / clock.steps))
@@ -164,7 +166,7 @@ def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
         f"{format_seconds(clock.latency_mean_s)} for a round of {content}; "
         f"standard deviation {format_seconds(clock.latency_spread_s)}",
     )
-    yield from _compare_with_plan(clock)
+    yield from compare_with_plan(clock)
 
     # In turns, a device waits for all others, so none of them is the last.
     if clock.steps and len(clock.devices) > 1 and clock.waits != "turns":
@@ -198,12 +200,12 @@ def _conclusions(clock: ClockRun) -> Iterator[tuple[str, str]]:
         )
 
 
-def _compare_with_plan(clock: ClockRun) -> Iterator[tuple[str, str]]:
+def compare_with_plan(clock: ClockRun) -> Iterator[tuple[str, str]]:
     """Yield the planned latency of a round, and how the rounds compare with it."""
     content = _describe_round(clock)
     mean_s = clock.planned_mean_latency_s
     expected_s = clock.planned_expected_latency_s
-    # Only the rounds of SFL are what a plan is for.
+    # A plan is made for rounds of SFL; other algorithms split, send or wait differently.
     if mean_s is None:
         yield (
             "planned",
@@ -221,7 +223,7 @@ def _compare_with_plan(clock: ClockRun) -> Iterator[tuple[str, str]]:
             f"the mean until the last device is done, E[max]; {_compare(clock, expected_s)}",
         )
         yield "", mean
-    if _deviates_from_plan(clock):
+    if deviates_from_plan(clock):
         yield (
             "",
             "a plan is for all devices, for the channels when it was made, and for rounds that "
@@ -240,24 +242,23 @@ def _compare(clock: ClockRun, expected_s: float) -> str:
         direction = "more"
     text = f"these rounds took {difference} {direction}"
     if clock.rounds > 1:
+        # Of the mean, as if rounds were independent; two of them cover about 95 %.
         standard_error_s = clock.latency_spread_s / clock.rounds**0.5
         text += f", ± {format_percent(2 * standard_error_s / expected_s)} by chance"
     return text
 
 
-def _deviates_from_plan(clock: ClockRun) -> bool:
+def deviates_from_plan(clock: ClockRun) -> bool:
     """Return whether rounds differ from what the plan assumes."""
     schedule = clock.schedule
     training = schedule.settings
-    channels_change = schedule.fleet.trace is not None or bool(
-        schedule.scenario.fleet.redraw_fading
-    )
-    return (
-        channels_change
-        or training.participation < 1
-        or training.dropout_probability > 0
-        or training.average_fronts_every is not None
-    )
+    # A plan is for the channels when it was made, ...
+    is_replayed = schedule.fleet.trace is not None
+    is_fading = bool(schedule.scenario.fleet.redraw_fading)
+    # ... for all devices in every round, and without the traffic of averaged fronts.
+    has_absences = training.participation < 1 or training.dropout_probability > 0
+    averages_fronts = training.average_fronts_every is not None
+    return is_replayed or is_fading or has_absences or averages_fronts
 
 
 def plot_clock(clock: ClockRun) -> Figure:

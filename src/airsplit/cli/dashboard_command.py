@@ -43,8 +43,19 @@ def dashboard(
     """
     from airsplit.dashboard.server import Dashboard
 
+    # Create only the default folder: a typing error in another name must not create one.
     if runs == RUNS:
-        _make_folder(runs)
+        try:
+            runs.mkdir(exist_ok=True)
+        except FileExistsError:
+            # A file by that name: the dashboard rejects it.
+            pass
+        except OSError as error:
+            raise FileProblem(
+                f"folder {str(runs)!r} cannot be created here: {error.strerror}; "
+                "name the folder of your runs"
+            ) from None
+
     server = Dashboard(runs, host=host, port=port, names=tuple(name or ()))
     # The server already listens, so the browser's first request waits for it.
     if browse:
@@ -55,17 +66,3 @@ def dashboard(
         note(f"it shows the runs in {runs}; stop it with Ctrl-C")
 
     server.run(on_ready=announce)
-
-
-def _make_folder(runs: Path) -> None:
-    """Create the default folder, so that a first run shows up while the page is open."""
-    try:
-        runs.mkdir(exist_ok=True)
-    except FileExistsError:
-        # A file by that name: the dashboard rejects it.
-        pass
-    except OSError as error:
-        raise FileProblem(
-            f"folder {str(runs)!r} cannot be created here: {error.strerror}; "
-            "name the folder of your runs"
-        ) from None

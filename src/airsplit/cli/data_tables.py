@@ -1,4 +1,4 @@
-"""Tables of data sets: which ones are there, and how one is dealt to devices."""
+"""Tables of data sets: the built-in ones, and the partition of one among devices."""
 
 from __future__ import annotations
 
@@ -79,29 +79,29 @@ def download_missing_files(name: str, folder: Path | None) -> None:
         download(name, folder, progress)
 
 
-def plot_labels(dealt: LabelCounts) -> Figure:
+def plot_labels(partition: LabelCounts) -> Figure:
     """Plot which devices hold which labels."""
     from airsplit.plots.label_counts import draw_labels
 
-    devices = pluralize(len(dealt.counts), "device")
+    devices = pluralize(len(partition.counts), "device")
     caption = (
-        f"Partition: {describe_partition(dealt.settings)}; {devices} with "
-        f"{_format_range(dealt.counts.sum(axis=1))} samples each"
+        f"Partition: {describe_partition(partition.settings)}; {devices} with "
+        f"{_format_range(partition.counts.sum(axis=1))} samples each"
     )
-    title = f"{dealt.image_set.title}: labels by device"
-    return draw_labels(dealt.counts, dealt.image_set.labels, title, caption)
+    title = f"{partition.image_set.title}: labels by device"
+    return draw_labels(partition.counts, partition.image_set.labels, title, caption)
 
 
-def partition_report(dealt: LabelCounts) -> list[Text | Table]:
-    """Return what is in a data set, and how it is dealt."""
-    image_set = dealt.image_set
-    counts = dealt.counts
+def partition_report(partition: LabelCounts) -> list[Text | Table]:
+    """Return the contents of a data set, and its partition."""
+    image_set = partition.image_set
+    counts = partition.counts
     labels = image_set.labels
 
     folder = "none: these files come with scikit-learn"
     if image_set.files:
-        folder = str(find_data_folder(dealt.folder))
-    # The fraction of a device's samples that have its most frequent label: 1 is no mixture.
+        folder = str(find_data_folder(partition.folder))
+    # The fraction of a device's samples that have its most frequent label; 1 if it has no other.
     main_fractions = counts.max(axis=1) / counts.sum(axis=1)
     low, median, high = (
         format_percent(float(value), 0) for value in np.quantile(main_fractions, [0, 0.5, 1])
@@ -112,7 +112,7 @@ def partition_report(dealt: LabelCounts) -> list[Text | Table]:
         ("classes", f"{len(labels)}: {', '.join(labels)}"),
         ("images", format_shape(image_set.shape)),
         ("folder", folder),
-        ("partition", f"{describe_partition(dealt.settings)}; {devices}"),
+        ("partition", f"{describe_partition(partition.settings)}; {devices}"),
         ("samples per device", _format_spread(counts.sum(axis=1))),
         ("labels per device", _format_spread((counts > 0).sum(axis=1))),
         ("most frequent label", f"{low} to {high} of a device's samples, median {median}"),
@@ -141,6 +141,7 @@ def _format_spread(values: Ints) -> str:
     text = _format_range(values)
     if np.ptp(values) == 0:
         return text
+    # Counts have a median that is whole, or halfway between two whole numbers.
     median = np.median(values)
     decimals = 0 if median % 1 == 0 else 1
     return f"{text}, median {median:,.{decimals}f}"
@@ -173,12 +174,13 @@ def show_progress(stream: TextIO) -> Iterator[Progress]:
         last_step = step
         done = format_quantity(done_bytes, "B")
         text = f"airsplit: {done} of {format_quantity(total_bytes, 'B')}"
-        # A shorter text must cover a longer one before it.
+        # Blanks cover the rest of a longer text before it.
         stream.write(f"\r{text:<40}" if is_live else f"{text}\n")
         stream.flush()
 
     try:
         yield show_bytes
     finally:
+        # End the live line, also if the download fails, so that the error gets its own.
         if is_live and last_step >= 0:
             stream.write("\n")

@@ -1,4 +1,4 @@
-"""The command doctor: try each part of the package on this machine, not only look for it."""
+"""The command doctor: try each part of the package on this machine."""
 
 from __future__ import annotations
 
@@ -101,19 +101,19 @@ def examine(
     checks["runs"] = lambda: check_folder(
         "runs", Path(runs), "change to another folder, or choose one with --out"
     )
-    return [_run_check(part, check) for part, check in checks.items()]
 
-
-def _run_check(part: str, check: Callable[[], Finding | str]) -> Finding:
-    """Run a check; an error means that the part is broken."""
-    try:
-        result = check()
-    # A broken installation may raise anything, and a diagnosis must survive it.
-    except Exception as error:
-        return Finding(part, "broken", error_line(error))
-    if isinstance(result, Finding):
-        return result
-    return Finding(part, "works", result)
+    findings = []
+    for part, check in checks.items():
+        try:
+            finding = check()
+        # A broken installation may raise anything, and a diagnosis must survive it.
+        except Exception as error:
+            finding = Finding(part, "broken", error_line(error))
+        # A check that returns a sentence has passed.
+        if isinstance(finding, str):
+            finding = Finding(part, "works", finding)
+        findings.append(finding)
+    return findings
 
 
 def check_versions() -> str:
@@ -122,6 +122,7 @@ def check_versions() -> str:
     if sys.version_info[:2] != TESTED_PYTHON:
         version += f" (tested with {'.'.join(map(str, TESTED_PYTHON))})"
     parts = [VERSION, version, name_processor(), f"{count_cores()} cores"]
+    # Not every system has this name; the others get no memory size.
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         parts.append(f"{memory_bytes / 2**30:.1f} GiB")
@@ -169,7 +170,8 @@ def check_gpu() -> Finding | str:
             reason = "this torch is built without CUDA"
         return Finding("GPU", "absent", f"{reason}; training runs on the CPU")
 
-    # A driver that does not match torch is found out only by computing something.
+    # Only computing reveals a driver that does not match torch.
+    # A sum of 64³ ones is exact, even with TF32, so it needs no tolerance.
     ones = torch.ones(64, 64, device="cuda")
     if float((ones @ ones).sum()) != 64.0**3:
         return Finding("GPU", "broken", "it computes a wrong matrix product")
@@ -184,6 +186,7 @@ def check_extra(name: str) -> Finding | str:
         return Finding(
             name, "absent", f"{', '.join(missing)} not installed: pip install 'airsplit[{name}]'"
         )
+    # A module that can be located may still fail to import, e.g. for a missing shared library.
     for module in EXTRAS[name]:
         importlib.import_module(module)
     with socket.create_server(("127.0.0.1", 0)):
@@ -193,17 +196,14 @@ def check_extra(name: str) -> Finding | str:
 def check_data_set(name: str, data: str | os.PathLike[str] | None) -> Finding | str:
     """Look for the files of a data set."""
     if find_missing_files(name, data):
-        folder = _abbreviate_home(find_data_folder(data))
-        return Finding(name, "absent", f"not in {folder}: airsplit data {name}")
+        folder = find_data_folder(data)
+        shown = str(folder)
+        # The user's cache is the default; "~" keeps its path short.
+        if folder.is_relative_to(Path.home()):
+            shown = f"~/{folder.relative_to(Path.home())}"
+        return Finding(name, "absent", f"not in {shown}: airsplit data {name}")
     image_set = IMAGE_SETS[name]
     return f"{image_set.train:,} images to train on, {image_set.test:,} to test on"
-
-
-def _abbreviate_home(folder: Path) -> str:
-    home = Path.home()
-    if folder.is_relative_to(home):
-        return f"~/{folder.relative_to(home)}"
-    return str(folder)
 
 
 def check_folder(part: str, folder: Path, remedy: str) -> Finding | str:
@@ -211,6 +211,7 @@ def check_folder(part: str, folder: Path, remedy: str) -> Finding | str:
     target = folder.absolute()
     # A folder that does not exist yet is created inside its nearest parent.
     existing = next(path for path in (target, *target.parents) if path.exists())
+    # Write a file: permission bits know neither of read-only mounts nor of root's rights.
     try:
         with tempfile.TemporaryFile(dir=existing):
             free_gib = shutil.disk_usage(existing).free / 2**30

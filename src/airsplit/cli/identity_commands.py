@@ -10,12 +10,16 @@ import typer
 from airsplit.cli.arguments import AsJson
 from airsplit.cli.output import format_json, print_parts
 
+# Plain text, as in the rest of the command line. Each command imports what it calls, because
+# --help need not wait for the cryptography library.
 identity_app = typer.Typer(
     name="identity", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the device.")]
 Folder = Annotated[Path, typer.Option(help="Folder of the identities.", metavar="DIR")]
+
+# `airsplit serve` and `join` have no such default: without an identity they use plain text.
 IDENTITY = Path("identity")
 
 
@@ -140,12 +144,14 @@ def revoke(name: Name, folder: Folder = IDENTITY, as_json: AsJson = False) -> No
     serials = revoke_certificates(folder, name)
     if as_json:
         print(format_json({"name": name, "revoked": serials}))
+    # Revoking twice is no mistake: a script may do so to be sure.
     elif serials:
         print(f"device {name} is rejected from now on; revoked: {', '.join(serials)}")
     else:
         print(f"device {name} was already rejected; nothing to revoke")
 
 
+# Not named `list` in Python, which would hide the built-in type.
 @identity_app.command("list")
 def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
     """List the devices' certificates, and which are revoked.
@@ -176,6 +182,7 @@ def list_issued(folder: Folder = IDENTITY, as_json: AsJson = False) -> None:
     headings = ("name", "serial", "ends", "revoked")
     table = make_table(*headings, words=headings)
     for certificate in certificates:
+        # The day is enough to read; --json has the exact time.
         end = f"{certificate.not_after:%Y-%m-%d}"
         revoked = "yes" if certificate.revoked else "no"
         table.add_row(certificate.name, certificate.serial, end, revoked)

@@ -100,7 +100,7 @@ class LiveView:
         self._progress: ProgressView | None = None
         self._rounds = 0
         self._metric = Metric()
-        # The live table covers the terminal, so the last lines are drawn below it.
+        # The live table overwrites what is printed, so the last lines are drawn below it.
         self._recent_lines: list[str] = []
         self._reported_s = time.monotonic()
 
@@ -113,6 +113,7 @@ class LiveView:
             line = describe_event(event, details, SERVER_LINES)
             if line is None:
                 return
+            # The new line and at most RECENT_LINES - 1 before it.
             self._recent_lines = [*self._recent_lines[1 - RECENT_LINES :], line]
             if not self._is_live:
                 self._note(line)
@@ -148,9 +149,9 @@ class LiveView:
             self._is_live = True
             with Live(
                 console=console,
-                # A function, as the devices' states change between two rounds, too.
                 transient=True,
                 refresh_per_second=4,
+                # Called at every refresh, as devices change state within a round, too.
                 get_renderable=lambda: self._render(serving),
             ):
                 yield
@@ -170,10 +171,10 @@ class LiveView:
         from airsplit.network.identity.admission import join_address
 
         note(f"listening on port {serving.port} for {pluralize(devices, 'device')}, into {folder}")
-        # An address such as 0.0.0.0 is no address to connect to.
+        # Nobody can connect to 0.0.0.0, and the server does not know its name in the network.
         host = serving.host if is_loopback(serving.host) else "HOST"
-        address = join_address(host, serving.port)
-        note(f"join each device with: airsplit join {address}{_required_options(serving)}")
+        words = [join_address(host, serving.port), *list_join_options(serving)]
+        note(f"join each device with: airsplit join {' '.join(words)}")
 
     @contextmanager
     def _log_progress(self, serving: Serving) -> Iterator[None]:
@@ -181,6 +182,7 @@ class LiveView:
         is_over = threading.Event()
 
         def log() -> None:
+            # Look every second, as any other line starts the interval again.
             while not is_over.wait(min(LOG_INTERVAL_S, 1.0)):
                 # A log that stays silent looks like a server that hangs.
                 if time.monotonic() - self._reported_s >= LOG_INTERVAL_S:
@@ -212,8 +214,8 @@ class LiveView:
             print_parts(run_report(summary, folder, networked=True))
 
 
-def _required_options(serving: Serving) -> str:
-    """Return the options that `airsplit join` needs for this server, besides its address."""
+def list_join_options(serving: Serving) -> list[str]:
+    """Return the options that `airsplit join` needs for a server, besides its address."""
     scenario = serving.server.scenario
     options = []
     if serving.is_secured:
@@ -225,7 +227,7 @@ def _required_options(serving: Serving) -> str:
         options.append("--data package.module:factory")
     if ":" in scenario.training.metric and scenario.training.algorithm == "fedavg":
         options.append("--metric package.module:function")
-    return "".join(f" {option}" for option in options)
+    return options
 
 
 def describe_progress(state: dict[str, Any]) -> str:
@@ -267,4 +269,5 @@ def make_device_reporter(as_json: bool) -> Callable[..., None]:
 
 
 def _print_event(event: str, details: dict[str, Any], out: TextIO) -> None:
+    # Flush, as a program reads these lines while the run goes on; NaN is not JSON.
     print(json.dumps({"event": event} | details, allow_nan=False), file=out, flush=True)

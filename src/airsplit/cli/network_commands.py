@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from airsplit.cli.live_view import LiveView
     from airsplit.network.server.serve import Serving
 
-# A server answers at once; a probe travels over a link of any speed.
+# A server answers immediately; a probe carries data over a link of any speed.
 STATUS_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 60.0
 
@@ -186,6 +187,16 @@ class Security:
         files = (self.identity, self.certificate, self.key, self.authority)
         return any(file is not None for file in files)
 
+    @property
+    def folder_name(self) -> str:
+        """Name for the folder of a device that its certificate names."""
+        if self.identity is not None:
+            # Resolve, as "." has no name.
+            return self.identity.resolve().name
+        if self.certificate is not None:
+            return self.certificate.stem
+        return "device"
+
     def require_safe(self, address: str) -> None:
         """Reject plain text beyond this machine, unless it was asked for; then warn."""
         from airsplit.network.wire.transport import require_safe
@@ -297,7 +308,7 @@ def join(
     from airsplit.network.names import require_name
     from airsplit.system.profile import RAW_INPUTS
 
-    # A folder is named after the device before the server could reject the name.
+    # The device's folder has its name, and exists before the server could reject the name.
     if name is not None:
         require_name("--name", name)
     if data is not None and ":" not in data and not Path(data).exists():
@@ -307,7 +318,9 @@ def join(
     credentials = security.load_channel_credentials(address)
     if name is None:
         # With TLS, the server takes the name from the certificate.
-        name = "" if credentials is not None else _get_host_name()
+        name = ""
+        if credentials is None:
+            name = make_device_name(socket.gethostname())
     # "refuse" and "allow" are words; anything else is a list of inputs.
     allowed: str | list[str] = raw_inputs
     if raw_inputs not in RAW_INPUTS:
@@ -315,7 +328,7 @@ def join(
 
     device = Device(
         name=name,
-        folder=out or Path("devices") / (name or _name_folder(security)),
+        folder=out or Path("devices") / (name or security.folder_name),
         data=data,
         model=model,
         weights=None if weights is None else str(weights),
@@ -331,23 +344,14 @@ def join(
         device.run(address, credentials)
 
 
-def _name_folder(security: Security) -> str:
-    """Return a name for the folder of a device that its certificate names."""
-    if security.identity is not None:
-        return security.identity.resolve().name
-    if security.certificate is not None:
-        return security.certificate.stem
-    return "device"
+def make_device_name(host_name: str) -> str:
+    """Return a host's name, without letters that a device's name cannot have.
 
-
-def _get_host_name() -> str:
-    """Return this machine's name, without letters that a device's name cannot have."""
-    import socket
-
+    >>> make_device_name("küche 1.local"), make_device_name("")
+    ('kche1.local', 'device')
+    """
     name = "".join(
-        letter
-        for letter in socket.gethostname()
-        if letter.isascii() and (letter.isalnum() or letter in "._-")
+        letter for letter in host_name if letter.isascii() and (letter.isalnum() or letter in "._-")
     )
     return name[:64] or "device"
 
@@ -391,7 +395,7 @@ def probe(
         security = Security(identity, certificate, key, authority, insecure)
         credentials = security.load_channel_credentials(link)
 
-    # Load torch only after the certificates were found to be in order.
+    # Load torch only now: mistakes in the certificates are reported sooner.
     from airsplit.network.client.stream import measure_link
     from airsplit.network.wire.transport import ask_probe
     from airsplit.training.setup import replica_of
@@ -428,6 +432,7 @@ def _connect(address: str, credentials: grpc.ChannelCredentials | None) -> Itera
     try:
         yield channel
     except grpc.RpcError as error:
+        # An error of ours says what to do; other reasons are gRPC's own words.
         reason = told(error, address, is_secured=credentials is not None)
         if isinstance(reason, AirsplitError):
             raise reason from None
@@ -458,7 +463,7 @@ def status(
     from airsplit.network.wire.transport import ask_status
 
     with _connect(address, credentials) as channel:
-        state = _parse_state(ask_status(channel, STATUS_TIMEOUT_S))
+        state = parse_state(ask_status(channel, STATUS_TIMEOUT_S))
     if as_json:
         print(format_json(state))
         return
@@ -468,8 +473,12 @@ def status(
     print_parts(*state_table(state))
 
 
-def _parse_state(text: str) -> dict[str, Any]:
-    # Any gRPC server may listen at that address.
+def parse_state(text: str) -> dict[str, Any]:
+    """Return a server's state from its JSON; reject the answer of any other gRPC server.
+
+    >>> parse_state('{"round": 1, "devices": []}')
+    {'round': 1, 'devices': []}
+    """
     try:
         state = parse_json(text, "state")
     except FileProblem:

@@ -33,6 +33,7 @@ def probe_report(
             f"{error:+.0%}",
         )
 
+    # The yardstick is the 5 % critical value of the Kolmogorov-Smirnov test.
     if measured.distance < measured.yardstick:
         verdict = "the model fits"
     else:
@@ -83,6 +84,7 @@ def state_table(state: dict[str, Any]) -> list[Text | Table]:
         last_seen = ""
         if device["last_seen_s"] is not None:
             last_seen = f"{device['last_seen_s']:.0f} s ago"
+        # A place that no device has taken yet has no name.
         rows.add_row(
             str(device["number"]),
             device["name"] or "-",
@@ -95,6 +97,7 @@ def state_table(state: dict[str, Any]) -> list[Text | Table]:
 
     time_s = format_seconds(state["time_s"])
     progress = f"round {state['round']} of {state['rounds']} done, {time_s} of training"
+    # None until all devices have been measured, so before the first plan.
     planned_s = state.get("planned_latency_s")
     if planned_s is not None:
         progress += f", {format_seconds(planned_s)} planned for each"

@@ -30,6 +30,7 @@ def print_parts(*parts: Any) -> None:
     """Print tables and sentences on stdout."""
     from airsplit.cli.tables import make_console
 
+    # Print in one piece, after rendering: an error while rendering leaves stdout empty.
     console = make_console()
     with console.capture() as capture:
         console.print(*parts, sep="\n")
@@ -58,6 +59,7 @@ def write_reports_on_exit(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # A comparison has a folder for each of its runs below its own.
         for plan in (folder / PLAN_FILE, *sorted(folder.glob(f"*/{PLAN_FILE}"))):
             if not plan.exists():
                 continue
@@ -76,6 +78,7 @@ def format_json(document: Any) -> str:
      "gap": 0.5
     }
     """
+    # NaN and infinity are not JSON, so allow_nan=False turns them into an error.
     if isinstance(document, list):
         rows = [json.dumps(entry, allow_nan=False) for entry in document]
         return "[\n " + ",\n ".join(rows) + "\n]"

@@ -153,7 +153,7 @@ def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     expected_s = format_seconds(plan.expected_latency_s)
     yield "slowest device", f"{mean_s} for {iteration}: largest mean, max E"
     yield "all devices", f"{expected_s} for {iteration}: mean of the largest, E[max]"
-    yield from _quantiles(planned)
+    yield from describe_quantiles(planned)
     yield "objective", f"{plan.objective}, {format_seconds(plan.objective_s)}"
     yield (
         "bound",
@@ -162,16 +162,24 @@ def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     )
     yield "", f"It holds against {plan.bound}. {WORDS_OF_A_BOUND}"
 
-    yield "averaged", _describe_averaging(planned)
+    averaged = plan.averaged_parameters
     total = int(planned.profile.parameters.sum())
-    warning = warn_of_little_averaging(planned.scenario, plan.averaged_parameters, total)
+    if averaged == 0:
+        text = f"none of the {total:,} parameters: each is personal to its device"
+    else:
+        # Layers are averaged only if no device has them, so the deepest split decides.
+        deepest = planned.profile.names[int(plan.splits.max()) - 1]
+        fraction = format_percent(averaged / total)
+        text = f"{averaged:,} of {total:,} parameters ({fraction}), those after {deepest}"
+    yield "averaged", text
+    warning = warn_of_little_averaging(planned.scenario, averaged, total)
     if warning is not None:
         yield "", warning
 
-    memory_limit = _describe_memory_limit(planned)
+    memory_limit = describe_memory_limit(planned)
     if memory_limit is not None:
         yield "memory", memory_limit
-    excluded = _describe_excluded_splits(planned)
+    excluded = describe_excluded_splits(planned)
     if excluded is not None:
         yield "raw inputs", excluded
     for sentence in describe_sent_inputs(plan.raw_inputs, plan.other_inputs):
@@ -182,7 +190,7 @@ def _conclusions(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     yield plan.method, "; ".join(filter(None, [plan.status, duration]))
 
 
-def _quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
+def describe_quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
     """Yield the quantiles that the scenario's settings ask for."""
     plan = planned.plan
     settings = planned.scenario.plan
@@ -193,6 +201,7 @@ def _quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
             f"{100 * settings.quantile:g} % quantile",
             f"{latency_s} or less for {iteration}, all devices together",
         )
+    # The largest of the devices' own quantiles: at most the quantile of their maximum.
     if settings.device_quantile is not None:
         slowest_s = float(plan.law.device_quantile_s(settings.device_quantile).max())
         yield (
@@ -201,24 +210,13 @@ def _quantiles(planned: ScenarioPlan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _describe_averaging(planned: ScenarioPlan) -> str:
-    averaged = planned.plan.averaged_parameters
-    total = int(planned.profile.parameters.sum())
-    if averaged == 0:
-        return f"none of the {total:,} parameters: each is personal to its device"
-    deepest = planned.profile.names[int(planned.plan.splits.max()) - 1]
-    return (
-        f"{averaged:,} of {total:,} parameters ({format_percent(averaged / total)}), "
-        f"those after {deepest}"
-    )
-
-
 def warn_of_little_averaging(scenario: Scenario, averaged: int, total: int) -> str | None:
     """Return a warning if hardly any parameters are averaged, unless none are meant to be."""
     training = scenario.training
     # Other algorithms average everything, or nothing by design.
     if training.algorithm != "sfl" or training.average_fronts_every is not None:
         return None
+    # If nothing is averaged, the plan says so in its own line.
     if not 0 < averaged < LITTLE * total:
         return None
     return (
@@ -242,20 +240,22 @@ def describe_sent_inputs(raw_inputs: Sequence[str], other_inputs: Sequence[str])
         )
 
 
-def _describe_excluded_splits(planned: ScenarioPlan) -> str | None:
+def describe_excluded_splits(planned: ScenarioPlan) -> str | None:
     """Return how many splits are left out because they send a raw input; None if there are none."""
     profile = planned.profile
     permitted = profile.permitted_splits(planned.scenario.model.raw_inputs)
     if permitted.all():
         return None
-    names, _ = profile.inputs_sent(np.flatnonzero(~permitted) + 1)
+    # Row s - 1 of a profile is split s.
+    excluded = np.flatnonzero(~permitted) + 1
+    names, _ = profile.inputs_sent(excluded)
     return (
-        f"{np.count_nonzero(~permitted)} of {pluralize(len(profile), 'split')} are left out: they "
+        f"{len(excluded)} of {pluralize(len(profile), 'split')} are left out: they "
         f"would send {name_inputs(names)} of the model to the server unchanged"
     )
 
 
-def _describe_memory_limit(planned: ScenarioPlan) -> str | None:
+def describe_memory_limit(planned: ScenarioPlan) -> str | None:
     """Return the devices whose memory, and nothing else, limits their split; None if none."""
     plan = planned.plan
     profile = planned.profile
@@ -263,6 +263,7 @@ def _describe_memory_limit(planned: ScenarioPlan) -> str | None:
     if fleet.memory_bytes is None:
         return None
 
+    # Some optimizers, such as Adam, keep further tensors of the size of the weights.
     optimizer_slots = planned.scenario.plan_arguments()["optimizer_slots"]
     deepest = profile.deepest_split_in_memory(fleet.memory_bytes, plan.batch_size, optimizer_slots)
     max_split = planned.scenario.plan.max_split
@@ -308,7 +309,7 @@ def method_comparison(plans: Sequence[ScenarioPlan]) -> list[Text | Table]:
             plan.objective,
             format_percent_bound(plan.gap),
             format_seconds(planned.planning_s),
-            _describe_splits(planned),
+            describe_splits(planned),
         )
 
     first = plans[0]
@@ -327,12 +328,14 @@ def method_comparison(plans: Sequence[ScenarioPlan]) -> list[Text | Table]:
 
 def _mark_best(value_s: float, best_s: float) -> Text:
     """Return a latency, starred and bold if it is the best up to rounding errors."""
+    # A star besides the bold letters, which a pipe loses; blanks keep the digits aligned.
     is_best = value_s <= best_s * (1 + 1e-9)
     mark = " *" if is_best else "  "
     return Text(format_seconds(value_s) + mark, style="bold" if is_best else "")
 
 
-def _describe_splits(planned: ScenarioPlan) -> str:
+def describe_splits(planned: ScenarioPlan) -> str:
+    """Return the splits of a plan with their numbers of devices; of many, only the range."""
     splits, counts = np.unique(planned.plan.splits, return_counts=True)
     used = [
         f"{planned.profile.names[split - 1]} ×{count:,}"

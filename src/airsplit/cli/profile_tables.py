@@ -18,7 +18,7 @@ from airsplit.system.profile import Profile
 # Width that the bars may fill, even on a wider terminal.
 WIDEST = 120
 
-# Columns between two columns of the table.
+# Blanks between two columns of the table.
 GAP = 2
 
 # Rows from which on blocks are set apart, and the headings are repeated below the table.
@@ -41,6 +41,7 @@ CAPTION = (
 )
 
 
+# Illegal splits and splits that send a raw input are listed in the same way.
 class RefusalLike(Protocol):
     """A layer after which the model cannot be cut, and why."""
 
@@ -52,14 +53,19 @@ class RefusalLike(Protocol):
 
 def profile_report(profile: Profile, width: int) -> list[Text | Table]:
     """Return a row for each split, with as many columns as fit into a width."""
-    columns = _choose_columns(profile, width)
+    columns = choose_columns(profile, width)
+    # The end of a name tells layers apart, so a long one loses its beginning.
     name_width = max(SHORTEST_NAME, width - _measure_width(columns))
-    names = [_shorten(name, name_width) for name in profile.names]
+    names = [
+        name if len(name) <= name_width else "…" + name[1 - name_width :] for name in profile.names
+    ]
     splits = [str(row + 1) for row in range(len(profile))]
 
     table = make_table("split", "name", *columns, words=("name", RAW, WORK))
     is_long = len(profile) > LONG
-    ends = _find_block_ends(profile.names) if is_long else set()
+    ends: set[int] = set()
+    if is_long:
+        ends = find_block_ends(profile.names)
     for row, cells in enumerate(zip(splits, names, *columns.values(), strict=True)):
         table.add_row(*cells, end_section=row in ends)
     # At the end of a long table, its headings are out of sight.
@@ -78,7 +84,7 @@ def _sent_input_notes(profile: Profile) -> Iterator[str]:
             "Raw inputs would be sent unchanged; plans leave out such splits, unless "
             "model.raw_inputs lets these inputs travel"
         )
-    # Each input once, in the order in which splits send them.
+    # Without duplicates, in the order in which splits send them.
     others = list(dict.fromkeys(chain(*profile.other_inputs)))
     if others:
         verb = "cross" if len(others) > 1 else "crosses"
@@ -102,7 +108,7 @@ def describe_profile(profile: Profile) -> str:
     return " · ".join(parts)
 
 
-def _choose_columns(profile: Profile, width: int) -> dict[str, list[str]]:
+def choose_columns(profile: Profile, width: int) -> dict[str, list[str]]:
     """Return the columns that fit into a width, with bars as long as they can be."""
     longest_name = max(map(len, ("name", *profile.names)))
     columns = _format_columns(profile)
@@ -134,6 +140,7 @@ def _format_columns(profile: Profile) -> dict[str, list[str]]:
     has_frozen_layers = (profile.trainable_parameters != profile.parameters).any()
     if has_frozen_layers:
         columns["trainable"] = [f"{int(number):,}" for number in profile.trainable_parameters]
+    # For a batch of one, as everything in this table.
     columns["memory"] = _format_quantities(profile.device_memory_bytes(1), "B")
     if any(profile.raw_inputs):
         columns[RAW] = [", ".join(names) for names in profile.raw_inputs]
@@ -148,10 +155,14 @@ def _format_quantities(values: Ints, unit: str) -> list[str]:
 
 def _format_work(profile: Profile, room: int) -> list[str]:
     """Return each layer's share of the work, with a bar if there is room for one."""
+    # A model of activations and reshapes alone has no MACs at all.
     shares = profile.layer_macs / max(1, int(profile.layer_macs.sum()))
     # The heading is wider than a percentage, which leaves some room for the bar.
     room = min(LONGEST_BAR, room + len(WORK) - 7)
-    scale = room / max(shares.max(), 1e-9) if room >= 4 else 0.0
+    # The longest bar fills the room; with less than four columns, bars hardly differ.
+    scale = 0.0
+    if room >= 4:
+        scale = room / max(shares.max(), 1e-9)
     return [
         f"{format_percent(share):>6} {format_bar(scale * share, 1)}".rstrip() for share in shares
     ]
@@ -163,37 +174,29 @@ def _measure_width(columns: dict[str, list[str]]) -> int:
     return len("split") + 2 * GAP + sum(widths)
 
 
-def _shorten(name: str, width: int) -> str:
-    """
-    >>> _shorten("model.layers.31.mlp.down_proj", 16)
-    '…1.mlp.down_proj'
-    """
-    if len(name) <= width:
-        return name
-    return "…" + name[1 - width :]
-
-
-def _find_block_ends(names: Sequence[str]) -> set[int]:
+def find_block_ends(names: Sequence[str]) -> set[int]:
     """Return the last rows of the model's numbered blocks; none if most blocks are single rows.
 
     >>> names = ["embed", "layers.0.norm", "layers.0.mlp.0", "layers.0.mlp.1"]
-    >>> sorted(_find_block_ends([*names, "layers.1.norm", "layers.1.mlp.0"]))
+    >>> sorted(find_block_ends([*names, "layers.1.norm", "layers.1.mlp.0"]))
     [0, 3]
     """
-    blocks = [_get_block(name) for name in names]
+    blocks = [get_block(name) for name in names]
     ends = {row for row, (block, following) in enumerate(pairwise(blocks)) if block != following}
+    # Blocks of one layer each, as layers.0.add, layers.1.add …: rules would hide the rows.
     if 2 * len(ends) >= len(names):
         return set()
     return ends
 
 
-def _get_block(name: str) -> str:
-    """Return the numbered block that a layer is in, or "".
+def get_block(name: str) -> str:
+    """Return the outermost numbered block that a layer is in, or "".
 
-    >>> _get_block("model.layers.31.mlp.down_proj"), _get_block("conv1"), _get_block("features.0")
+    >>> get_block("model.layers.31.mlp.down_proj"), get_block("conv1"), get_block("features.0")
     ('model.layers.31', '', '')
     """
     parts = name.split(".")
+    # Not the last part: a layer that is itself numbered is no block.
     for position, part in enumerate(parts[:-1]):
         if part.isdigit():
             return ".".join(parts[: position + 1])
@@ -237,29 +240,27 @@ def cuts_report(profile: Profile, refusals: Sequence[RefusalLike]) -> list[Text 
 
 
 def _reasons_table(refusals: Sequence[RefusalLike]) -> Table:
-    table = Table.grid(padding=(0, 3))
-    for layers, reason in _group_by_reason(refusals):
-        table.add_row(f"  {layers}", reason)
-    return table
-
-
-def _group_by_reason(refusals: Sequence[RefusalLike]) -> Iterator[tuple[str, str]]:
-    """Yield the layers of each reason, and the reason."""
+    """Return a row for each reason: its layers, and the reason."""
     # Consecutive layers with the same reason; a reason may come back later in the model.
     runs = [
         (reason, [refusal.name for refusal in run])
         for reason, run in groupby(refusals, key=lambda refusal: refusal.reason)
     ]
+    table = Table.grid(padding=(0, 3))
+    # A dict instead of a set, as it keeps the order of the model.
     for reason in dict.fromkeys(reason for reason, _ in runs):
-        layers = [_abbreviate(names) for run_reason, names in runs if run_reason == reason]
-        yield ", ".join(layers), reason
+        layers = [abbreviate_layers(names) for run_reason, names in runs if run_reason == reason]
+        table.add_row(f"  {', '.join(layers)}", reason)
+    return table
 
 
-def _abbreviate(names: Sequence[str]) -> str:
+def abbreviate_layers(names: Sequence[str]) -> str:
     """Return consecutive layers, as a range if they are more than two.
 
-    >>> _abbreviate(["a", "b"]), _abbreviate(["tokens", "blocks.0.norm", "blocks.1.norm"])
-    ('a, b', 'tokens … blocks.1.norm (3)')
+    >>> abbreviate_layers(["a", "b"])
+    'a, b'
+    >>> abbreviate_layers(["tokens", "blocks.0.norm", "blocks.1.norm"])
+    'tokens … blocks.1.norm (3)'
     """
     if len(names) < 3:
         return ", ".join(names)

@@ -46,7 +46,7 @@ class ProgressReporter:
         self._reported_s = time.monotonic()
 
     def follow(self, records: Iterable[RoundRecord]) -> Iterator[RoundRecord]:
-        """Yield the records, and report each."""
+        """Yield the records, and report every one of them."""
         start_s = time.monotonic()
         with self._live or nullcontext():
             for trained, record in enumerate(records, start=1):
@@ -124,6 +124,7 @@ def limit_rate(
 
     def report_if_due(line: str) -> None:
         nonlocal last_s, last_line
+        # A line that repeats the last one is no progress.
         if line != last_line and time.monotonic() - last_s >= pause_s:
             last_s = time.monotonic()
             last_line = line
@@ -133,7 +134,7 @@ def limit_rate(
 
 
 def skip_at_first(report: Callable[[str], None], quiet_s: float) -> Callable[[str], None]:
-    """Drop what is reported in the first `quiet_s`: what is quick needs no progress."""
+    """Drop reports of the first `quiet_s` seconds: quick work needs no progress."""
     start_s = time.monotonic()
 
     def report_later(line: str) -> None:

@@ -12,6 +12,7 @@ from airsplit.runs.metric import Metric
 from airsplit.runs.record import RoundRecord
 from airsplit.runs.wording import TIME_LABELS
 
+# Eighths of a cell, from low to high.
 LEVELS = "▁▂▃▄▅▆▇█"
 COLORS = {"compute": "blue", "transmit": "yellow", "server": "green", "idle": "bright_black"}
 
@@ -56,32 +57,35 @@ class ProgressView:
 
     def render(self, left_s: float | None = None) -> RenderableType:
         """Return the lines to show; `left_s` is the estimated time left."""
-        current = Text(self.current) if self.current else None
-        if self._last is None:
-            return current or Text("training …")
-        lines = (
-            self._render_progress(self._last, left_s),
-            self._render_scores(),
-            self._render_losses(),
-            self._render_time(),
-            current,
-        )
-        return Group(*(line for line in lines if line is not None))
+        last = self._last
+        if last is None:
+            return Text(self.current or "training …")
 
-    def _render_progress(self, last: RoundRecord, left_s: float | None) -> Text:
         done = format_bar(last.round / self._rounds, WIDTH)
-        text = (
+        progress = (
             f"{'round':{LABEL}}{done:{WIDTH}}  {last.round:,} of {self._rounds:,} · "
             f"{self._clock} {format_seconds(last.virtual_time_s)}"
         )
         if left_s is not None:
-            text += f" · {format_time_left(left_s)}"
-        return Text(text)
+            progress += f" · {format_time_left(left_s)}"
+        lines = [Text(progress)]
+        if self._scores:
+            lines.append(self._render_scores())
 
-    def _render_scores(self) -> Text | None:
+        if self._losses:
+            # From 0, so that a loss that hardly falls does not look as if it did.
+            line = sparkline(self._losses, 0.0, max(self._losses))
+            lines.append(Text(f"{'loss':{LABEL}}{line:{WIDTH}}  {self._losses[-1]:.3f}"))
+        else:
+            lines.append(Text("no device has finished a round yet"))
+        if any(self._spent_s.values()):
+            lines.append(self._render_time())
+        if self.current:
+            lines.append(Text(self.current))
+        return Group(*lines)
+
+    def _render_scores(self) -> Text:
         """Draw accuracy from 0 to 1, or another metric between its extremes so far."""
-        if not self._scores:
-            return None
         low, high = 0.0, 1.0
         if not self._metric.is_accuracy:
             low = min(self._scores)
@@ -91,18 +95,9 @@ class ProgressView:
         line = sparkline(self._scores, low, high)
         return Text(f"{name:{LABEL}}{line:{WIDTH}}  {self._metric.show(self._scores[-1])}")
 
-    def _render_losses(self) -> Text:
-        if not self._losses:
-            return Text("no device has finished a round yet")
-        line = sparkline(self._losses, 0.0, max(self._losses))
-        return Text(f"{'loss':{LABEL}}{line:{WIDTH}}  {self._losses[-1]:.3f}")
-
-    def _render_time(self) -> Text | None:
+    def _render_time(self) -> Text:
         """Draw what the devices spent their time with, as one stacked bar."""
         total_s = sum(self._spent_s.values())
-        if not total_s:
-            return None
-
         text = Text(f"{'devices':{LABEL}}")
         drawn = 0
         end_s = 0.0
@@ -142,6 +137,7 @@ def sparkline(values: Sequence[float], low: float, high: float, width: int = WID
     # Values that are all equal have no range to scale by.
     if high <= low:
         return LEVELS[0] * count
+    # The highest value falls on the edge above the last level, so the level is capped below.
     scale = len(LEVELS) / (high - low)
     heights = (int((value - low) * scale) for value in last_of_groups)
     return "".join(LEVELS[min(height, len(LEVELS) - 1)] for height in heights)

@@ -33,13 +33,14 @@ def warn_of_little_averaging_in(folder: Path, scenario: Scenario) -> str | None:
     plan = RunFolder(folder).read_plan()
     averaged = plan.get("averaged_parameters")
     total = plan.get("parameters")
+    # A file of somebody else, or of another version, may hold anything.
     if not isinstance(averaged, int) or not isinstance(total, int):
         return None
     return warn_of_little_averaging(scenario, averaged, total)
 
 
 def run_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
-    """Yield what a user should know before a run is trained."""
+    """Yield warnings and notes to print before a run is trained."""
     warning = warn_of_little_averaging_in(folder, scenario)
     if warning is not None:
         yield warning
@@ -111,6 +112,7 @@ def _scores(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"models (spread {format_percent(summary['test_accuracy_spread'])}, "
             f"worst {format_percent(summary['test_accuracy_worst'])})",
         )
+    # Devices with few labels may do well on theirs, but badly on the whole test set.
     if summary["own_accuracy"] is not None:
         yield (
             "",
@@ -135,6 +137,7 @@ def comparison_report(comparison: Comparison) -> list[Text | Table | str]:
         table,
         f"{comparison.describe()} Time is virtual; {totals} are of all devices and rounds.",
     ]
+    # Energy without joules_per_mac would leave out computing, so no column shows it.
     if not comparison.has_energy:
         parts.append(f"Energy is {NO_ENERGY}.")
     return parts

@@ -15,12 +15,14 @@ from airsplit.scenario.scenario import Scenario
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile
 
+# In the order of the table. Exhaustive search is exponential in the number of devices, and
+# "fixed" needs a split.
 COMPARED_METHODS = ("paper", "exact", "expected-max", "equal", "random")
 
 
 @dataclass(frozen=True, eq=False)
 class ScenarioPlan:
-    """A plan, what it plans for, and how long planning took."""
+    """A plan, its scenario, profile and fleet, and how long planning took."""
 
     scenario: Scenario
     profile: Profile
@@ -68,6 +70,7 @@ def _get_profile(scenario: Scenario) -> Profile:
 
 
 def _plan(method: str, scenario: Scenario, profile: Profile, fleet: Fleet) -> ScenarioPlan:
+    # Without profiling and drawing the fleet, which are the same for every method.
     start = time.perf_counter()
     chosen = plan(profile, fleet, **scenario.plan_arguments(method))
     return ScenarioPlan(scenario, profile, fleet, chosen, time.perf_counter() - start)

@@ -37,8 +37,8 @@ def interruptible() -> Iterator[Interruption]:
         interruption.exit_code = TERMINATED
         raise KeyboardInterrupt
 
-    # A process of torchrun that waits for the others in a collective call would not come to run a
-    # Python handler, so there SIGTERM ends it at once.
+    # A process of torchrun that waits in a collective call runs no Python handler until the call
+    # returns, so there SIGTERM ends the process itself.
     on_terminate: Handler = signal.SIG_DFL if "RANK" in os.environ else terminate
     with handle(signal.SIGINT, signal.default_int_handler), handle(signal.SIGTERM, on_terminate):
         yield interruption

@@ -15,6 +15,7 @@ from rich.text import Text
 PLAIN_WIDTH = 200
 
 
+# A protocol, so that tables of other commands do not import the paper's figures.
 class ClaimLike(Protocol):
     """A claim of the paper, as the figures report it."""
 
@@ -45,6 +46,7 @@ def make_table(*columns: str, words: Sequence[str] = (), prose: Sequence[str] = 
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
+        # Only prose may wrap: a number or a name in two lines is hard to read.
         is_left = column in words or column in prose
         table.add_column(
             column, justify="left" if is_left else "right", no_wrap=column not in prose

@@ -46,6 +46,7 @@ def join_ranks(failed: int) -> Iterator[Ranks]:
         except FailedElsewhere:
             linger()
             raise typer.Exit(failed) from None
+        # Nobody knows which process died, so all that are left have this error.
         except OutOfTouch:
             if ranks.is_first:
                 raise

@@ -413,10 +413,10 @@ def data(
     get_image_set(name)
     training = TrainingSettings(dataset=name, **settings)
     data_tables.download_missing_files(name, folder)
-    dealt = count_partition(training, folder, devices)
+    counts = count_partition(training, folder, devices)
     if plot is not None:
-        save_plot(data_tables.plot_labels(dealt), plot)
+        save_plot(data_tables.plot_labels(counts), plot)
     if as_json:
-        print(format_json(dealt.to_dict()))
+        print(format_json(counts.to_dict()))
     else:
-        print_parts(*data_tables.partition_report(dealt))
+        print_parts(*data_tables.partition_report(counts))
