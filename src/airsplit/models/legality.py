@@ -83,7 +83,7 @@ def check_shared_memory(flow: DataFlow, position: int) -> str | None:
         if count > 1:
             call = flow.call_at(flow.last_writes[storage])
             return (
-                f"{call.name} changes a tensor in place that is also needed as it was made before, "
+                f"{call.name} changes a tensor in place whose earlier value is also needed, "
                 f"at {format_location(call.location)}"
             )
     return None
