@@ -53,7 +53,7 @@ class Plan:
         objective_s: The value of that objective.
         lower_bound_s: No plan within the limits has a smaller objective, whatever its method.
         bound: What the bound holds against, and how it was proven, in words. It never holds against
-            a radio that divides the band anew within an iteration.
+            a radio that re-divides the band within an iteration.
         raw_inputs: Inputs of the model that some device sends to the server as they are, because
             the argument `raw_inputs` allows it.
         other_inputs: Inputs sent as they are that may always travel: labels, masks, and integers

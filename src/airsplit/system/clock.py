@@ -30,7 +30,7 @@ class Clock:
             that its work is c (1 + ratio); or "counted" for what the profile says, which leaves
             out frozen layers.
         server_seconds_per_mac: Pace of the server on the remaining layers; zero in the paper.
-        server_parallel: Number of back ends that the server runs at once without slowing down
+        server_parallel: Number of back ends that the server runs in parallel without slowing down
             (default: all of them).
 
     >>> clock = Clock(barrier="round", iterations_per_round=20, server_seconds_per_mac=1e-12)
