@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from airsplit.core import palette
 from airsplit.core.errors import FileProblem
 from airsplit.report.comparison_page import is_comparison, read_comparison, write_comparison
 from airsplit.runs.comparison import Comparison
 from airsplit.runs.folder import Divergence, RunFolder
 from airsplit.runs.metric import get_metric
 from airsplit.runs.seeds import Trials
+from airsplit.scenario.settings import ALGORITHMS
 from report.run_folders import a_comparison, a_record, a_run, a_scenario
 
 
@@ -153,3 +155,10 @@ def test_a_metric_is_compared_in_the_direction_of_its_goal(tmp_path: Path) -> No
     assert "FedAvg: 1 at the end" in page
     assert comparison.columns[:3] == ["final mean_error", "worst device", "time to 2"]
     assert [comparison.format_row(row)[0] for row in comparison.rows] == ["2", "1"]
+
+
+def test_every_algorithm_has_its_own_color_in_plots_and_pages() -> None:
+    assert palette.ALGORITHMS.keys() == set(ALGORITHMS)
+    assert len(set(palette.ALGORITHMS.values())) == len(ALGORITHMS)
+    assert set(palette.ALGORITHMS.values()) <= palette.LIGHT.keys()
+    assert len({palette.get_algorithm_color(algorithm) for algorithm in ALGORITHMS}) == 5

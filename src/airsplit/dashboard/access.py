@@ -40,8 +40,8 @@ class AccessRules:
     """Rules that a request must satisfy.
 
     Attributes:
-        names: Names of the server in lower case, besides localhost and numeric addresses. Anybody
-            could make a name of their own lead here.
+        names: Names of the server in lower case, besides localhost and numeric addresses. No other
+            name is accepted, since anybody can point one at this address.
         token: A secret that requests must know; None on loopback.
     """
 

@@ -86,14 +86,14 @@ class Watcher:
         finally:
             self._listeners -= 1
             self._topics.subtract(topics)
-            # Unary plus drops topics that nobody listens to.
+            # Unary plus drops topics without listeners.
             self._topics = +self._topics
             self._latest = {
                 topic: message for topic, message in self._latest.items() if topic in self._topics
             }
 
     async def _watch(self) -> None:
-        """Read what is listened to, until nobody listens."""
+        """Read the topics of all listeners until the last one has left."""
         turn = 0
         while self._listeners and not self._is_closing:
             is_listing_due = turn % PAUSES_PER_LISTING == 0
@@ -124,7 +124,7 @@ class Watcher:
                 else:
                     messages[topic] = self._runs.run(topic).series()
             except Exception as error:
-                # Whatever is wrong with one run must not end the stream of the others.
+                # An unreadable run must not end the stream of the others.
                 problem = {"name": topic, "problem": self._runs.problem(error)}
                 messages[topic] = json.dumps(problem)
         return messages

@@ -74,7 +74,7 @@ class LiveRuns:
         ]
 
     def problem(self, error: Exception) -> str:
-        """Return an error's message without the path of the root, which is nobody's business."""
+        """Return an error's message without the path of the root, which visitors need not know."""
         if isinstance(error, AirsplitError):
             return str(error).replace(str(self.root), "…")
         return f"it cannot be read: {type(error).__name__}"
@@ -83,7 +83,7 @@ class LiveRuns:
         try:
             return self._open(name, folder).summary(budget_s)
         except Exception as error:
-            # Whatever is wrong with one run, the others are listed.
+            # An unreadable run must not hide the others.
             return {"name": name, "problem": self.problem(error)}
 
     def _open(self, name: str, folder: Path) -> LiveRun:

@@ -22,7 +22,7 @@ from airsplit.scenario.scenario import Scenario
 from airsplit.system.fleet import Fleet
 from airsplit.system.profile import Profile, load_shipped_profile
 
-# Models whose profiles ship with the package: a title, and the settings that name the model.
+# Models with profiles that ship with the package: title, and settings that name the model.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": ("AlexNet, 224×224 pixels", {"model.name": "alexnet"}),
     "vgg16": ("VGG16, 224×224 pixels", {"model.name": "vgg16"}),
@@ -62,7 +62,7 @@ SETTINGS = (
     "training.iterations_per_round",
 )
 
-# A slider must answer at once.
+# Larger requests would take too long for a slider.
 MAX_DEVICES = 1000
 MAX_LAYERS = 2000
 

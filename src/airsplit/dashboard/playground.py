@@ -46,8 +46,8 @@ def list_choices() -> dict[str, Any]:
 def answer_request(content: Mapping[str, Any]) -> dict[str, Any]:
     """Plan what is asked for, and compare it with other methods.
 
-    The headline, the bars and the best possible plan are all about the same quantity, whatever the
-    method minimizes: the mean of the largest latency, E[max].
+    The headline, the bars and the best possible plan are all about the same quantity, the mean of
+    the largest latency, E[max], even if the method minimizes another one.
     """
     start = time.perf_counter()
     request = parse_request(content)

@@ -36,7 +36,7 @@ def draw_clock(
     caption: str,
     names: Sequence[str] = (),
 ) -> Figure:
-    """Draw a histogram of round latencies, and beside it the time of each device.
+    """Draw a histogram of round latencies, and next to it the time of each device.
 
     Args:
         latency_s: Latency of each round.

@@ -47,8 +47,9 @@ _FEWEST_PLACES = 8
 def draw_profile(profile: Profile) -> Figure:
     """Draw work between splits, work up to each cut, and data sent at each cut, as three panels.
 
-    Splits on the Pareto front are filled, all others pale. Up to 40 splits are all named. Of a
-    larger model those of the front are named whose data differ most, as far as there is room.
+    Splits on the Pareto front are filled, all others pale. All of up to 40 splits have names. A
+    larger model names splits of its front, those with the most different data first, as long as
+    there is room.
     """
     front = find_front(profile)
     with style.plot_style():

@@ -72,7 +72,7 @@ RC_PARAMS: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
-    # Without a salt of its own, matplotlib draws random identifiers into every SVG.
+    # Without a salt, matplotlib draws random identifiers into every SVG.
     "svg.hashsalt": "airsplit",
 }
 

@@ -110,7 +110,7 @@ def legend(entries: Sequence[Line | Band]) -> Html:
 
 
 def bar_legend(kinds: dict[str, str]) -> Html:
-    """Return a legend of the parts of a bar, given as class and name."""
+    """Return a legend of the parts of a bar, from their classes to their names."""
     keys = []
     for kind, text in kinds.items():
         square = tag("rect", x=6, y=0, width=12, height=12, class_=f"fill {kind}")
@@ -125,7 +125,7 @@ def _legend_entry(sample: Html, text: str) -> Html:
 
 
 def bar(parts: dict[str, float]) -> Html:
-    """Return a bar of parts, given as class and fraction; the rest stays empty.
+    """Return a bar of parts, from their classes to their fractions; the rest stays empty.
 
     >>> bar({"compute": 0.25, "idle": 0.5}).count("<rect")
     3

@@ -112,7 +112,7 @@ def curves_section(comparison: Comparison) -> Html:
     rounds = {}
     times = {}
     means = {}
-    # An algorithm whose runs all diverged has no curve.
+    # An algorithm has no curve if all its runs diverged.
     for algorithm, trials in comparison.finished_trials.items():
         rounds[algorithm], times_s, values = trials.curve()
         times[algorithm] = times_s.mean(axis=0)
@@ -195,7 +195,7 @@ def algorithms_section(comparison: Comparison) -> Html:
 
 
 def runs_section(comparison: Comparison) -> Html:
-    """Return links to the pages of the runs, which are in folders beside this page."""
+    """Return links to the pages of the runs, which are in folders next to this page."""
     rows = []
     for row in comparison.rows:
         links = []

@@ -199,7 +199,7 @@ def participation_sentence(run: History, selected: Ints, dropped: Ints) -> str:
     # Continues the sentence; the next ones stand alone.
     text += f" and {run.rounds_finished.sum() / rounds:.3g} finished it. "
     text += f"Dropouts: {count:,}, {fraction} of those selected."
-    # Rounds whose devices all dropped out changed no model.
+    # If all devices dropped out, a round changed no model.
     empty = sum(len(record.dropped) >= len(record.participants) for record in run.records)
     if empty:
         text += f" In {pluralize(empty, 'round')} no device finished."

@@ -88,7 +88,7 @@ def accuracy_measure(run: History) -> Measure:
     # Models that are all equal have no spread, and rounds without an evaluation have NaN.
     if np.nanmax(spread, initial=0.0) > 0:
         lines.append(Line("worst model", "dashed", run.rounds["test_accuracy_worst"]))
-        # Accuracy stays between 0 and 1, whatever its standard deviation.
+        # No accuracy is below 0 or above 1, even if the standard deviation reaches beyond.
         low = np.maximum(mean - spread, 0)
         high = np.minimum(mean + spread, 1)
         band = Band("mean ± standard deviation", "blue", low, high)

@@ -21,7 +21,7 @@ class Html(str):
 
 
 def escape(text: object) -> Html:
-    """Return text as HTML; HTML stays as it is.
+    """Return text as HTML; text that is HTML already is not changed.
 
     >>> escape("<b>"), escape(tag("b", "x & y")), escape("a\\x00b")
     ('&lt;b&gt;', '<b>x &amp; y</b>', 'a�b')

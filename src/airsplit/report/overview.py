@@ -283,7 +283,7 @@ def describe_clock(scenario: Scenario) -> str:
         "server": clock.server_seconds_per_mac,
     }
     counted = ", ".join(step for step, is_counted in steps.items() if is_counted)
-    # These algorithms wait as they must, whatever the clock's setting.
+    # The order of work in these algorithms leaves no choice, so the clock's setting has no effect.
     barriers = {"fedavg": "round", "split-learning": "turn"}
     barrier = barriers.get(scenario.training.algorithm, clock.barrier)
     return f"time counts {counted}; devices wait after every {barrier}"

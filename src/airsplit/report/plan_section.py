@@ -217,7 +217,7 @@ def split_table(run: History) -> Html:
 def measured_times(run: History) -> Html:
     """Return the section that compares planned with measured times.
 
-    Empty for simulated runs, and for runs whose plan changed.
+    Empty for simulated runs, and for runs that changed their plan.
     """
     # Totals do not tell which part of the time belongs to which plan.
     if not run.is_measured or not run.records or run.replans:

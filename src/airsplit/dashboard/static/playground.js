@@ -53,17 +53,17 @@ let isOutdated = false;
 
 async function start() {
   choices = await ask("/api/choices");
-  const given = new URLSearchParams(location.search);
-  for (const name of Object.keys(SLIDERS)) startSlider(name, given.get(name));
+  const query = new URLSearchParams(location.search);
+  for (const name of Object.keys(SLIDERS)) startSlider(name, query.get(name));
 
   // An address may hold anything, so unknown values are ignored.
-  if (choices.models.some(({ id }) => id === given.get("model"))) state.model = given.get("model");
-  if (Object.hasOwn(choices.methods, given.get("method") ?? "")) {
-    state.method = given.get("method");
+  if (choices.models.some(({ id }) => id === query.get("model"))) state.model = query.get("model");
+  if (Object.hasOwn(choices.methods, query.get("method") ?? "")) {
+    state.method = query.get("method");
   }
-  if (["speed", "channel", "number"].includes(given.get("order"))) state.order = given.get("order");
-  state.limit = parseInteger(given.get("limit"), 1, layersOfModel().deepest);
-  state.device = parseInteger(given.get("device"), 0, choices.most_devices);
+  if (["speed", "channel", "number"].includes(query.get("order"))) state.order = query.get("order");
+  state.limit = parseInteger(query.get("limit"), 1, layersOfModel().deepest);
+  state.device = parseInteger(query.get("device"), 0, choices.most_devices);
 
   const option = (value, text) => element("option", { value }, text);
   const methods = Object.entries(choices.methods);
@@ -91,9 +91,9 @@ async function start() {
   update();
 }
 
-function startSlider(name, given) {
+function startSlider(name, value) {
   const { values, first } = SLIDERS[name];
-  const wanted = Number(given ?? first);
+  const wanted = Number(value ?? first);
   state[name] = values.includes(wanted) ? wanted : first;
   Object.assign($(name), { min: 0, max: values.length - 1, step: 1 });
   $(name).addEventListener("input", () => {

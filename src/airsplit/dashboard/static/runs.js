@@ -14,11 +14,11 @@ const KINDS = [
   ["waiting", "idle_s", "idle"]
 ];
 
-const given = new URLSearchParams(location.search);
-let chosen = given.getAll("run").slice(0, MAX_CHOSEN);
-let over = given.get("over") === "round" ? "round" : "time";
+const query = new URLSearchParams(location.search);
+let chosen = query.getAll("run").slice(0, MAX_CHOSEN);
+let over = query.get("over") === "round" ? "round" : "time";
 // Until the user chooses, the newest run is shown.
-let isAutomatic = !given.has("run");
+let isAutomatic = !query.has("run");
 let list = [];
 let stream;
 let retry;
