@@ -67,16 +67,9 @@ def test_deviations_from_the_plan_are_reported(run):
         "fleet.redraw_fading=true",
     ):
         assert sentence in run("clock", "demo", "--rounds", "2", "--set", setting)[1]
-    _, out, _ = run(
-        "clock",
-        "demo",
-        "--rounds",
-        "20",
-        "--set",
-        "training.participation=0.5",
-        "--set",
-        "clock.server_seconds_per_mac=1e-9",
-    )
+    changes = ["training.participation=0.5", "clock.server_seconds_per_mac=1e-9"]
+    words = [word for change in changes for word in ("--set", change)]
+    _, out, _ = run("clock", "demo", "--rounds", "20", *words)
     assert "not taking part" in out
     assert "at the server" in out
 
@@ -119,11 +112,8 @@ def test_a_large_fleet_is_summarized(run):
 def test_json_has_the_names_of_the_attributes(document):
     result = document("clock", "demo", "--rounds", "4")
     assert list(result) == [*PLAIN, "latency_s", "devices"]
-    assert (result["rounds"], len(result["latency_s"]), len(result["devices"]["last"])) == (
-        4,
-        4,
-        20,
-    )
+    assert (result["rounds"], len(result["latency_s"])) == (4, 4)
+    assert len(result["devices"]["last"]) == 20
     assert sum(result["mean_time_shares"].values()) == pytest.approx(1)
 
 
@@ -140,9 +130,8 @@ def test_the_latencies_are_those_of_a_run(document, run, tmp_path):
     result = document("clock", *words)
     assert result["latency_s"] == [record.latency_s for record in records]
     assert result["virtual_time_s"] == records[-1].virtual_time_s
-    resolved = document(
-        "clock", tmp_path / "run" / "scenario.toml"
-    )  # with the profile's fingerprint, which must be the same
+    # This file has the profile's fingerprint, which must be the same.
+    resolved = document("clock", tmp_path / "run" / "scenario.toml")
     assert resolved["latency_s"] == result["latency_s"]
 
 
@@ -223,9 +212,7 @@ def test_ctrl_c_exits_with_130_and_no_traceback(run, tmp_path, monkeypatch):
 
 
 def test_a_long_simulation_reports_progress(run, monkeypatch):
-    from airsplit.cli import planning_commands
-
-    monkeypatch.setattr(planning_commands, "QUIET_S", 0.0)
+    monkeypatch.setattr("airsplit.cli.planning_commands.QUIET_S", 0.0)
     code, _, err = run("clock", "demo", "--rounds", "3")
     assert code == 0
     assert "airsplit: round 1 of 3, virtual time" in err
@@ -241,9 +228,8 @@ def test_prints_of_a_factory_go_to_stderr(run, tmp_path, monkeypatch):
         '[model]\nname = "talking_net:make"\ninput_shape = [8]\n[fleet]\ndevices = 2\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(
-        "airsplit.cli.planning_commands.QUIET_S", math.inf
-    )  # a busy machine may take long
+    # A busy machine may take long enough to report progress.
+    monkeypatch.setattr("airsplit.cli.planning_commands.QUIET_S", math.inf)
     code, out, err = run("clock", tmp_path / "my.toml", "--json")
     assert (code, err) == (0, "hello\n")
     assert json.loads(out)["rounds"] == 20
@@ -257,25 +243,22 @@ def test_json_equals_the_result_in_python(document):
 
 
 def test_a_plot_of_few_devices_has_their_names(run, tmp_path):
-    file, names = tmp_path / "fleet.csv", ["kitchen", "garage", "an-attic-that-is-far-away"]
-    lines = [f"{name},4e-10,5e9,6e7" for name in names]
-    file.write_text(
-        "\n".join(["name,seconds_per_mac,fluctuation,full_band_rate_bps", *lines]) + "\n"
-    )
+    names = ["kitchen", "garage", "an-attic-that-is-far-away"]
+    lines = [f"{name},4e-10,5e9,6e7\n" for name in names]
+    heading = "name,seconds_per_mac,fluctuation,full_band_rate_bps\n"
+    (tmp_path / "fleet.csv").write_text(heading + "".join(lines))
     (tmp_path / "mine.toml").write_text(
         '[model]\nname = "alexnet"\n\n[fleet]\nfile = "fleet.csv"\n'
     )
-    assert (
-        run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", tmp_path / "clock.svg")[0]
-        == 0
-    )
-    plot = (tmp_path / "clock.svg").read_text()
+    file = tmp_path / "clock.svg"
+    assert run("clock", tmp_path / "mine.toml", "--rounds", "5", "--plot", file)[0] == 0
+    plot = file.read_text()
     assert [name[:10] in plot for name in names] == [True] * 3
     assert names[2] not in plot
 
 
 def test_devices_with_less_than_a_batch_are_reported(run):
-    """Of 1,437 samples of digits, 17 of 20 devices hold 72."""
+    # Of the 1,437 samples of digits, 17 of 20 devices hold 72, the others 71.
     code, _, err = run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=72")
     assert code == 0
     assert err.splitlines() == [
@@ -284,26 +267,18 @@ def test_devices_with_less_than_a_batch_are_reported(run):
         "while plan and clock count a whole batch"
     ]
     assert run("clock", "demo", "--rounds", 1, "--set", "training.batch_size=71")[2] == ""
-    assert (
-        "(0: 50, 1: 50, 2: 50, …)"
-        in run("clock", "demo", "--rounds", 1, *sets("batch_size=51", "samples_per_device=50"))[2]
-    )
+    changes = set_training("batch_size=51", "samples_per_device=50")
+    assert "(0: 50, 1: 50, 2: 50, …)" in run("clock", "demo", "--rounds", 1, *changes)[2]
 
 
 def test_nothing_is_reported_that_needs_the_data(run):
-    assert (
-        run(
-            "clock", "demo", "--rounds", 1, *sets("batch_size=1000000", "dataset=not_there:at_all")
-        )[2]
-        == ""
-    )
-    assert (
-        run("clock", "demo", "--rounds", 1, "--set", "fleet.devices=2000", *sets("batch_size=100"))[
-            2
-        ]
-        == ""
-    )  # more than samples
+    words = ("clock", "demo", "--rounds", 1)
+    changes = set_training("batch_size=1000000", "dataset=not_there:at_all")
+    assert run(*words, *changes)[2] == ""
+    # More devices than samples.
+    changes = ["--set", "fleet.devices=2000", *set_training("batch_size=100")]
+    assert run(*words, *changes)[2] == ""
 
 
-def sets(*settings):
-    return [part for setting in settings for part in ("--set", f"training.{setting}")]
+def set_training(*settings):
+    return [word for setting in settings for word in ("--set", f"training.{setting}")]

@@ -49,19 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert main([*words, str(folder / "two"), "--set", "training.rounds=2"]) == 0
     assert main([*words, str(folder / "four"), "--set", "training.rounds=4"]) == 0
     for name in ("run", "two", "four"):
-        assert (
-            main(
-                [
-                    "export",
-                    str(folder / name),
-                    "--device",
-                    "1",
-                    "--out",
-                    str(folder / f"{name}.safetensors"),
-                ]
-            )
-            == 0
-        )
+        target = str(folder / f"{name}.safetensors")
+        assert main(["export", str(folder / name), "--device", "1", "--out", target]) == 0
     yield folder
     sys.path.remove(str(folder))
     sys.modules.pop("small_net", None)
@@ -90,7 +79,9 @@ def nest(content: bytes, rng: random.Random) -> bytes:
     )
     colons = [at + 1 for at, letter in enumerate(content) if letter in b":="]
     at = rng.choice([0, *colons])
-    return deep if at == 0 else content[:at] + deep + content[at:].partition(b",")[2]
+    if at == 0:
+        return deep
+    return content[:at] + deep + content[at:].partition(b",")[2]
 
 
 def inflate(content: bytes, rng: random.Random) -> bytes:
@@ -99,13 +90,10 @@ def inflate(content: bytes, rng: random.Random) -> bytes:
     if not digits:
         return b"9" * 4000
     at = rng.choice(digits)
-    return (
-        content[:at]
-        + rng.choice(
-            [b"9" * 400, b"9" * 5000, b"1e400", b"-1e999", b"NaN", b"99999999999999999999"]
-        )
-        + content[at + 1 :]
+    number = rng.choice(
+        [b"9" * 400, b"9" * 5000, b"1e400", b"-1e999", b"NaN", b"99999999999999999999"]
     )
+    return content[:at] + number + content[at + 1 :]
 
 
 def empty(content: bytes, rng: random.Random) -> bytes:
@@ -140,6 +128,7 @@ def test_a_damaged_file_is_one_line_or_does_no_harm(
     folder: Path, tmp_path: Path, command: Callable[..., tuple[int, str]], name: str, damage: Damage
 ) -> None:
     trained = {name: load_file(folder / f"{name}.safetensors") for name in ("run", "two", "four")}
+    exported = tmp_path / "exported.safetensors"
     for seed in range(TRIES):
         broken = tmp_path / f"run{seed}"
         shutil.copytree(folder / "run", broken)
@@ -148,22 +137,17 @@ def test_a_damaged_file_is_one_line_or_does_no_harm(
 
         command("report", broken)
         LiveRuns(tmp_path).overview()
-        code, err = command(
-            "export", broken, "--device", 1, "--out", tmp_path / "found.safetensors"
-        )
+        code, err = command("export", broken, "--device", 1, "--out", exported)
         if code == 0:
             expected = trained["two" if "the checkpoint of round 2 is used" in err else "run"]
-            assert has_tensors(tmp_path / "found.safetensors", expected), (seed, err)
+            assert has_tensors(exported, expected), (seed, err)
         command("export", broken, "--average")
 
         words = ("--set", "training.rounds=4", "--set", "training.learning_rate=0.2")
         code, err = command("run", folder / "small.toml", "--out", broken, "--resume", *words)
         if code == 0:
-            assert (
-                command("export", broken, "--device", 1, "--out", tmp_path / "found.safetensors")[0]
-                == 0
-            )
-            assert has_tensors(tmp_path / "found.safetensors", trained["four"]), (seed, err)
+            assert command("export", broken, "--device", 1, "--out", exported)[0] == 0
+            assert has_tensors(exported, trained["four"]), (seed, err)
         shutil.rmtree(broken)
 
 

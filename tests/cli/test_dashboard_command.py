@@ -74,8 +74,8 @@ def test_a_folder_that_cannot_be_created_is_one_line(run, tmp_path, monkeypatch)
 
 
 def test_a_port_in_use_is_one_line_with_a_way_out(run, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         code, _, err = run("dashboard", str(tmp_path), "--port", str(port))
     assert code == 2
     assert err.count("\n") == 1

@@ -165,7 +165,7 @@ def test_a_download_that_fails_is_one_line(run, published, tmp_path):
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_a_plot_is_saved(run, tmp_path, ending):
-    path = tmp_path / f"who.{ending}"
+    path = tmp_path / f"labels.{ending}"
     code, out, err = run("data", "digits", "--plot", path)
     assert (code, err) == (0, f"airsplit: wrote {path}\n")
     assert "digits" in out
@@ -196,9 +196,9 @@ MISTAKES = [
         "20 devices with 72 each need 1,440 samples, got 1,437",
     ),
     (["digits", "--seed", "-1"], "training.seed must be a whole number >= 0, got -1"),
-    (["digits", "--plot", "who.gif"], "must end in .png, .svg or .pdf"),
+    (["digits", "--plot", "labels.gif"], "must end in .png, .svg or .pdf"),
     (["--alpha", "0.3"], "--alpha needs the NAME of a data set, got 0.3 alone"),
-    (["--plot", "who.png"], "--plot needs the NAME"),
+    (["--plot", "labels.png"], "--plot needs the NAME"),
     (["--samples-per-device", "3"], "--samples-per-device needs the NAME"),
 ]
 
@@ -214,7 +214,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, words, message):
 
 
 def test_the_plot_format_is_checked_before_a_download(run, published, tmp_path):
-    code, _, err = run("data", "mnist", "--data", tmp_path / "data", "--plot", "who.gif")
+    code, _, err = run("data", "mnist", "--data", tmp_path / "data", "--plot", "labels.gif")
     assert (code, len(err.splitlines())) == (2, 1)
     assert not (tmp_path / "data").exists()
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from airsplit.network.server.server import Server
 from airsplit.runs.folder import RunFolder
 from airsplit.scenario.scenario import Scenario
 from network import fleets
-from network.fleets import PATIENCE_S, Simulated, party
+from network.fleets import PATIENCE_S, Party, Simulated, party
 
 Run = Callable[..., tuple[int, str, str]]
 MODEL = "training.tiny:mlp"
@@ -48,19 +49,36 @@ def devices(tmp_path: Path, port: int) -> Iterator[Callable[[int], None]]:
 
     def start(count: int) -> None:
         for k in range(count):
-            folder, data = tmp_path / f"device-{k}", f"network.fleets:three_{k}"
             device = Device(
-                name=str(k), folder=folder, data=data, model=MODEL, patience_s=PATIENCE_S
+                name=str(k),
+                folder=tmp_path / f"device-{k}",
+                data=f"network.fleets:three_{k}",
+                model=MODEL,
+                patience_s=PATIENCE_S,
             )
-            threads.append(
-                threading.Thread(target=device.run, args=(f"127.0.0.1:{port}",), daemon=True)
-            )
-            threads[-1].start()
+            address = f"127.0.0.1:{port}"
+            thread = threading.Thread(target=device.run, args=(address,), daemon=True)
+            threads.append(thread)
+            thread.start()
 
     yield start
     for thread in threads:
         thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def list_join_options(folder: Path) -> list[str]:
+    """Return the options of `airsplit join` for the first of three devices."""
+    return ["--out", str(folder), "--model", MODEL, "--data", "network.fleets:three_0"]
+
+
+@contextmanager
+def train_in_background(group: Party) -> Iterator[None]:
+    """Let a server train while this block runs, and wait until it is done."""
+    thread = threading.Thread(target=group.train, daemon=True)
+    thread.start()
+    yield
+    thread.join(PATIENCE_S)
 
 
 def check_refused(result: tuple[int, str, str], *words: str) -> None:
@@ -86,7 +104,8 @@ def test_serve_trains_and_leaves_a_run_folder(
     assert f"listening on port {port} for 3 devices" in err
     assert "2 has arrived, with 9 samples" in err
     assert str(tmp_path / "run") in out
-    records, simulated = RunFolder(tmp_path / "run").read_records(), Simulated(scenario)
+    records = RunFolder(tmp_path / "run").read_records()
+    simulated = Simulated(scenario)
     assert [record.train_loss for record in records] == [
         record.train_loss for record in simulated.records
     ]
@@ -107,20 +126,8 @@ def test_serve_prints_events_as_lines_of_json(
     tmp_path: Path,
 ) -> None:
     devices(3)
-    assert (
-        main(
-            [
-                "serve",
-                str(file),
-                "--listen",
-                f"127.0.0.1:{port}",
-                "--out",
-                str(tmp_path / "run"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    words = ["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "run")]
+    assert main([*words, "--json"]) == 0
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
     kinds = [event["event"] for event in events]
@@ -135,16 +142,8 @@ def test_serve_prints_events_as_lines_of_json(
 def test_serve_resumes_with_the_same_number_of_devices(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
-    words = [
-        "serve",
-        file,
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--out",
-        tmp_path / "run",
-        "--set",
-        "plan.split=2",
-    ]
+    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run"]
+    words += ["--set", "plan.split=2"]
     devices(2)
     assert run(*words, "--devices", 2, "--set", "training.rounds=1")[0] == 0
     check_refused(run(*words, "--devices", 2), "already contains a run", "--resume")
@@ -166,12 +165,12 @@ def test_serve_reports_what_is_kept_when_a_signal_stops_it(
     asked: signal.Signals,
     exit_code: int,
 ) -> None:
-    def interrupted(server: Server) -> None:
+    def interrupt(server: Server) -> None:
         signal.raise_signal(asked)
         prepare(server)
 
     prepare = Server.prepare
-    monkeypatch.setattr(Server, "prepare", interrupted)
+    monkeypatch.setattr(Server, "prepare", interrupt)
     code, out, err = run("serve", file, "--listen", "127.0.0.1:0", "--out", tmp_path / "run")
     assert (code, out) == (exit_code, "")
     assert "stopped before the end of the first round" in err
@@ -181,38 +180,18 @@ def test_switches_of_serve_are_recorded_in_the_scenario(
     run: Run, file: Path, port: int, devices: Callable[[int], None], tmp_path: Path
 ) -> None:
     devices(3)
-    words = [
-        "--set",
-        "training.rounds=1",
-        "--set",
-        "training.fast_paths=true",
-        "--plain",
-        "--replan",
-    ]
-    assert (
-        run("serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run", *words)[0]
-        == 0
-    )
+    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run"]
+    changes = ["--set", "training.rounds=1", "--set", "training.fast_paths=true"]
+    assert run(*words, *changes, "--plain", "--replan")[0] == 0
     written = Scenario.load(tmp_path / "run/scenario.toml", trust_run=True)
-    assert (written.training.fast_paths, written.network.replan, written.training.rounds) == (
-        False,
-        True,
-        1,
-    )
+    assert written.training.fast_paths is False
+    assert written.network.replan is True
+    assert written.training.rounds == 1
 
 
 def test_serve_gives_up_if_no_device_joins(run: Run, file: Path, port: int, tmp_path: Path) -> None:
-    words = [
-        "serve",
-        file,
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--out",
-        tmp_path / "run",
-        "--wait",
-        0.2,
-    ]
-    code, out, err = run(*words)
+    words = ["serve", file, "--listen", f"127.0.0.1:{port}", "--out", tmp_path / "run"]
+    code, out, err = run(*words, "--wait", 0.2)
     assert (code, out) == (2, "")
     assert "0 of 3 devices are here" in err
     assert "--wait" in err
@@ -237,30 +216,20 @@ def test_an_invalid_listen_address_is_rejected(
 
 
 def test_a_port_in_use_is_rejected(run: Run, file: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        check_refused(
-            run("serve", file, "--listen", where, "--out", tmp_path / "run"),
-            where,
-            "cannot be listened on",
-        )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = run("serve", file, "--listen", address, "--out", tmp_path / "run")
+        check_refused(result, address, "cannot be listened on")
 
 
 def test_devices_must_match_the_fleet_file(
     run: Run, scenario: Scenario, file: Path, tmp_path: Path
 ) -> None:
     scenario.make_fleet().write(tmp_path / "fleet.csv")
-    words = [
-        "--devices",
-        2,
-        "--set",
-        f"fleet.file={tmp_path / 'fleet.csv'}",
-        "--out",
-        tmp_path / "run",
-    ]
-    check_refused(
-        run("serve", file, *words, "--listen", "127.0.0.1:0", "--wait", 0.1), "--devices", "3"
-    )
+    words = ["--devices", 2, "--listen", "127.0.0.1:0", "--wait", 0.1]
+    change = f"fleet.file={tmp_path / 'fleet.csv'}"
+    result = run("serve", file, *words, "--set", change, "--out", tmp_path / "run")
+    check_refused(result, "--devices", "3")
 
 
 def test_splits_must_match_the_number_of_devices(run: Run, file: Path, tmp_path: Path) -> None:
@@ -298,20 +267,9 @@ def test_no_report_is_attempted_before_a_run_starts(run: Run, file: Path, tmp_pa
 def test_join_takes_part_until_the_end(run: Run, scenario: Scenario, tmp_path: Path) -> None:
     with party(scenario, tmp_path) as group:
         group.join("1", "2")
-        trained = threading.Thread(target=group.train, daemon=True)
-        trained.start()
-        words = [
-            "--name",
-            "0",
-            "--out",
-            tmp_path / "device-0",
-            "--model",
-            MODEL,
-            "--data",
-            "network.fleets:three_0",
-        ]
-        code, out, err = run("join", group.address, *words)
-        trained.join(PATIENCE_S)
+        words = ["--name", "0", *list_join_options(tmp_path / "device-0")]
+        with train_in_background(group):
+            code, out, err = run("join", group.address, *words)
         group.leave()
     assert (code, out) == (0, ""), err
     assert "as device 0, with" in err
@@ -327,20 +285,9 @@ def test_join_says_whether_layers_may_move(
 ) -> None:
     with party(scenario.replace(**{"network.replan": replan}), tmp_path) as group:
         group.join("1", "2")
-        trained = threading.Thread(target=group.train, daemon=True)
-        trained.start()
-        words = [
-            "--name",
-            "0",
-            "--out",
-            tmp_path / "device-0",
-            "--model",
-            MODEL,
-            "--data",
-            "network.fleets:three_0",
-        ]
-        code, _, err = run("join", group.address, *words)
-        trained.join(PATIENCE_S)
+        words = ["--name", "0", *list_join_options(tmp_path / "device-0")]
+        with train_in_background(group):
+            code, _, err = run("join", group.address, *words)
         group.leave()
     assert code == 0, err
     assert ("the server may move layers between rounds" in err) is replan
@@ -351,21 +298,9 @@ def test_join_prints_events_as_lines_of_json(
 ) -> None:
     with party(scenario, tmp_path) as group:
         group.join("1", "2")
-        trained = threading.Thread(target=group.train, daemon=True)
-        trained.start()
-        words = [
-            "--name",
-            "0",
-            "--out",
-            str(tmp_path / "device-0"),
-            "--model",
-            MODEL,
-            "--data",
-            "network.fleets:three_0",
-            "--json",
-        ]
-        assert main(["join", group.address, *words]) == 0
-        trained.join(PATIENCE_S)
+        words = ["--name", "0", *list_join_options(tmp_path / "device-0"), "--json"]
+        with train_in_background(group):
+            assert main(["join", group.address, *words]) == 0
         group.leave()
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
@@ -381,20 +316,9 @@ def test_join_prints_events_as_lines_of_json(
 def test_join_measures_itself_if_the_server_asks(run: Run, tmp_path: Path) -> None:
     measuring = fleets.scenario(splits=[2], rounds=1, network__measure=True)
     with party(measuring, tmp_path) as group:
-        trained = threading.Thread(target=group.train, daemon=True)
-        trained.start()
-        words = [
-            "--name",
-            "pi",
-            "--out",
-            tmp_path / "device",
-            "--model",
-            MODEL,
-            "--data",
-            "network.fleets:three_0",
-        ]
-        code, _, err = run("join", group.address, *words, "--probe-seconds", 0.1)
-        trained.join(PATIENCE_S)
+        words = ["--name", "pi", *list_join_options(tmp_path / "device")]
+        with train_in_background(group):
+            code, _, err = run("join", group.address, *words, "--probe-seconds", 0.1)
     assert code == 0, err
     assert "s per MAC" in err
     assert "bit/s up" in err
@@ -411,7 +335,7 @@ def test_a_signal_stops_join(
     asked: signal.Signals,
     exit_code: int,
 ) -> None:
-    """There is no server, so it would retry for ten minutes."""
+    # There is no server, so without the signal it would retry for ten minutes.
     monkeypatch.setattr(
         "airsplit.network.client.client.connect", lambda *_: signal.raise_signal(asked)
     )
@@ -442,12 +366,13 @@ def test_join_reports_why_it_is_rejected(run: Run, scenario: Scenario, tmp_path:
 
 
 def test_an_unreachable_server_is_reported(run: Run, port: int, file: Path, tmp_path: Path) -> None:
-    where = f"127.0.0.1:{port}"
-    check_refused(run("status", where), where, "cannot be reached")
-    check_refused(run("probe", file, "--seconds", 0.1, "--link", where), where, "cannot be reached")
-    code, out, err = run("join", where, "--patience", 0.1, "--out", tmp_path / "device")
+    address = f"127.0.0.1:{port}"
+    check_refused(run("status", address), address, "cannot be reached")
+    result = run("probe", file, "--seconds", 0.1, "--link", address)
+    check_refused(result, address, "cannot be reached")
+    code, out, err = run("join", address, "--patience", 0.1, "--out", tmp_path / "device")
     assert (code, out) == (2, "")
-    assert f"server {where} cannot be reached since 0.1 s" in err
+    assert f"server {address} cannot be reached since 0.1 s" in err
 
 
 @pytest.mark.parametrize(
@@ -508,13 +433,8 @@ def test_status_shows_the_devices(
         state = document("status", group.address)
         group.close()
         group.leave()
-    assert [
-        (device["name"], device["state"], device["samples"]) for device in state["devices"]
-    ] == [
-        ("", "absent", 0),
-        ("1", "waiting", 2),
-        ("", "absent", 0),
-    ]
+    devices = [(device["name"], device["state"], device["samples"]) for device in state["devices"]]
+    assert devices == [("", "absent", 0), ("1", "waiting", 2), ("", "absent", 0)]
     assert (state["round"], state["rounds"], state["algorithm"]) == (0, 2, "sfl")
 
 
@@ -548,13 +468,8 @@ def test_identities_from_init_to_revocation(
         code, out, _ = run("identity", "issue", name, "--folder", folder)
         assert code == 0
         assert str(folder / "devices" / name) in out
-    assert [
-        certificate["name"] for certificate in document("identity", "list", "--folder", folder)
-    ] == [
-        "0",
-        "1",
-        "2",
-    ]
+    certificates = document("identity", "list", "--folder", folder)
+    assert [certificate["name"] for certificate in certificates] == ["0", "1", "2"]
     secured = {
         "credentials": server_credentials(folder),
         "admission": Admission(folder / "revoked.txt"),
@@ -565,38 +480,21 @@ def test_identities_from_init_to_revocation(
         fleets.wait_until(lambda: all(member.present for member in group.server.members[1:]))
         state = document("status", group.address, "--identity", folder / "devices/0")
         assert [device["state"] for device in state["devices"]] == ["absent", "waiting", "waiting"]
-        words = [
-            "--out",
-            tmp_path / "device-0",
-            "--model",
-            MODEL,
-            "--data",
-            "network.fleets:three_0",
-        ]
-        check_refused(
-            run("join", group.address, *words, "--identity", folder / "devices/0", "--name", "1"),
-            "a device can only act as itself",
-        )
+        words = list_join_options(tmp_path / "device-0")
+        words += ["--identity", str(folder / "devices/0")]
+        result = run("join", group.address, *words, "--name", "1")
+        check_refused(result, "a device can only act as itself")
         check_refused(run("status", group.address), "cannot be reached")
-        trained = threading.Thread(target=group.train, daemon=True)
-        trained.start()
-        code, _, err = run("join", group.address, *words, "--identity", folder / "devices/0")
-        trained.join(PATIENCE_S)
+        with train_in_background(group):
+            code, _, err = run("join", group.address, *words)
         group.leave()
         assert code == 0, err
     assert len(group.serving.folder.read_records()) == 2
     assert run("identity", "revoke", "0", "--folder", folder)[0] == 0
-    assert [
-        certificate["revoked"] for certificate in document("identity", "list", "--folder", folder)
-    ] == [
-        True,
-        False,
-        False,
-    ]
+    certificates = document("identity", "list", "--folder", folder)
+    assert [certificate["revoked"] for certificate in certificates] == [True, False, False]
     with party(scenario, tmp_path / "again", **secured) as group:
-        check_refused(
-            run("join", group.address, *words, "--identity", folder / "devices/0"), "revoked"
-        )
+        check_refused(run("join", group.address, *words), "revoked")
 
 
 def test_missing_identities_are_reported(run: Run, file: Path, tmp_path: Path) -> None:

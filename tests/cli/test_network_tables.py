@@ -10,7 +10,7 @@ from airsplit.cli.network_tables import state_table
 
 
 def rows_of(devices: list[dict[str, Any]]) -> list[list[str]]:
-    """The cells of a server's live table, one list for each device."""
+    """Return the cells of a server's table, one list for each device."""
     state = {"round": 1, "rounds": 8, "time_s": 2.0, "devices": devices}
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
@@ -29,7 +29,7 @@ def test_a_device_without_a_name_is_in_the_table() -> None:
         "version": 1,
         "last_seen_s": 1.4,
     }
-    nobody = {
+    free_place = {
         "number": 1,
         "name": "",
         "state": "absent",
@@ -38,7 +38,7 @@ def test_a_device_without_a_name_is_in_the_table() -> None:
         "version": 0,
         "last_seen_s": None,
     }
-    rows = rows_of([device, nobody])
+    rows = rows_of([device, free_place])
     assert rows == [
         ["0", "pi", "training", "3", "9", "round", "1", "1", "s", "ago"],
         ["1", "-", "absent", "0", "0"],

@@ -91,7 +91,8 @@ def test_profile_of_a_built_in_model_takes_arguments_and_knows_its_input(documen
         document("profile", "alexnet32", "--model-arg", "channels=1")["layer_macs"][0]
         == 25 * 96 * 32 * 32
     )
-    deep, usual = document("profile", "gpt", "--model-arg", "layers=5"), document("profile", "gpt")
+    deep = document("profile", "gpt", "--model-arg", "layers=5")
+    usual = document("profile", "gpt")
     assert len(deep["names"]) > len(usual["names"])
     assert document("profile", "gpt", "--model-arg", "layers=") == usual
 
@@ -362,18 +363,8 @@ def test_comparing_all_methods_has_a_row_for_each(run):
 
 
 def test_comparing_all_methods_includes_fixed_if_a_split_is_given(document):
-    result = document(
-        *[
-            "plan",
-            "paper-alexnet",
-            "--method",
-            "all",
-            "--set",
-            "plan.split=4",
-            "--set",
-            "fleet.devices=5",
-        ]
-    )
+    changes = ("--set", "plan.split=4", "--set", "fleet.devices=5")
+    result = document("plan", "paper-alexnet", "--method", "all", *changes)
     assert [plan["method"] for plan in result] == [*COMPARED_METHODS, "fixed"]
     best = min(plan["mean_latency_s"] for plan in result)
     assert result[1]["mean_latency_s"] == pytest.approx(best, rel=1e-9)
@@ -456,13 +447,9 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(run, tmp_path):
 
 def test_a_mistake_leaves_an_older_plan_file_as_it_was(run, tmp_path):
     (tmp_path / "plan.json").write_text("older")
-    assert (
-        run("plan", "paper-alexnet", "--set", "plan.max_split=99", "--out", tmp_path / "plan.json")[
-            0
-        ]
-        == 2
-    )
-    assert (tmp_path / "plan.json").read_text() == "older"
+    file = tmp_path / "plan.json"
+    assert run("plan", "paper-alexnet", "--set", "plan.max_split=99", "--out", file)[0] == 2
+    assert file.read_text() == "older"
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -46,7 +46,8 @@ def test_a_custom_metric_replaces_accuracy() -> None:
     for number in (1, 2, 3):
         view.add(a_record(number, test_metric=12.0 / number))
     _, metric, *_ = render_lines(view)
-    assert metric.split() == ["metric", "█▃▁", "4"]  # the name would not fit beside the bars
+    # The name is too long for the label.
+    assert metric.split() == ["metric", "█▃▁", "4"]
     view = ProgressView(4, Metric("error", "test_metric", "min"))
     view.add(a_record(1, test_metric=-0.5))
     assert render_lines(view)[1].split() == ["error", "▁", "-0.5"]

@@ -12,11 +12,11 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.one, self.two, self.aside = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(4, 5)
+        self.one, self.two, self.side = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(4, 5)
         self.three, self.head = nn.Linear(10, 4), nn.Linear(4, 3)
 
     def forward(self, image, context, mask):
-        hidden = torch.cat([self.two(self.one(image)), self.aside(context)], 1)
+        hidden = torch.cat([self.two(self.one(image)), self.side(context)], 1)
         return self.head(torch.where(mask, self.three(hidden), 0.0))
 
 def data():
@@ -29,14 +29,14 @@ def data():
 
 SCENARIO = """
 [model]
-name = "a_net_beside:Net"
+name = "sending_net:Net"
 inputs = ["6", "4", "4:bool"]
 
 [fleet]
 devices = 2
 
 [training]
-dataset = "a_net_beside:data"
+dataset = "sending_net:data"
 rounds = 1
 iterations_per_round = 1
 batch_size = 4
@@ -47,16 +47,16 @@ INPUTS = ("--input", "6", "--input", "4", "--input", "4:bool")
 
 @pytest.fixture
 def scenario(tmp_path, monkeypatch):
-    (tmp_path / "a_net_beside.py").write_text(NET)
+    (tmp_path / "sending_net.py").write_text(NET)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "a_net_beside", raising=False)
-    file = tmp_path / "beside.toml"
+    monkeypatch.delitem(sys.modules, "sending_net", raising=False)
+    file = tmp_path / "sending.toml"
     file.write_text(SCENARIO)
     return file
 
 
 def test_a_profile_shows_and_explains_sent_inputs(scenario, run, document):
-    code, out, err = run("profile", "a_net_beside:Net", *INPUTS, "--explain")
+    code, out, err = run("profile", "sending_net:Net", *INPUTS, "--explain")
     assert (code, err) == (0, "")
     assert "raw inputs" in out
     assert "No cut is left out" not in out
@@ -65,7 +65,7 @@ def test_a_profile_shows_and_explains_sent_inputs(scenario, run, document):
         "those after\n  one, two   sends context" in out
     )
     assert "mask crosses some cuts unchanged, which plans allow" in out
-    result = document("profile", "a_net_beside:Net", *INPUTS)
+    result = document("profile", "sending_net:Net", *INPUTS)
     assert result["input_names"] == ["image", "context", "mask"]
     assert result["raw_inputs"] == [["context"], ["context"], [], [], [], []]
     assert result["other_inputs"] == [["mask"], ["mask"], ["mask"], ["mask"], [], []]

@@ -44,7 +44,8 @@ def test_json_has_the_names_of_the_records(run, scenario, tmp_path):
 
 
 def test_energy_is_reported_only_if_it_includes_computing(run, scenario, tmp_path):
-    without, complete = tmp_path / "without", tmp_path / "complete"
+    without = tmp_path / "without"
+    complete = tmp_path / "complete"
     assert run("run", scenario, "--out", without)[0] == 0
     summary = json.loads(run("run", scenario, "--out", without, "--resume", "--json")[1])
     assert summary["energy_j"] is None
@@ -157,17 +158,8 @@ def test_a_model_with_an_input_spec_needs_no_input_shape(run, scenario, tmp_path
     own = "\n\ndef mlp_with_spec():\n    net = mlp()\n    net.input_spec = '6'\n    return net\n"
     (tmp_path / "small_net.py").write_text(NET + own)
     sys.modules.pop("small_net", None)
-    assert (
-        run(
-            "run",
-            scenario,
-            "--out",
-            tmp_path / "run",
-            "--set",
-            "model.name=small_net:mlp_with_spec",
-        )[0]
-        == 0
-    )
+    change = "model.name=small_net:mlp_with_spec"
+    assert run("run", scenario, "--out", tmp_path / "run", "--set", change)[0] == 0
 
 
 def test_a_run_of_a_recorded_scenario_has_the_name_of_its_run(run, scenario, tmp_path, monkeypatch):
@@ -205,15 +197,15 @@ def test_a_stopped_run_says_how_to_continue_it(
 ):
     out = tmp_path / "run"
 
-    def impatient(follower, records):
+    def stop_after_one_round(reporter, records):
         yield next(iter(records))
         signal.raise_signal(asked)
 
-    def at_once(follower, records):
+    def stop_before_the_first_round(reporter, records):
         signal.raise_signal(asked)
         yield
 
-    monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", impatient)
+    monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", stop_after_one_round)
     code, printed, err = run("run", scenario, "--out", out)
     assert (code, printed) == (exit_code, "")
     assert (
@@ -221,7 +213,9 @@ def test_a_stopped_run_says_how_to_continue_it(
         "continues it" in err
     )
     assert (out / "report.html").exists()
-    monkeypatch.setattr("airsplit.cli.progress.ProgressReporter.follow", at_once)
+    monkeypatch.setattr(
+        "airsplit.cli.progress.ProgressReporter.follow", stop_before_the_first_round
+    )
     assert (
         "stopped before the end of the first round; nothing was kept"
         in run("run", scenario, "--out", tmp_path / "none")[2]
@@ -229,12 +223,14 @@ def test_a_stopped_run_says_how_to_continue_it(
     assert signal.getsignal(asked) is signal.SIG_IGN  # as it was before the command
     monkeypatch.undo()
     assert run("run", scenario, "--out", out, "--resume")[0] == 0
-    assert run("run", scenario, "--out", tmp_path / "whole")[0] == 0
-    assert (out / "rounds.jsonl").read_bytes() == (tmp_path / "whole" / "rounds.jsonl").read_bytes()
+    assert run("run", scenario, "--out", tmp_path / "unstopped")[0] == 0
+    unstopped = (tmp_path / "unstopped" / "rounds.jsonl").read_bytes()
+    assert (out / "rounds.jsonl").read_bytes() == unstopped
 
 
 def test_an_exported_model_can_be_trained_further(run, scenario, tmp_path):
-    out, file = tmp_path / "run", tmp_path / "one.safetensors"
+    out = tmp_path / "run"
+    file = tmp_path / "one.safetensors"
     assert run("run", scenario, "--out", out)[0] == 0
     code, printed, _ = run("export", out, "--device", 1, "--out", file)
     assert code == 0
@@ -359,18 +355,8 @@ def test_devices_with_a_full_batch_are_not_reported(run, scenario, tmp_path):
 
 
 def test_compare_reports_short_devices_once(run, scenario, tmp_path):
-    options = (
-        "--seeds",
-        2,
-        "--algorithms",
-        "sfl,fedavg",
-        "--jobs",
-        1,
-        "--set",
-        "training.batch_size=100",
-        "--set",
-        "training.rounds=1",
-    )
-    code, _, err = run("compare", scenario, "--out", tmp_path / "compared", *options)
+    options = ("--seeds", 2, "--algorithms", "sfl,fedavg", "--jobs", 1)
+    changes = ("--set", "training.batch_size=100", "--set", "training.rounds=1")
+    code, _, err = run("compare", scenario, "--out", tmp_path / "compared", *options, *changes)
     assert code == 0
     assert [line for line in err.splitlines() if "training.batch_size" in line] == [SHORT]

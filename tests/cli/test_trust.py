@@ -49,7 +49,7 @@ CODE_KEYS = (
 
 @pytest.fixture
 def scenario(tmp_path, monkeypatch):
-    """Return a scenario and code of the user's own, beside code of somebody else."""
+    """Return a scenario whose folder has code of the user, and code of somebody else."""
     file = write_small_net(tmp_path, scenario=SCENARIO)
     (tmp_path / "evil_code.py").write_text(EVIL)
     monkeypatch.chdir(tmp_path)
@@ -147,19 +147,7 @@ def test_code_that_the_user_names_or_trusts_is_used(run, scenario, tmp_path):
 
 
 def test_recorded_settings_without_code_hold(run, scenario, tmp_path):
-    assert (
-        run(
-            "run",
-            scenario,
-            *[
-                "--out",
-                "run",
-                "--set",
-                "training.learning_rate=0.5",
-                "--set",
-                "training.device=cpu",
-            ],
-        )[0]
-        == 0
-    )
-    assert run("run", scenario, "--out", "run", "--resume", "--set", "training.rounds=3")[0] == 0
+    words = ("run", scenario, "--out", "run")
+    changes = ("--set", "training.learning_rate=0.5", "--set", "training.device=cpu")
+    assert run(*words, *changes)[0] == 0
+    assert run(*words, "--resume", "--set", "training.rounds=3")[0] == 0

@@ -121,7 +121,8 @@ def partition_report(partition: LabelCounts) -> list[Text | Table]:
 
 
 def describe_partition(settings: TrainingSettings) -> str:
-    """
+    """Return the kind of a partition, with the settings that this kind has.
+
     >>> describe_partition(TrainingSettings(partition="dirichlet", alpha=0.1))
     'dirichlet, α = 0.1, seed 0'
     """
@@ -134,7 +135,8 @@ def describe_partition(settings: TrainingSettings) -> str:
 
 
 def _format_spread(values: Ints) -> str:
-    """
+    """Return the range of counts, and their median if they differ.
+
     >>> _format_spread(np.array([3, 3])), _format_spread(np.array([2, 7, 4]))
     ('3', '2 to 7, median 4')
     """
@@ -148,7 +150,8 @@ def _format_spread(values: Ints) -> str:
 
 
 def _format_range(values: Ints) -> str:
-    """
+    """Return the smallest and the largest of some counts.
+
     >>> _format_range(np.array([3, 3])), _format_range(np.array([2, 7, 4]))
     ('3', '2 to 7')
     """

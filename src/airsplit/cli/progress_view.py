@@ -117,7 +117,8 @@ class ProgressView:
 
 
 def format_time_left(left_s: float) -> str:
-    """
+    """Return minutes and seconds.
+
     >>> format_time_left(65.0)
     '1:05 left'
     """

@@ -266,7 +266,8 @@ def compare(
 
 
 def split_names(text: str) -> list[str]:
-    """
+    """Return the names in a list that commas separate.
+
     >>> split_names("sfl, fedavg,")
     ['sfl', 'fedavg']
     """
