@@ -4,7 +4,12 @@ import json
 import os
 import signal
 
+import hypothesis
 import pytest
+
+# No test asserts a time: a busy machine must not fail an example.
+hypothesis.settings.register_profile("airsplit", deadline=None)
+hypothesis.settings.load_profile("airsplit")
 
 # Before torch is loaded: there are as many test processes as cores, and one thread sums in one
 # order.

@@ -52,7 +52,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(cases())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_rows_are_disjoint_ascending_and_of_the_right_number(case: dict[str, Any]) -> None:
     parts = partition(**case)
     samples, devices, size = len(case["labels"]), case["devices"], case["samples_per_device"]
@@ -73,7 +73,7 @@ def test_rows_are_disjoint_ascending_and_of_the_right_number(case: dict[str, Any
 
 
 @given(cases())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_same_seed_gives_the_same_rows_and_labels_are_not_changed(
     case: dict[str, Any],
 ) -> None:
@@ -154,7 +154,7 @@ def test_if_the_classes_of_a_mix_run_out_the_rest_is_drawn_from_the_other_sample
 
 
 @given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_device_holds_few_labels_in_shards(each: int, devices: int, seed: int) -> None:
     labels = balanced(4000)
     parts = partition("shards", labels, devices, seed=seed, labels_per_device=each)

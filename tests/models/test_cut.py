@@ -339,7 +339,7 @@ class Program(nn.Module):
                 return a + b.detach()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(INSTRUCTIONS), st.integers(0, 20), st.integers(0, 20)),

@@ -188,7 +188,7 @@ def test_lazy_layers_must_run_once_first() -> None:
     assert profile_module(model, torch.zeros(1, 3)).layer_macs.tolist() == [12]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=6), st.integers(0, 9))
 def test_a_chain_of_linear_layers_counts_the_macs_worked_by_hand(
     sizes: list[int], batch: int

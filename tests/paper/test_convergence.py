@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airsplit import InvalidValue, paper_convergence_expression, split_limit
 
-REPEATABLE = settings(max_examples=100, derandomize=True, deadline=None)
+REPEATABLE = settings(max_examples=100, derandomize=True)
 
 ARGUMENTS: dict[str, Any] = {
     "iterations": 100,

@@ -30,7 +30,6 @@ def examples(count: int) -> settings:
     return settings(
         max_examples=count,
         derandomize=True,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import airsplit as air
@@ -265,7 +265,6 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(texts.filter(lambda key: key != "input_shape"), values, max_size=4))
 def test_arguments_of_a_factory_round_trip_to_the_last_bit(arguments):
     scenario = Scenario(model=ModelSettings(name="alexnet", arguments=arguments))

@@ -17,7 +17,7 @@ from airsplit.core.arrays import Floats
 from airsplit.core.errors import InvalidValue
 from airsplit.system.latency import Fluctuation, LatencyLaw
 
-repeatable = settings(max_examples=60, derandomize=True, deadline=None)
+repeatable = settings(max_examples=60, derandomize=True)
 powers = st.floats(-4.5, 4.5).map(lambda exponent: 10.0**exponent)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -48,7 +48,6 @@ def sent_and_found(tensor: Tensor, compression: str) -> tuple[Tensor, Tensor]:
 
 
 # ---- how far a number may move -------------------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(shapes, seeds, powers, st.floats(0, 6))
 def test_bf16_keeps_eight_digits(
     shape: tuple[int, ...], seed: int, power: int, spread: float
@@ -58,7 +57,6 @@ def test_bf16_keeps_eight_digits(
     assert bool(((found - sent).abs() <= bound).all())
 
 
-@settings(deadline=None)
 @given(shapes, seeds, powers, st.floats(0, 30))
 def test_fp16_keeps_eleven_digits_down_to_where_its_small_numbers_begin(
     shape: tuple[int, ...], seed: int, power: int, spread: float
@@ -70,7 +68,6 @@ def test_fp16_keeps_eleven_digits_down_to_where_its_small_numbers_begin(
     assert bool(((found - sent).abs() <= bound + 2.0**-150).all())
 
 
-@settings(deadline=None)
 @given(shapes, seeds, st.integers(-140, 127), st.floats(0, 3))
 def test_the_scale_of_fp16_is_a_power_of_two_that_uses_its_range(
     shape: tuple[int, ...], seed: int, power: int, spread: float
@@ -83,7 +80,6 @@ def test_the_scale_of_fp16_is_a_power_of_two_that_uses_its_range(
         assert float(sent.values.abs().max()) >= 2.0**14
 
 
-@settings(deadline=None)
 @given(shapes, seeds, st.integers(-150, 120), st.floats(0, 6))
 def test_int8_moves_a_number_by_half_a_step_of_its_channel_at_most(
     shape: tuple[int, ...], seed: int, power: int, spread: float
@@ -140,7 +136,6 @@ def test_one_number_and_none_cross_as_they_are(compression: str, tensor: Tensor)
     assert torch.equal(carried(tensor, compression), tensor)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(FLOATS), shapes, seeds, st.sampled_from(WAYS))
 def test_what_would_not_get_smaller_crosses_as_it_is(
     dtype: torch.dtype, shape: tuple[int, ...], seed: int, compression: str
@@ -218,7 +213,6 @@ def test_gradients_beside_much_larger_ones_survive_fp16() -> None:
 
 
 # ---- twice -----------------------------------------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(shapes, seeds, powers, st.floats(0, 6), st.sampled_from(["bf16", "fp16"]))
 def test_carrying_floats_twice_is_carrying_them_once(
     shape: tuple[int, ...], seed: int, power: int, spread: float, compression: str
@@ -227,7 +221,6 @@ def test_carrying_floats_twice_is_carrying_them_once(
     assert torch.equal(carried(once, compression), once)
 
 
-@settings(deadline=None)
 @given(shapes, seeds, powers)
 def test_carrying_whole_numbers_twice_moves_them_by_a_rounding_error_only(
     shape: tuple[int, ...], seed: int, power: int

@@ -425,7 +425,7 @@ pairs = st.tuples(sizes, sizes)
     dilation=pairs,
     biased=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_convolutions_of_any_shape(
     devices: int,
     samples: int,
@@ -455,7 +455,7 @@ def test_convolutions_of_any_shape(
     stride=pairs,
     ceil=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_pooling_of_any_shape(shape: tuple[int, ...], kernel: Any, stride: Any, ceil: bool) -> None:
     x, padding = drawn(*shape), [each // 2 for each in kernel]
     seen = assert_same(

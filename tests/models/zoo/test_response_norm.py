@@ -9,7 +9,7 @@ from torch import nn
 from airsplit.models.zoo.response_norm import ResponseNorm
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(1, 9), st.integers(1, 12), st.sampled_from([0.75, 0.5, 1.0]), st.integers(0, 2**31)
 )

@@ -120,14 +120,12 @@ def assert_same_message(found: Incoming[Any], wanted: Incoming[Any]) -> None:
 
 
 # ---- tensors there and back --------------------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(st.sampled_from(list(DTYPES)), shapes, seeds)
 def test_every_tensor_comes_back_bit_for_bit(dtype: str, shape: tuple[int, ...], seed: int) -> None:
     tensor = any_bits(DTYPES[dtype], shape, seed)
     assert_same(through_the_wire(tensor), tensor)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=6),
     seeds,
@@ -285,7 +283,6 @@ def test_a_message_without_tensors_can_be_sealed_too() -> None:
 
 
 # ---- compression -------------------------------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(
     st.sampled_from(FLOATS), full_shapes, seeds, st.sampled_from(list(VALUES)), st.integers(-40, 40)
 )
@@ -300,7 +297,6 @@ def test_compression_on_the_wire_is_the_simulators(
     assert header_of(sent).coding == (compression if applies(tensor, compression) else "")
 
 
-@settings(deadline=None)
 @given(st.sampled_from(FLOATS), full_shapes, seeds, st.sampled_from(list(VALUES)))
 def test_compression_of_any_bits_is_the_simulators(
     dtype: str, shape: tuple[int, ...], seed: int, compression: str
@@ -310,7 +306,6 @@ def test_compression_of_any_bits_is_the_simulators(
     torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=4),
     seeds,
@@ -340,7 +335,6 @@ def named(*several: dict[str, Tensor]) -> Incoming[pb.DeviceMessage]:
     return arriving(sent)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=8), st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=5
@@ -667,7 +661,7 @@ def kind_of(name: str) -> Any:
     return type(VALID[name].message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from([pb.DeviceMessage, pb.ServerMessage]), st.binary(max_size=200))
 def test_random_bytes_are_malformed_or_a_message(kind: Any, data: bytes) -> None:
     decode_each(kind, data)
@@ -676,7 +670,7 @@ def test_random_bytes_are_malformed_or_a_message(kind: Any, data: bytes) -> None
     decode_each(kind, b"\x12" + data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(list(VALID)),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=4),
@@ -720,7 +714,6 @@ def test_a_message_that_is_cut_short_anywhere_is_malformed_or_as_its_header_says
         assert decode_each(kind_of(name), framed(frame.header, frame.payload[:length])) < wanted
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         pb.Tensor,
@@ -903,7 +896,6 @@ def test_a_large_message_is_joined_again_and_the_next_one_too(rate_bps: float | 
     assert_joined(sent, pb.DeviceMessage, several)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=8), st.sampled_from(["step", "finished", "arrived"]))
 def test_pieces_of_any_size_are_joined(sizes: list[int], name: str) -> None:
     data = VALID[name].frame()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airsplit.core.errors import InvalidValue
@@ -113,7 +113,6 @@ rates = st.floats(1e3, 1e10)
 bursts = st.integers(100, 1_000_000)
 
 
-@settings(deadline=None)
 @given(
     rates,
     bursts,
@@ -139,7 +138,6 @@ def test_no_window_holds_more_than_the_rate_and_a_burst(
             assert total <= rate / 8 * (at_s - went[first][0]) + burst + 1e-6 * total
 
 
-@settings(deadline=None)
 @given(rates, st.integers(1, 20_000), st.integers(2, 8), st.integers(1, 100), st.integers(0, 2**32))
 def test_a_sender_that_always_has_more_is_within_a_piece_of_the_rate(
     rate: float, piece: int, fold: int, takes: int, seed: int
@@ -207,7 +205,6 @@ def test_a_debt_is_kept_in_bytes_when_the_rate_changes() -> None:
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(st.one_of(st.none(), st.floats(1e-3, math.inf)))
 def test_pieces_are_five_milliseconds_of_the_rate_within_limits(rate: float | None) -> None:
     size = piece_bytes(rate)
@@ -216,7 +213,6 @@ def test_pieces_are_five_milliseconds_of_the_rate_within_limits(rate: float | No
         assert size == pytest.approx(rate * 0.005 / 8, abs=1)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 40_000), st.floats(1e6, 2e7))
 def test_pieces_make_the_message(length: int, rate: float) -> None:
     data = np.random.default_rng(length).bytes(length)
