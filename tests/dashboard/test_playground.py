@@ -181,7 +181,8 @@ def test_requests_too_large_for_a_slider_are_rejected(
 def test_a_csv_gives_the_fleet() -> None:
     answer = answer_request(make_request(fleet__devices=20) | {"csv": CSV})
     assert answer["devices"]["names"] == ["d0", "d1", "d2", "d3"]
-    assert 'file = "' in answer["export"]["toml"]
+    # A path relative to the scenario, not one of the server's folders.
+    assert 'file = "fleet.csv"' in answer["export"]["toml"]
     assert "fleet.csv" in answer["export"]["note"]
 
 

@@ -198,12 +198,15 @@ def export_scenario(request: PlanRequest) -> dict[str, str]:
         )
         return {"toml": "", "command": "", "note": note}
 
-    scenario = request.scenario
+    toml = request.scenario.to_toml()
     note = ""
     if request.has_own_fleet:
-        scenario = scenario.replace(**{"fleet.file": "fleet.csv"})
+        scenario = request.scenario.replace(**{"fleet.file": "fleet.csv"})
+        # A scenario makes its paths absolute, but a folder of this server is no business of the
+        # reader, and holds no such file.
+        toml = scenario.to_toml().replace(f'file = "{scenario.fleet.file}"', 'file = "fleet.csv"')
         note = "Save your CSV in the same folder as fleet.csv."
-    return {"toml": scenario.to_toml(), "command": "airsplit plan my.toml", "note": note}
+    return {"toml": toml, "command": "airsplit plan my.toml", "note": note}
 
 
 def explain_device(request: PlanRequest, chosen: Plan, number: object) -> dict[str, Any]:
