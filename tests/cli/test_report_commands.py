@@ -4,15 +4,9 @@ import json
 
 import pytest
 
-from airsplit.cli import report_commands
-from airsplit.paper.figures import SCALES
 from airsplit.runs.folder import RunFolder
 from airsplit.runs.record import RoundRecord
 from airsplit.scenario.scenario import Scenario
-
-
-def test_figures_knows_every_scale():
-    assert tuple(SCALES) == report_commands.SCALES
 
 
 def test_figures_writes_files_and_checks_the_claims(run, tmp_path):

@@ -432,7 +432,7 @@ def _connect(address: str, credentials: grpc.ChannelCredentials | None) -> Itera
     try:
         yield channel
     except grpc.RpcError as error:
-        # An error of ours says what to do; other reasons are gRPC's own words.
+        # If the server has rejected the call, `reason` is an error; otherwise the link broke.
         reason = told(error, address, is_secured=credentials is not None)
         if isinstance(reason, AirsplitError):
             raise reason from None

@@ -11,9 +11,7 @@ import typer
 from airsplit.cli.arguments import AsJson, DataFolder
 from airsplit.cli.output import format_json, note, print_parts
 from airsplit.core.errors import UnknownName, require_choice, show
-
-# A copy of the keys of paper.sweeps.SCALES, whose import is slow; a test compares them.
-SCALES = ("smoke", "paper")
+from airsplit.paper.sweeps import SCALES
 
 
 def report(
