@@ -126,7 +126,7 @@ def test_a_run_and_its_export_warn_if_little_is_averaged(run, scenario, tmp_path
     assert warning in err
     assert warning in " ".join(run("clock", scenario)[1].split())
     assert re.search(
-        r"SFL averages 18 parameters of [\d,]+ \(1\.\d\s%\): those behind 2",
+        r"SFL averages 18 parameters of [\d,]+ \(1\.\d\s%\): those after 2",
         (tmp_path / "two" / "report.html").read_text(),
     )
     assert "share few of their parameters" in run("export", tmp_path / "two", "--average")[2]

@@ -238,7 +238,7 @@ def test_the_bound_of_the_plan_is_rounded_up(tmp_path: Path) -> None:
         in text
     )
     assert "0 pool1 33.33 % 0.125 s 0.250 s 0.375 s" in text
-    assert "SFL averages 1,234 parameters: those behind pool2, the deepest split." in text
+    assert "SFL averages 1,234 parameters: those after pool2, the deepest split." in text
 
 
 def test_time_is_summed_over_rounds_and_the_rest_is_absence(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def start(
         typer.Option(TRACEBACK, help="Show the traceback of an error; allowed anywhere."),
     ] = False,
 ) -> None:
-    """Cut a neural network for each of many wireless devices, and share the radio.
+    """Cut a neural network for many wireless devices, and divide the band among them.
 
     \b
     Start here:

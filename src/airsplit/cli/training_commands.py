@@ -175,7 +175,7 @@ def compare(
     target: Annotated[
         float | None,
         typer.Option(
-            help="Accuracy or metric to time (default: the best that all reach).", metavar="A"
+            help="Target accuracy or metric (default: the best that all reach).", metavar="A"
         ),
     ] = None,
     out: Annotated[

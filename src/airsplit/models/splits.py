@@ -143,7 +143,7 @@ class ModelSplits:
         swapped = np.flatnonzero((evaluation_uses <= evaluation) != (training_uses <= training))
         if not len(swapped):
             return None
-        return f"{names[swapped[0]]} is before the cut in one mode and behind it in the other"
+        return f"{names[swapped[0]]} is before the cut in one mode and after it in the other"
 
     @cached_property
     def _first_uses(self) -> tuple[list[str], Ints, Ints]:

@@ -4,7 +4,7 @@ To finish by τ device k needs ⌈N q_k(τ)⌉ blocks, with q_k(τ) the share th
 band. The number of blocks falls as τ grows, so the least τ with Σ_k ⌈N q_k(τ)⌉ ≤ N is
 found by bisection: about 45 evaluations of q for the accuracy of a double.
 
-E[max_k τ_k] does not fall apart by device. There the optimum of a continuous band is rounded down,
+E[max_k τ_k] does not separate by device. There the optimum of a continuous band is rounded down,
 and single blocks go where they lower E[max_k τ_k] most.
 """
 

@@ -132,7 +132,7 @@ def divide(node: Node, value_s: float) -> list[Mask]:
     """Drop options that cost more than the best plan, then divide those of one device.
 
     It is the device that saves most by mixing: one part has its options up to one that it mixes,
-    the other part those behind.
+    the other part the later ones.
     """
     allowed = node.allowed & (node.keep_below_s < value_s)
     if not allowed.any(axis=1).all():

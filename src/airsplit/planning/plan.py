@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """objective_s / lower_bound_s - 1: how much longer than the best plan, at the most."""
+        """objective_s / lower_bound_s - 1: how much longer than the best plan, at most."""
         return self.objective_s / self.lower_bound_s - 1
 
     def quantile_s(self, p: float) -> float:

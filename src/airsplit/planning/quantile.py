@@ -2,7 +2,7 @@ r"""A quantile of the iteration: the least τ with P[max_k τ_k ≤ τ] = Π_k F
 
 For a given τ the best plan maximizes Σ_k ln F_k(τ; ℓ_k, b_k) with Σ_k b_k ≤ 1, where F_k is the
 distribution function of device k's latency at option ℓ_k and share b_k. With a price ν ≥ 0 on the
-band this falls apart by device,
+band this separates by device,
 
     Σ_k ln F_k ≤ Σ_k max_{ℓ, b} [ln F_k(τ; ℓ, b) - ν b] + ν,
 

@@ -138,7 +138,7 @@ class Rivals:
 
 
 def plan_rivals(problem: Problem) -> Rivals:
-    """Plan exactly for several risks, the mean first, by the paper's algorithm, and equally."""
+    """Plan exactly for several risks, mean first; by the paper's algorithm; with equal shares."""
     solutions = [exact.solve(problem, risk) for risk in risk_levels(problem.devices)]
     alternation = alternate(problem)
     plans = [

@@ -102,7 +102,7 @@ def make_figure(
 
 
 def add_caption(figure: Figure, text: str) -> None:
-    """Write what a figure was drawn from in a line below it."""
+    """Add a caption below a figure."""
     # Neither an equation nor a percentage is broken over two lines.
     unbroken = text.replace(" = ", "\u00a0=\u00a0").replace(" %", "\u00a0%")
     letters = round(82 * figure.get_figwidth() / WIDTH_IN)

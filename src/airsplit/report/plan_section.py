@@ -105,7 +105,7 @@ def describe_averaging(run: History) -> str:
     total = run.plan.get("parameters")
     if isinstance(total, int) and total > 0:
         text += f" of {total:,} ({format_percent(count / total)})"
-    return f"{text}: those behind {run.split_name(max(run.plan['splits']))}, the deepest split."
+    return f"{text}: those after {run.split_name(max(run.plan['splits']))}, the deepest split."
 
 
 def plan_figure(run: History) -> Html:

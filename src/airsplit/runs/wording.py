@@ -22,7 +22,7 @@ NO_ENERGY = (
 ALGORITHM_TEXTS = {
     "sfl": (
         "SFL",
-        "a split for each device; layers behind the deepest split are averaged every round, "
+        "a split for each device; layers after the deepest split are averaged every round, "
         "the others stay personal",
     ),
     "fedavg": ("FedAvg", "every device trains the whole model; all of it is averaged every round"),

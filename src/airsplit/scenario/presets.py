@@ -23,7 +23,7 @@ noise_dbm = -114.0                # the paper's: one noise power, whatever the s
 """
 
 _PAPER_CLOCK = """
-[clock]                           # the paper's: no way back, no backward pass, no server time
+[clock]                           # the paper's: no downlink, no backward pass, no server time
 barrier = "iteration"
 downlink = false
 backward_macs_ratio = 0.0
@@ -76,7 +76,7 @@ _PRESETS: dict[str, tuple[str, str]] = {
         _paper_preset("vgg16", _LIMIT_6),
     ),
     "physical": (
-        "AlexNet with noise that grows with the band, the gradient's way back and the "
+        "AlexNet with noise that grows with the band, a downlink for gradients and the "
         "backward pass",
         _model("alexnet")
         + _PAPER_FLEET

@@ -267,7 +267,7 @@ class TrainingSettings(Section):
         partition: Assignment of samples to devices; "given": the data set's function returns one
             pair for each device. Code by path is a function of labels, devices and rng.
         partition_arguments: Keyword arguments for a partition by path.
-        alpha: For "dirichlet": the smaller, the fewer classes a device mainly has.
+        alpha: For "dirichlet": concentration; small values give each device few classes.
         labels_per_device: For "shards": the shards that a device gets.
         samples_per_device: Samples of each device (default: all samples are divided).
         rounds: Number of rounds.
@@ -394,7 +394,7 @@ class NetworkSettings(Section):
             [clock].
         pacing: Keep every device to its planned rate, up and down.
         min_devices: Devices that a round needs, at its beginning and at its end.
-        deadline_factor: Deadline of a device in a round, as a multiple of its planned time.
+        deadline_factor: Deadline of a device in a round, as a multiple of its 99.9 % time quantile.
         grace_s: Seconds added to every deadline.
         longest_s: Longest deadline of a device in a round.
         replan: Change splits and shares between rounds if that saves enough time; the same as

@@ -25,7 +25,7 @@ class Clock:
         barrier: "iteration" if all devices wait for each other after every iteration, "round" if
             each runs its E iterations freely.
         iterations_per_round: Number E of iterations in a round.
-        downlink: Whether the gradient's way back takes time, at the same share of the downlink.
+        downlink: Whether sending gradients back takes time, at the same share of the downlink.
         backward_macs_ratio: Backward work on the device as a multiple of its forward work c, so
             that its work is c (1 + ratio); or "counted" for what the profile says, which leaves
             out frozen layers.

@@ -32,7 +32,7 @@ class ComputeFit:
     Attributes:
         seconds_per_mac: a.
         fluctuation: ε in MAC/s.
-        distance: Distance of Kolmogorov and Smirnov between the times and the law; below 1.36/√n
+        distance: Kolmogorov-Smirnov distance between the times and the law; below 1.36/√n
             in at least 95 % of cases if the law is right.
         samples: n, the number of times.
     """

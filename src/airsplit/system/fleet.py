@@ -249,7 +249,7 @@ class Fleet:
         return replace(self, fading=fading)
 
     def link(self, *, downlink: bool = False) -> Link:
-        """Return the K links; `downlink` if the way back takes time, too."""
+        """Return the K links; with `downlink`, in both directions."""
         if self.trace is not None:
             # Without a time the trace's first row counts.
             return self.at(float(self.trace.time_s[0])).link(downlink=downlink)
@@ -396,7 +396,7 @@ def _require_live_channels(name: str, direction: Direction, distance_m: Floats) 
 
 
 def _convert_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of devices; raise if one is empty, padded, or there twice."""
+    """Return the names of devices; raise if one is empty, padded or repeated."""
     is_list = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
     if not is_list or not all(
         isinstance(name, str) and name and name == name.strip() for name in names

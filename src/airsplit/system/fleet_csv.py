@@ -1,6 +1,6 @@
 """The CSV form of a fleet: a header that names columns, then one device a line.
 
-Here a fleet is a dict of columns. What a valid column is, `Fleet` knows.
+Here a fleet is a dict of columns. `Fleet` knows what a valid column is.
 """
 
 from __future__ import annotations

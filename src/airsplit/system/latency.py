@@ -152,7 +152,7 @@ class LatencyLaw:
         return self.shift_s + self.scale_s
 
     def device_quantile_s(self, p: float) -> Floats:
-        """Return the time that each device keeps by itself with probability p."""
+        """Return the p-quantile of each device's own latency."""
         return self.shift_s + self.scale_s * self.fluctuation.quantile(p)
 
     @cached_property

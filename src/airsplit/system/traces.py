@@ -29,7 +29,7 @@ class Trace:
         time_s: T rising moments.
         rate_bps: T × K rates.
         name: Names of the devices, if the file has any.
-        loop: Start over after the last row; else it holds for ever. The last row then holds for as
+        loop: Start over after the last row; else it holds forever. The last row then holds for as
             long as the one before it.
 
     >>> trace = Trace(time_s=[0.0, 10.0], rate_bps=[[1e6, 2e6], [3e6, 4e6]])
@@ -47,7 +47,7 @@ class Trace:
         rate = require_numbers("trace.rate_bps", self.rate_bps, above=0)
         if t.ndim != 1 or len(t) == 0 or (np.diff(t) <= 0).any():
             raise InvalidValue(
-                "trace.time_s must be a rising list of seconds with at least one entry, "
+                "trace.time_s must be an increasing list of seconds with at least one entry, "
                 f"got {show(t.tolist())}"
             )
         if rate.ndim != 2 or rate.shape[0] != len(t) or rate.shape[1] == 0:
