@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from dataclasses import replace
@@ -11,9 +12,19 @@ import numpy as np
 import pytest
 
 from airsplit import AirsplitError, Cell, Clock, Fleet, Infeasible, InvalidValue, UnknownName, plan
+from airsplit.planning.arguments import make_problem
 from planning.problems import ALEXNET, make_profile
 
 TWO = Fleet.sample(2, seed=0)
+
+
+def test_a_problem_has_the_defaults_of_plan() -> None:
+    of_plan = inspect.signature(plan).parameters
+    for name, parameter in inspect.signature(make_problem).parameters.items():
+        assert (parameter.default, parameter.annotation) == (
+            of_plan[name].default,
+            of_plan[name].annotation,
+        ), name
 
 
 def error_of(
