@@ -67,6 +67,15 @@ def test_a_run_and_its_report_agree_on_waiting(run, scenario, tmp_path):
     assert f"{share} waiting for the slowest one".replace(" %", "\N{NO-BREAK SPACE}%") in page
 
 
+def test_a_run_writes_no_report_into_the_runs_below_its_folder(run, scenario, tmp_path):
+    below = tmp_path / "runs" / "first"
+    assert run("run", scenario, "--out", below)[0] == 0
+    (below / "report.html").write_text("an older page")
+    assert run("run", scenario, "--out", tmp_path / "runs")[0] == 0
+    assert (tmp_path / "runs" / "report.html").exists()
+    assert (below / "report.html").read_text() == "an older page"
+
+
 def test_a_folder_with_a_run_needs_resume(run, scenario, tmp_path):
     out = tmp_path / "run"
     assert run("run", scenario, "--out", out)[0] == 0

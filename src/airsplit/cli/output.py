@@ -49,20 +49,22 @@ def save_plot(figure: Figure, file: Path) -> None:
 
 
 @contextmanager
-def write_reports_on_exit(folder: Path) -> Iterator[None]:
-    """Write the report of every run in a folder when this block ends, however it ends.
+def write_reports_on_exit(folder: Path, plans: str = PLAN_FILE) -> Iterator[None]:
+    """Write the reports of runs when this block ends, however it ends.
 
     A report that cannot be written is no reason to lose a run, or to hide what stopped it.
+
+    Args:
+        folder: Folder of one run, or of several.
+        plans: Pattern of the runs' plans in it (default: the folder is the run).
     """
     from airsplit.report.page import write_report
 
     try:
         yield
     finally:
-        # A comparison has a folder for each of its runs below its own.
-        for plan in (folder / PLAN_FILE, *sorted(folder.glob(f"*/{PLAN_FILE}"))):
-            if not plan.exists():
-                continue
+        # A run that stopped before it had a plan has nothing to report.
+        for plan in sorted(folder.glob(plans)):
             try:
                 write_report(plan.parent)
             except AirsplitError as error:

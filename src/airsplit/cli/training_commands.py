@@ -35,7 +35,7 @@ from airsplit.cli.output import (
     write_reports_on_exit,
 )
 from airsplit.core.formatting import pluralize
-from airsplit.scenario.run_files import RECORDS_FILE, REPORT_FILE
+from airsplit.scenario.run_files import PLAN_FILE, RECORDS_FILE, REPORT_FILE
 
 if TYPE_CHECKING:
     from airsplit.training.ranks import Ranks
@@ -229,7 +229,7 @@ def compare(
     if algorithms is not None:
         options["algorithms"] = split_names(algorithms)
     try:
-        with redirect_prints(), write_reports_on_exit(folder):
+        with redirect_prints(), write_reports_on_exit(folder, f"*/{PLAN_FILE}"):
             comparison = compare_algorithms(
                 chosen,
                 out=folder,
